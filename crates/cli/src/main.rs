@@ -1,0 +1,2 @@
+//! **Shows.** The `recurgent` binary.
+fn main() {}

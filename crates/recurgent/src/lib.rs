@@ -1,0 +1,1 @@
+//! **Acts.** The library people embed.
