@@ -1,4 +1,27 @@
 //! **Decides.** One call of an agent as a pure state machine; every policy a function or a table.
 //!
-//! Nothing here performs anything: no files, no clock, no randomness, no locks, no environment.
+//! Nothing here performs anything: no files, no clock, no randomness, no locks, no environment. The
+//! modules are listed in the order a call meets them; [`call`] is the machine that ties them together.
 #![forbid(unsafe_code)]
+
+pub mod request;
+pub mod context;
+pub mod dispatch;
+pub mod call;
+pub mod select;
+pub mod prompt;
+pub mod draft;
+pub mod program;
+pub mod dialect;
+pub mod guardrail;
+pub mod execution;
+mod judgement;
+pub mod outcome;
+pub mod contract;
+pub mod attempt;
+pub mod settlement;
+pub mod artifact;
+pub mod tool;
+pub mod history;
+pub mod event;
+pub mod log_entry;

@@ -1,0 +1,424 @@
+//! One try, why it was rejected, and the one table that says what happens next.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::Position;
+use crate::event::EventKind;
+use crate::execution::{Output, WorkerTrace};
+use crate::guardrail::{GuardrailPolicy, Severity, Violation};
+use crate::outcome::{Failure, FailureKind};
+use crate::program::{Checksum, GeneratedProgram};
+
+/// Where an attempt's program came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Storage.
+    Artifact(Checksum),
+    /// A model, shown a stored program that failed.
+    Repair(Checksum),
+    /// A model.
+    Fresh,
+}
+
+impl Origin {
+    /// The wire name (`program_source`).
+    pub fn program_source(&self) -> &'static str {
+        match self {
+            Self::Artifact(_) => "persisted",
+            Self::Repair(_) => "repaired",
+            Self::Fresh => "generated",
+        }
+    }
+}
+
+/// Independent budgets of second chances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RetryLane {
+    /// The model gave no usable program.
+    Generation,
+    /// The program broke a rule before it ran.
+    Guardrail,
+    /// The program failed while running.
+    Execution,
+    /// The program ran, and its answer will not do.
+    Outcome,
+}
+
+impl RetryLane {
+    /// Every lane.
+    pub const ALL: [Self; 4] = [Self::Generation, Self::Guardrail, Self::Execution, Self::Outcome];
+
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generation => "generation",
+            Self::Guardrail => "guardrail",
+            Self::Execution => "execution",
+            Self::Outcome => "outcome",
+        }
+    }
+}
+
+/// Retries each lane has per call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budgets {
+    /// `max_generation_attempts` less the first try.
+    pub generation: u32,
+    /// `guardrail_recovery_budget`.
+    pub guardrail: u32,
+    /// `execution_repair_budget`.
+    pub execution: u32,
+    /// `fresh_outcome_repair_budget`.
+    pub outcome: u32,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { generation: 1, guardrail: 1, execution: 1, outcome: 1 }
+    }
+}
+
+impl Budgets {
+    /// What `lane` has in all.
+    pub fn of(&self, lane: RetryLane) -> u32 {
+        match lane {
+            RetryLane::Generation => self.generation,
+            RetryLane::Guardrail => self.guardrail,
+            RetryLane::Execution => self.execution,
+            RetryLane::Outcome => self.outcome,
+        }
+    }
+}
+
+/// Every reason an attempt can be rejected for: the rows of the retry table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each is explained by its row in `Reason::row`")]
+pub enum Reason {
+    PayloadInvalid,
+    Truncated,
+    ProviderDown,
+    RateLimited,
+    ProviderTimeout,
+    ProviderAuth,
+    ProviderRefusal,
+    ReplayDiverged,
+    AllowanceSpent,
+    Cancelled,
+    SyntaxInvalid,
+    ManifestInvalid,
+    Barred,
+    BarredForGood,
+    Unresolvable,
+    GuestMissing,
+    Raised,
+    TimedOut,
+    LimitReached,
+    CrashedByProgram,
+    CrashedByHost,
+    Unserializable,
+    ContractBroken,
+    ReportedRetriable,
+}
+
+/// When in an attempt something was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Asking the model.
+    Generation,
+    /// Reading and vetting its program.
+    Validation,
+    /// Giving it an environment.
+    Preparation,
+    /// Running it.
+    Execution,
+    /// Judging its answer.
+    Judgement,
+}
+
+impl Stage {
+    /// The wire name (`latest_failure_stage`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generation => "generation",
+            Self::Validation => "validation",
+            Self::Preparation => "preparation",
+            Self::Execution => "execution",
+            Self::Judgement => "outcome_policy",
+        }
+    }
+}
+
+impl Reason {
+    /// Every reason, in table order.
+    pub const ALL: [Self; 24] = [
+        Self::PayloadInvalid,
+        Self::Truncated,
+        Self::ProviderDown,
+        Self::RateLimited,
+        Self::ProviderTimeout,
+        Self::ProviderAuth,
+        Self::ProviderRefusal,
+        Self::ReplayDiverged,
+        Self::AllowanceSpent,
+        Self::Cancelled,
+        Self::SyntaxInvalid,
+        Self::ManifestInvalid,
+        Self::Barred,
+        Self::BarredForGood,
+        Self::Unresolvable,
+        Self::GuestMissing,
+        Self::Raised,
+        Self::TimedOut,
+        Self::LimitReached,
+        Self::CrashedByProgram,
+        Self::CrashedByHost,
+        Self::Unserializable,
+        Self::ContractBroken,
+        Self::ReportedRetriable,
+    ];
+
+    /// **The retry table**: where it was found, and the lane that may try again (`None`: the call ends).
+    pub fn row(self) -> (Stage, Option<RetryLane>) {
+        use RetryLane as Lane;
+        match self {
+            Self::PayloadInvalid => (Stage::Generation, Some(Lane::Generation)),
+            Self::Truncated => (Stage::Generation, Some(Lane::Generation)),
+            Self::ProviderDown => (Stage::Generation, Some(Lane::Generation)),
+            Self::RateLimited => (Stage::Generation, Some(Lane::Generation)),
+            Self::ProviderTimeout => (Stage::Generation, Some(Lane::Generation)),
+            Self::ProviderAuth => (Stage::Generation, None),
+            Self::ProviderRefusal => (Stage::Generation, None),
+            Self::ReplayDiverged => (Stage::Generation, None),
+            Self::AllowanceSpent => (Stage::Generation, None),
+            Self::Cancelled => (Stage::Execution, None),
+            Self::SyntaxInvalid => (Stage::Validation, Some(Lane::Generation)),
+            Self::ManifestInvalid => (Stage::Validation, Some(Lane::Guardrail)),
+            Self::Barred => (Stage::Validation, Some(Lane::Guardrail)),
+            Self::BarredForGood => (Stage::Validation, None),
+            Self::Unresolvable => (Stage::Preparation, Some(Lane::Execution)),
+            Self::GuestMissing => (Stage::Preparation, None),
+            Self::Raised => (Stage::Execution, Some(Lane::Execution)),
+            Self::TimedOut => (Stage::Execution, Some(Lane::Execution)),
+            Self::LimitReached => (Stage::Execution, Some(Lane::Execution)),
+            Self::CrashedByProgram => (Stage::Execution, Some(Lane::Execution)),
+            Self::CrashedByHost => (Stage::Execution, None),
+            Self::Unserializable => (Stage::Execution, Some(Lane::Execution)),
+            Self::ContractBroken => (Stage::Judgement, Some(Lane::Outcome)),
+            Self::ReportedRetriable => (Stage::Judgement, Some(Lane::Outcome)),
+        }
+    }
+
+    /// The lane that may try again.
+    pub fn lane(self) -> Option<RetryLane> {
+        self.row().1
+    }
+
+    /// When it was found.
+    pub fn stage(self) -> Stage {
+        self.row().0
+    }
+
+    /// Asking again without saying anything new may help: the service failed, not the program.
+    pub fn is_transport(self) -> bool {
+        matches!(self, Self::ProviderDown | Self::RateLimited | Self::ProviderTimeout)
+    }
+}
+
+/// Why an attempt was rejected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejection {
+    /// Its row in the retry table.
+    pub reason: Reason,
+    /// What the call ends as, if it ends here.
+    pub failure: Failure,
+    /// The program, if there was one.
+    pub program: Option<GeneratedProgram>,
+    /// Where in the program.
+    pub location: Option<Position>,
+    /// The guardrails it broke.
+    pub violations: Vec<Violation>,
+    /// The model returned the rejected program unchanged: it was not run again.
+    pub repeated: bool,
+}
+
+impl Rejection {
+    /// A rejection that concerns no program.
+    pub fn new(reason: Reason, failure: Failure) -> Self {
+        Self {
+            reason,
+            failure,
+            program: None,
+            location: None,
+            violations: Vec::new(),
+            repeated: false,
+        }
+    }
+
+    /// The guest's exception class, or the failure's code.
+    pub fn class(&self) -> &str {
+        match self.failure.metadata.get("error_class") {
+            Some(Value::String(class)) => class,
+            _ => self.failure.kind.code(),
+        }
+    }
+
+    /// Whether it was sent back for its style only: then its answer must not be lost.
+    pub fn is_advice(&self, policy: &GuardrailPolicy) -> bool {
+        let advisory = |violation: &Violation| violation.severity(policy) == Severity::Advisory;
+        !self.violations.is_empty() && self.violations.iter().all(advisory)
+    }
+
+    /// The one structured block a retry is told: what was wrong, where, and what is left.
+    pub fn feedback(&self, remaining: u32, policy: &GuardrailPolicy) -> Value {
+        let mut block = match self.violations.first() {
+            Some(violation) => violation.to_json(policy),
+            None => Map::from_iter([
+                ("error_type".to_owned(), json!(self.failure.kind.code())),
+                ("error_class".to_owned(), json!(self.class())),
+                ("error_message".to_owned(), json!(self.failure.message)),
+                ("location".to_owned(), json!(self.location)),
+            ]),
+        };
+        for key in ["mismatch", "path", "expected", "actual"] {
+            if let Some(value) = self.failure.metadata.get(key) {
+                block.insert(key.to_owned(), value.clone());
+            }
+        }
+        if self.repeated {
+            let note = "this is the rejected program again, unchanged; it was not run: write a different one";
+            block.insert("repeated".to_owned(), json!(note));
+        }
+        if let Some(lane) = self.reason.lane() {
+            block.insert(format!("remaining_{}_budget", lane.name()), json!(remaining));
+        }
+        block
+            .insert("code".to_owned(), json!(self.program.as_ref().map(|program| &program.source)));
+        Value::Object(block)
+    }
+}
+
+/// One try, as the log tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    /// Where its program came from.
+    pub origin: Origin,
+    /// How it ended; `None`: accepted.
+    pub rejection: Option<Rejection>,
+    /// The program's text, if there was one.
+    pub code: Option<String>,
+    /// What it printed.
+    pub output: Output,
+    /// Who ran it.
+    pub worker: Option<WorkerTrace>,
+    /// How long it took, model included.
+    pub took: Duration,
+}
+
+impl Attempt {
+    /// The lane whose budget this attempt used up. A stored program's failure uses none.
+    pub fn lane(&self) -> Option<RetryLane> {
+        match self.origin {
+            Origin::Artifact(_) => None,
+            Origin::Repair(_) | Origin::Fresh => {
+                self.rejection.as_ref().and_then(|r| r.reason.lane())
+            }
+        }
+    }
+
+    /// What to tell observers, when it was rejected; `id` counts from 1.
+    pub fn rolled_back(&self, id: usize) -> Option<EventKind> {
+        let rejection = self.rejection.as_ref()?;
+        let violation = rejection.violations.first();
+        Some(EventKind::RolledBack {
+            attempt: id,
+            stage: rejection.reason.stage().name(),
+            code: violation
+                .map_or(rejection.failure.kind.code(), |violation| violation.subtype())
+                .to_owned(),
+            message: rejection.failure.message.clone(),
+            program: self.code.clone(),
+        })
+    }
+
+    /// The stages it went through, in order (wire names).
+    pub fn stages(&self) -> Vec<&'static str> {
+        let mut stages = Vec::new();
+        if self.code.is_some() {
+            stages.push("generated");
+        }
+        let found = self.rejection.as_ref().map(|rejection| rejection.reason.stage());
+        if !matches!(found, Some(Stage::Generation | Stage::Validation)) {
+            stages.push("validated");
+        }
+        if self.worker.is_some() {
+            stages.push("executed");
+        }
+        if self.rejection.is_some() {
+            stages.push("rolled_back");
+        }
+        stages
+    }
+}
+
+/// Rejections so far in one lane.
+pub fn spent(attempts: &[Attempt], lane: RetryLane) -> u32 {
+    let count = attempts.iter().filter(|attempt| attempt.lane() == Some(lane)).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// What happens after a rejection.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Ask for another program.
+    Again {
+        /// Retries left in that lane after this one.
+        remaining: u32,
+    },
+    /// The call ends with this failure.
+    End(Box<Failure>),
+}
+
+/// **The retry policy.** `attempts` includes the rejected one, last.
+pub fn next(attempts: &[Attempt], rejection: &Rejection, budgets: &Budgets) -> Next {
+    let Some(lane) = rejection.reason.lane() else {
+        return Next::End(Box::new(rejection.failure.clone()));
+    };
+    let rejected = spent(attempts, lane);
+    match budgets.of(lane).checked_sub(rejected) {
+        Some(remaining) => Next::Again { remaining },
+        None => Next::End(Box::new(exhausted(rejection, lane, budgets.of(lane)))),
+    }
+}
+
+/// What a call ends as when a lane is spent; `retries` is how many were made in it.
+fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
+    let last = rejection.failure.clone();
+    match (lane, rejection.reason, rejection.violations.first()) {
+        (RetryLane::Guardrail, Reason::Barred, Some(violation)) => Failure::new(
+            FailureKind::GuardrailRetryExhausted,
+            format!("guardrail retries exhausted; last: {}", violation.message),
+        )
+        .with("guardrail_recovery_attempts", retries)
+        .with("guardrail_class", "recoverable_guardrail")
+        .with("guardrail_subtype", violation.subtype())
+        .with("last_violation_type", violation.violation_type().name())
+        .with("last_violation_subtype", violation.subtype())
+        .with("last_violation_message", violation.message.clone()),
+        (RetryLane::Guardrail, _, _) => last.with("guardrail_recovery_attempts", retries),
+        (RetryLane::Outcome, Reason::ReportedRetriable, _) => Failure {
+            metadata: last.metadata,
+            ..Failure::new(
+                FailureKind::OutcomeRepairRetryExhausted,
+                format!("outcome repairs exhausted; last: {}: {}", last.kind.code(), last.message),
+            )
+        }
+        .with("outcome_repair_attempts", retries)
+        .with("last_error_type", last.kind.code())
+        .with("last_error_message", last.message.clone()),
+        (RetryLane::Outcome, _, _) => last.with("outcome_repair_attempts", retries),
+        (RetryLane::Execution, _, _) => last.with("execution_repair_attempts", retries),
+        (RetryLane::Generation, _, _) => last.with("generation_attempts", retries + 1),
+    }
+}

@@ -1,0 +1,629 @@
+//! One call as a state machine: each step owns the call, each answer consumes its step.
+//!
+//! The shell performs what a step names and hands the answer back, until [`Commit`] gives the outcome.
+//! Nothing here performs anything, and every sequence of answers ends.
+//!
+//! ```compile_fail
+//! # use lifecycle::call::Recall;
+//! # use lifecycle::call::Memory;
+//! fn answer_twice(recall: Recall, memory: Memory) {
+//!     let first = recall.recalled(Ok(memory.clone()));
+//!     let second = recall.recalled(Ok(memory)); // `recall` was consumed
+//! }
+//! ```
+
+use std::time::Duration;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::artifact::Artifact;
+use crate::attempt::{self, Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, spent};
+use crate::context::{Context, ContextChanges};
+use crate::draft::{Draft, DraftFault, Usage};
+use crate::event::EventKind;
+use crate::execution::{
+    Environment, EnvironmentFault, Order, Output, Report, WorkerFault, WorkerTrace,
+};
+use crate::guardrail::GuardrailPolicy;
+use crate::judgement::{Court, barred, judge, malformed, undrafted};
+use crate::outcome::{Cause, Failure, FailureKind, Outcome};
+use crate::program::{
+    Checksum, DependencyManifest, GeneratedProgram, VetFault, VettedProgram, vet,
+};
+use crate::prompt::{Prompt, Surroundings};
+use crate::request::CallRequest;
+use crate::select::{Miss, select};
+use crate::settlement::{self, Accepted, Changes, Moment};
+
+/// Repairs of one stored program before it is written from nothing again.
+const REPAIRS_PER_LINEAGE: u32 = 3;
+/// The first wait after a transport fault; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest wait between two model calls.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What a top-level caller is told when guardrails could not be satisfied.
+pub const BOUNDARY_MESSAGE: &str = "This request couldn't be completed after multiple attempts.";
+
+/// What the embedding program may tune.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// Retries per lane.
+    pub budgets: Budgets,
+    /// Which rules hold, and how hard.
+    pub guardrails: GuardrailPolicy,
+}
+
+/// What the store knew before the call.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// Programs stored for this role, method and language.
+    pub artifacts: Vec<Artifact>,
+}
+
+/// Why the store could not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StoreFault {
+    /// It cannot be read or written.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Another process changed this session's memory meanwhile.
+    #[error("session {session:?} was changed by another process during this call; run it again")]
+    Conflict {
+        /// The session.
+        session: String,
+    },
+}
+
+impl StoreFault {
+    fn into_failure(self) -> Failure {
+        let kind = match &self {
+            Self::Unavailable(_) => FailureKind::StoreUnavailable,
+            Self::Conflict { .. } => FailureKind::ContextConflict,
+        };
+        Failure::new(kind, self.to_string())
+    }
+}
+
+/// What the shell must do next.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "each step documents itself")]
+pub enum Step {
+    Recall(Box<Recall>),
+    Generate(Box<Generate>),
+    Prepare(Box<Prepare>),
+    Execute(Box<Execute>),
+    Commit(Box<Commit>),
+}
+
+impl Step {
+    /// The call this step belongs to.
+    pub fn request(&self) -> &CallRequest {
+        &self.call().request
+    }
+
+    /// Every try so far, in order.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.call().attempts
+    }
+
+    fn call(&self) -> &Call {
+        match self {
+            Self::Recall(recall) => &recall.0,
+            Self::Generate(generate) => &generate.call,
+            Self::Prepare(prepare) => &prepare.call,
+            Self::Execute(execute) => &execute.call,
+            Self::Commit(commit) => &commit.call,
+        }
+    }
+}
+
+/// Everything known of a call so far.
+#[derive(Debug)]
+struct Call {
+    request: CallRequest,
+    policy: Policy,
+    attempts: Vec<Attempt>,
+    selected: Result<Artifact, Miss>,
+    usage: Usage,
+    model_calls: u32,
+}
+
+/// Begins a call.
+pub fn begin(request: CallRequest, policy: Policy) -> Step {
+    let depth = request.lineage.depth();
+    let limit = request.allowance.depth;
+    let call = Call {
+        request,
+        policy,
+        attempts: Vec::new(),
+        selected: Err(Miss::NoArtifact),
+        usage: Usage::default(),
+        model_calls: 0,
+    };
+    if depth > limit {
+        let message = format!(
+            "delegation is {depth} levels deep and the allowance is {limit}; answer here instead of delegating further, or raise the depth"
+        );
+        let failure = Failure::new(FailureKind::BudgetExceeded, message)
+            .with("budget", "depth")
+            .with("limit", limit)
+            .with("spent", depth);
+        return call.end(Err(failure), None);
+    }
+    Step::Recall(Box::new(Recall(call)))
+}
+
+/// Ask the store what it knows.
+#[derive(Debug)]
+pub struct Recall(Call);
+
+impl Recall {
+    /// The call to recall for.
+    pub fn request(&self) -> &CallRequest {
+        &self.0.request
+    }
+
+    /// The store's answer: a stored program runs, or a model is asked.
+    pub fn recalled(self, memory: Result<Memory, StoreFault>) -> Step {
+        let Self(mut call) = self;
+        let memory = match memory {
+            Ok(memory) => memory,
+            Err(fault) => return call.end(Err(fault.into_failure()), None),
+        };
+        call.selected = select(memory.artifacts, &call.request);
+        match call.selected.clone() {
+            Ok(artifact) => call.run_stored(artifact),
+            Err(_) => call.generate(Origin::Fresh, None),
+        }
+    }
+}
+
+/// Ask a model for a program.
+#[derive(Debug)]
+pub struct Generate {
+    call: Call,
+    origin: Origin,
+    feedback: Option<Value>,
+}
+
+impl Generate {
+    /// The call to generate for.
+    pub fn request(&self) -> &CallRequest {
+        &self.call.request
+    }
+
+    /// What to send, built only now that a model will read it.
+    pub fn prompt(&self, surroundings: &Surroundings) -> Prompt {
+        crate::prompt::build(&self.call.request, surroundings, self.feedback.as_ref())
+    }
+
+    /// How long to wait first: the service asked for it, or the last tries failed in transport.
+    pub fn pause(&self) -> Duration {
+        let last = self.call.attempts.last().and_then(|attempt| attempt.rejection.as_ref());
+        let Some(rejection) = last.filter(|rejection| rejection.reason.is_transport()) else {
+            return Duration::ZERO;
+        };
+        let asked = rejection.failure.metadata.get("retry_after_ms").and_then(Value::as_u64);
+        let tries = spent(&self.call.attempts, RetryLane::Generation);
+        let doubled = FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(16));
+        asked.map_or(doubled, Duration::from_millis).min(LONGEST_PAUSE)
+    }
+
+    /// What to tell observers.
+    pub fn event(&self) -> EventKind {
+        EventKind::Generating {
+            attempt: self.call.attempts.len() + 1,
+            with_feedback: self.feedback.is_some(),
+        }
+    }
+
+    /// The model's answer: parsed, vetted, and prepared for, or rejected.
+    pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
+        let Self { mut call, origin, feedback } = self;
+        let asked = !matches!(reply, Err(DraftFault::AllowanceSpent(_) | DraftFault::Cancelled));
+        call.model_calls += u32::from(asked);
+        let trial = Trial { origin, told: feedback, took, ..Trial::default() };
+        let draft = match reply {
+            Ok(draft) => draft,
+            Err(fault) => {
+                let retry_after = retry_after(&fault);
+                let (reason, mut failure) = fault.judged();
+                failure
+                    .metadata
+                    .extend(retry_after.map(|ms| ("retry_after_ms".to_owned(), ms.into())));
+                return call.reject(trial, &Rejection::new(reason, failure));
+            }
+        };
+        call.usage += draft.usage;
+        match GeneratedProgram::parse(call.request.language, &draft.payload) {
+            Ok(program) => call.vet(program, trial),
+            Err(fault) => {
+                let rejection = undrafted(&fault);
+                call.reject(trial, &rejection)
+            }
+        }
+    }
+}
+
+fn retry_after(fault: &DraftFault) -> Option<u64> {
+    let DraftFault::RateLimited { retry_after: Some(wait), .. } = fault else { return None };
+    u64::try_from(wait.as_millis()).ok()
+}
+
+/// Give the program an environment.
+#[derive(Debug)]
+pub struct Prepare {
+    call: Call,
+    trial: Trial,
+    program: VettedProgram,
+}
+
+impl Prepare {
+    /// The packages it must hold.
+    pub fn manifest(&self) -> &DependencyManifest {
+        &self.program.program().manifest
+    }
+
+    /// The call to prepare for.
+    pub fn request(&self) -> &CallRequest {
+        &self.call.request
+    }
+
+    /// The environment, or why there is none.
+    pub fn prepared(self, answer: Result<Environment, EnvironmentFault>) -> Step {
+        let Self { call, trial, program } = self;
+        match answer {
+            Ok(environment) => {
+                Step::Execute(Box::new(Execute { call, trial, program, environment }))
+            }
+            Err(fault) => {
+                let (reason, failure) = fault.judged();
+                let rejection = Rejection {
+                    program: Some(program.program().clone()),
+                    ..Rejection::new(reason, failure)
+                };
+                call.reject(trial, &rejection)
+            }
+        }
+    }
+}
+
+/// Run the program in a worker.
+#[derive(Debug)]
+pub struct Execute {
+    call: Call,
+    trial: Trial,
+    program: VettedProgram,
+    environment: Environment,
+}
+
+impl Execute {
+    /// What to run.
+    pub fn order(&self) -> Order<'_> {
+        Order {
+            request: &self.call.request,
+            program: &self.program,
+            proven: matches!(self.trial.origin, Origin::Artifact(_)),
+        }
+    }
+
+    /// Where to run it.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// What to tell observers.
+    pub fn event(&self) -> EventKind {
+        EventKind::Executing {
+            attempt: self.call.attempts.len() + 1,
+            source: self.trial.origin.program_source(),
+            code: self.program.program().source.clone(),
+        }
+    }
+
+    /// What the worker reported: judged, and accepted or rejected.
+    pub fn executed(self, answer: Result<Report, WorkerFault>, took: Duration) -> Step {
+        let Self { call, mut trial, program, environment } = self;
+        trial.took += took;
+        let report = match answer {
+            Ok(report) => report,
+            Err(fault) => {
+                let (reason, failure) = fault.judged();
+                trial.worker = Some(WorkerTrace::default());
+                let rejection = Rejection {
+                    program: Some(program.program().clone()),
+                    ..Rejection::new(reason, failure)
+                };
+                return call.reject(trial, &rejection);
+            }
+        };
+        trial.output = report.output;
+        trial.worker = Some(report.worker);
+        let court = Court {
+            request: &call.request,
+            guardrails: &call.policy.guardrails,
+            program: &program,
+        };
+        let judged = judge(&court, report.ending, report.violations);
+        match judged {
+            Ok(result) => {
+                let accepted = Accepted {
+                    program,
+                    origin: trial.origin.clone(),
+                    environment,
+                    changes: report.changes,
+                    forged: report.forged,
+                };
+                call.accept(trial, accepted, result)
+            }
+            Err(rejection) => {
+                let rejection =
+                    Rejection { program: Some(program.program().clone()), ..*rejection };
+                call.reject(trial, &rejection)
+            }
+        }
+    }
+}
+
+/// An attempt under way.
+#[derive(Debug)]
+struct Trial {
+    origin: Origin,
+    /// What the model was told went wrong before.
+    told: Option<Value>,
+    took: Duration,
+    output: Output,
+    worker: Option<WorkerTrace>,
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        Self {
+            origin: Origin::Fresh,
+            told: None,
+            took: Duration::ZERO,
+            output: Output::default(),
+            worker: None,
+        }
+    }
+}
+
+impl Trial {
+    fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
+        let Self { origin, told: _, took, output, worker } = self;
+        Attempt { origin, rejection, code, output, worker, took }
+    }
+}
+
+impl Call {
+    fn generate(self, origin: Origin, feedback: Option<Value>) -> Step {
+        Step::Generate(Box::new(Generate { call: self, origin, feedback }))
+    }
+
+    fn run_stored(self, artifact: Artifact) -> Step {
+        let program = GeneratedProgram {
+            language: artifact.language,
+            source: artifact.code,
+            manifest: artifact.manifest,
+        };
+        self.vet(program, Trial { origin: Origin::Artifact(artifact.checksum), ..Trial::default() })
+    }
+
+    fn vet(self, program: GeneratedProgram, trial: Trial) -> Step {
+        if let Some(rejection) = self.repeats(&program) {
+            return self.reject(trial, &rejection);
+        }
+        match vet(program, &self.request, &self.policy.guardrails) {
+            Ok(program) if self.sends_back(&program, &trial) => {
+                let rejection = barred(program.advice().to_vec(), &self.policy.guardrails);
+                self.reject(
+                    trial,
+                    &Rejection { program: Some(program.program().clone()), ..rejection },
+                )
+            }
+            Ok(program) => Step::Prepare(Box::new(Prepare { call: self, trial, program })),
+            Err((program, fault)) => {
+                let rejection = match fault {
+                    VetFault::Syntax(fault) => malformed(&fault),
+                    VetFault::Barred(violations) => barred(violations, &self.policy.guardrails),
+                };
+                self.reject(trial, &Rejection { program: Some(program), ..rejection })
+            }
+        }
+    }
+
+    /// The rejected program again, unchanged, is not run again: it costs a try and says so.
+    fn repeats(&self, program: &GeneratedProgram) -> Option<Rejection> {
+        let last = self.attempts.last()?.rejection.as_ref()?;
+        (last.program.as_ref() == Some(program) && !last.is_advice(&self.policy.guardrails))
+            .then(|| Rejection { repeated: true, ..last.clone() })
+    }
+
+    /// Advice is given once, while a guardrail retry is left; then the program may run as it is.
+    fn sends_back(&self, program: &VettedProgram, trial: &Trial) -> bool {
+        let stored = matches!(trial.origin, Origin::Artifact(_));
+        let advised = self.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
+        let left = spent(&self.attempts, RetryLane::Guardrail) < self.policy.budgets.guardrail;
+        !stored
+            && left
+            && !program.advice().is_empty()
+            && !advised.into_iter().any(|r| r.is_advice(&self.policy.guardrails))
+    }
+
+    fn accept(mut self, trial: Trial, accepted: Accepted, result: Result<Value, Failure>) -> Step {
+        let code = accepted.program.program().source.clone();
+        self.attempts.push(trial.ended(None, Some(code)));
+        self.end(result, Some(accepted))
+    }
+
+    fn reject(mut self, mut trial: Trial, rejection: &Rejection) -> Step {
+        let code = rejection.program.as_ref().map(|program| program.source.clone());
+        let (origin, told) = (trial.origin.clone(), trial.told.take());
+        self.attempts.push(trial.ended(Some(rejection.clone()), code));
+        if let Origin::Artifact(checksum) = origin {
+            return self.replace_stored(checksum, rejection);
+        }
+        match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
+            // The service failed: the next try is told what this one was.
+            Next::Again { .. } if rejection.reason.is_transport() => self.generate(origin, told),
+            Next::Again { remaining } => {
+                let feedback = rejection.feedback(remaining, &self.policy.guardrails);
+                self.generate(origin, Some(feedback))
+            }
+            Next::End(failure) => self.end(Err(*failure), None),
+        }
+    }
+
+    /// A stored program failed. The world's fault ends the call; its own is mended, a few times, then rewritten.
+    fn replace_stored(self, checksum: Checksum, rejection: &Rejection) -> Step {
+        let ends =
+            rejection.reason.lane().is_none() || rejection.failure.kind.cause() == Cause::Extrinsic;
+        if ends && rejection.reason != Reason::BarredForGood {
+            return self.end(Err(rejection.failure.clone()), None);
+        }
+        let repairs = self.selected.as_ref().map_or(0, |artifact| artifact.repairs);
+        let origin =
+            if repairs < REPAIRS_PER_LINEAGE { Origin::Repair(checksum) } else { Origin::Fresh };
+        let lane = rejection.reason.lane().unwrap_or(RetryLane::Guardrail);
+        let feedback = rejection.feedback(self.policy.budgets.of(lane), &self.policy.guardrails);
+        self.generate(origin, Some(feedback))
+    }
+
+    fn end(self, result: Result<Value, Failure>, accepted: Option<Accepted>) -> Step {
+        let result = result.map_err(|failure| at_boundary(failure, self.request.lineage.depth()));
+        let outcome = Outcome {
+            role: self.request.role.clone(),
+            method: self.request.method.clone(),
+            result,
+        };
+        Step::Commit(Box::new(Commit { call: self, outcome, accepted }))
+    }
+}
+
+/// A top-level caller gets one stable message for exhausted guardrails; the details stay in the metadata.
+fn at_boundary(failure: Failure, depth: u8) -> Failure {
+    if depth > 0 || failure.kind != FailureKind::GuardrailRetryExhausted {
+        return failure;
+    }
+    let raw = failure.message.clone();
+    Failure { message: BOUNDARY_MESSAGE.to_owned(), ..failure }
+        .with("normalized", true)
+        .with("normalization_policy", "guardrail_exhaustion_boundary_v1")
+        .with("raw_error_message", raw)
+}
+
+/// Make it true, all at once.
+#[derive(Debug)]
+pub struct Commit {
+    call: Call,
+    outcome: Outcome,
+    accepted: Option<Accepted>,
+}
+
+impl Commit {
+    /// The call that ends.
+    pub fn request(&self) -> &CallRequest {
+        &self.call.request
+    }
+
+    /// The outcome, should the commit succeed.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Every try, in order.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.call.attempts
+    }
+
+    /// The attempt that was accepted.
+    pub fn accepted(&self) -> Option<&Accepted> {
+        self.accepted.as_ref()
+    }
+
+    /// The stored program that was tried, or why none was.
+    pub fn selected(&self) -> Result<&Artifact, Miss> {
+        self.call.selected.as_ref().map_err(|miss| *miss)
+    }
+
+    /// Model calls this call made itself.
+    pub fn model_calls(&self) -> u32 {
+        self.call.model_calls
+    }
+
+    /// What they cost.
+    pub fn usage(&self) -> Usage {
+        self.call.usage
+    }
+
+    /// Retries per lane this call had.
+    pub fn budgets(&self) -> &Budgets {
+        &self.call.policy.budgets
+    }
+
+    /// The rules this call was held to.
+    pub fn guardrails(&self) -> &GuardrailPolicy {
+        &self.call.policy.guardrails
+    }
+
+    /// What to tell observers.
+    pub fn event(&self, took: Duration) -> EventKind {
+        EventKind::Ended {
+            outcome: self.outcome.clone(),
+            from_storage: self.call.model_calls == 0 && self.call.selected.is_ok(),
+            model_calls: self.call.model_calls,
+            took,
+        }
+    }
+
+    /// What the store must make true.
+    pub fn changes(&self, moment: &Moment) -> Changes {
+        settlement::changes(
+            &self.call.request,
+            &self.outcome,
+            self.accepted.as_ref(),
+            &self.call.attempts,
+            moment,
+        )
+    }
+
+    /// The store's answer. What could not be committed did not happen.
+    #[must_use]
+    pub fn committed(mut self, answer: Result<(), StoreFault>) -> Settled {
+        if let Err(fault) = answer {
+            let failed_before = self.outcome.failure().is_some();
+            if !failed_before {
+                self.outcome.result = Err(fault.into_failure());
+                self.accepted = None;
+            }
+        }
+        Settled(self)
+    }
+}
+
+/// A call that is over.
+#[derive(Debug)]
+pub struct Settled(Commit);
+
+impl Settled {
+    /// Everything known of it.
+    pub fn commit(&self) -> &Commit {
+        &self.0
+    }
+
+    /// The agent's memory as the call leaves it.
+    pub fn context_after(&self) -> Context {
+        let mut context = self.0.call.request.context.clone();
+        let kept = self.0.accepted.as_ref().filter(|_| self.0.outcome.is_ok());
+        context.apply(kept.map(|accepted| accepted.changes.clone()).unwrap_or_default());
+        context
+    }
+
+    /// Its outcome, and what it did to its agent's memory.
+    pub fn into_parts(self) -> (Outcome, Option<ContextChanges>) {
+        let Commit { outcome, accepted, .. } = self.0;
+        let kept = accepted.filter(|_| outcome.is_ok()).map(|accepted| accepted.changes);
+        (outcome, kept)
+    }
+}

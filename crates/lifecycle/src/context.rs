@@ -1,0 +1,196 @@
+//! An agent's memory: string keys, JSON values, and a version that tells what changed since when.
+//!
+//! The host owns it. A worker holds a copy at a known version and is sent only what changed, so the cost
+//! of a call follows what changed, not what is kept. Values are shared, so a copy costs its keys only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+/// Removals remembered before older workers are sent the whole context again.
+const MAX_REMOVALS: usize = 256;
+
+/// Keys that are views the runtime provides, never part of the memory itself.
+pub const VIEWS: [&str; 2] = ["tools", "conversation_history"];
+
+/// An agent's memory at one version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Context {
+    version: u64,
+    entries: BTreeMap<String, Entry>,
+    removals: BTreeMap<String, u64>,
+    /// Removals older than this are forgotten.
+    horizon: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    value: Arc<Value>,
+    version: u64,
+}
+
+/// What an accepted attempt did to the memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContextChanges {
+    /// Keys written, with their new values.
+    pub set: Map<String, Value>,
+    /// Keys removed.
+    pub unset: Vec<String>,
+}
+
+impl ContextChanges {
+    /// Whether there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.unset.is_empty()
+    }
+}
+
+/// What a worker must be told to hold `version`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextDelta {
+    /// The version reached.
+    pub version: u64,
+    /// The version the worker must hold already; `None`: `set` is everything.
+    pub base: Option<u64>,
+    /// Values to put in place.
+    pub set: Vec<(String, Arc<Value>)>,
+    /// Keys to remove.
+    pub unset: Vec<String>,
+}
+
+impl Context {
+    /// A memory read back from the store.
+    pub fn restored(version: u64, entries: impl IntoIterator<Item = (String, Value)>) -> Self {
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| (key, Entry { value: Arc::new(value), version }))
+            .collect();
+        Self { version, entries, removals: BTreeMap::new(), horizon: version }
+    }
+
+    /// Counts every change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The value under a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.get(key).map(|entry| entry.value.as_ref())
+    }
+
+    /// Whether a key is present.
+    pub fn contains(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Keys and values in key order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_ref()))
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The whole memory as one object.
+    pub fn to_object(&self) -> Map<String, Value> {
+        self.iter().map(|(key, value)| (key.to_owned(), value.clone())).collect()
+    }
+
+    /// Applies changes as one new version; nothing happens when there are none.
+    pub fn apply(&mut self, changes: ContextChanges) {
+        if changes.is_empty() {
+            return;
+        }
+        self.version += 1;
+        for key in changes.unset {
+            if self.entries.remove(&key).is_some() {
+                self.removals.insert(key, self.version);
+            }
+        }
+        for (key, value) in changes.set {
+            self.removals.remove(&key);
+            self.entries.insert(key, Entry { value: Arc::new(value), version: self.version });
+        }
+        if self.removals.len() > MAX_REMOVALS {
+            self.removals.clear();
+            self.horizon = self.version;
+        }
+    }
+
+    /// What must be sent to a worker that holds `base` (or nothing).
+    pub fn since(&self, base: Option<u64>) -> ContextDelta {
+        let base = base.filter(|base| (self.horizon..=self.version).contains(base));
+        let newer = |version: u64| base.is_none_or(|base| version > base);
+        ContextDelta {
+            version: self.version,
+            base,
+            set: self
+                .entries
+                .iter()
+                .filter(|(_, entry)| newer(entry.version))
+                .map(|(key, entry)| (key.clone(), Arc::clone(&entry.value)))
+                .collect(),
+            unset: match base {
+                None => Vec::new(),
+                Some(_) => self
+                    .removals
+                    .iter()
+                    .filter(|(_, at)| newer(**at))
+                    .map(|(key, _)| key.clone())
+                    .collect(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn set(key: &str, value: Value) -> ContextChanges {
+        ContextChanges { set: Map::from_iter([(key.to_owned(), value)]), unset: Vec::new() }
+    }
+
+    #[test]
+    fn only_what_changed_crosses() {
+        let mut context = Context::default();
+        context.apply(set("big", json!("x".repeat(1000))));
+        context.apply(set("small", json!(1)));
+        let held = context.version();
+        context.apply(set("small", json!(2)));
+        let delta = context.since(Some(held));
+        assert_eq!(delta.base, Some(held));
+        assert_eq!(delta.set, vec![("small".to_owned(), Arc::new(json!(2)))]);
+        assert_eq!(context.since(None).set.len(), 2);
+    }
+
+    #[test]
+    fn removals_cross_until_they_are_forgotten() {
+        let mut context = Context::default();
+        context.apply(set("a", json!(1)));
+        let held = context.version();
+        context.apply(ContextChanges { set: Map::new(), unset: vec!["a".into()] });
+        assert_eq!(context.since(Some(held)).unset, vec!["a".to_owned()]);
+        for n in 0..=MAX_REMOVALS {
+            context.apply(set(&format!("k{n}"), json!(n)));
+            context.apply(ContextChanges { set: Map::new(), unset: vec![format!("k{n}")] });
+        }
+        assert_eq!(context.since(Some(held)).base, None, "too old: everything is sent");
+    }
+
+    #[test]
+    fn an_empty_change_is_no_new_version() {
+        let mut context = Context::default();
+        context.apply(ContextChanges::default());
+        assert_eq!(context.version(), 0);
+    }
+}

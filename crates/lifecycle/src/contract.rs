@@ -1,0 +1,378 @@
+//! What a caller expects of an agent, and whether a result keeps to it.
+//!
+//! A contract has five fields. Only `deliverable` is enforced, and of it only what a machine can
+//! decide: types, required keys, counts, lengths, ranges, listed values, or a whole JSON Schema
+//! under `deliverable.schema`. `purpose`, `acceptance`, `failure_policy` and a deliverable in prose
+//! are intent, shown to the model and never evaluated. No status is read, no value is rewritten.
+#![expect(
+    clippy::result_large_err,
+    reason = "a breach is the whole report of one judgement and is made at most once per attempt"
+)]
+
+mod breach;
+mod clause;
+mod constraint;
+mod decimal;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::{self, Write as _};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+pub use breach::{Breach, Mismatch};
+use breach::{Path, described};
+use constraint::Constraint;
+use schema::Schema;
+
+/// How deep the JSON of a deliverable, an acceptance or a failure policy may be nested.
+pub const MAX_DEPTH: usize = 64;
+
+/// What is asked of an agent. Made by [`Contract::compose`], which refuses what cannot be checked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Contract {
+    /// What the agent is for, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<String>,
+    /// What a result looks like: constraints if an object, intent if prose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliverable: Option<Value>,
+    /// When the caller will be content; intent, not logic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acceptance: Option<Value>,
+    /// What to do when it cannot be done; intent, not logic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_policy: Option<Value>,
+    /// The user's wish behind the call; differs from call to call, so it identifies nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent_signature: Option<String>,
+}
+
+/// Where a contract came from, logged as `contract_source`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContractSource {
+    /// No contract.
+    None,
+    /// One object holding the whole contract.
+    Hash,
+    /// Separate fields.
+    Fields,
+    /// Both; fields win per key.
+    Merged,
+}
+
+impl ContractSource {
+    /// The name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Hash => "hash",
+            Self::Fields => "fields",
+            Self::Merged => "merged",
+        }
+    }
+}
+
+/// Why a contract was refused: its author's to mend, so every text says what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ContractFault {
+    /// A text field holds something else.
+    #[error("contract field `{field}` is {found}: write a sentence as text, or leave it out")]
+    NotText {
+        /// The field.
+        field: &'static str,
+        /// What it holds, summarised.
+        found: String,
+    },
+    /// A text field holds nothing readable.
+    #[error("contract field `{field}` is blank: write a sentence as text, or leave it out")]
+    Blank {
+        /// The field.
+        field: &'static str,
+    },
+    /// A type name nobody knows.
+    #[error(
+        "`{path}` names the unknown type `{found}`: write object, array, string, number, integer, \
+         boolean or null, or leave it out to allow any"
+    )]
+    UnknownType {
+        /// Where in the contract.
+        path: String,
+        /// The name given.
+        found: String,
+    },
+    /// A known key whose value means nothing.
+    #[error("`{path}` is {found}: write {instead}, or leave it out")]
+    Unusable {
+        /// Where in the contract.
+        path: String,
+        /// What is there, summarised.
+        found: String,
+        /// What would be understood.
+        instead: &'static str,
+    },
+    /// A lower bound above its upper bound: no result could ever keep to it.
+    #[error("`{path}` is {low}, above its upper bound {high}: lower the first or raise the second")]
+    Contradiction {
+        /// The lower bound, where in the contract.
+        path: String,
+        /// Its value.
+        low: String,
+        /// The upper bound's value.
+        high: String,
+    },
+    /// A key that says nothing about values of the declared type.
+    #[error(
+        "`{path}` constrains {applies}, but the type here is {declared}: correct one of the two"
+    )]
+    Inapplicable {
+        /// Where in the contract.
+        path: String,
+        /// The type the key speaks of.
+        applies: &'static str,
+        /// The type given.
+        declared: String,
+    },
+    /// Nesting beyond [`MAX_DEPTH`].
+    #[error(
+        "`{path}` is nested deeper than {MAX_DEPTH} levels: describe only what must be checked"
+    )]
+    TooDeep {
+        /// The field.
+        path: String,
+    },
+    /// `deliverable.schema` is no JSON Schema this runtime can check.
+    #[error(
+        "`{path}` cannot be checked ({reason}): write a valid JSON Schema whose references point into \
+         itself (#/$defs/..) and whose patterns use no look-around"
+    )]
+    UnusableSchema {
+        /// Where in the contract.
+        path: String,
+        /// What the schema library said, bounded.
+        reason: String,
+    },
+}
+
+/// Identifies what a contract demands: artifacts are reused only under an equal fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fingerprint(String);
+
+impl Fingerprint {
+    /// The fingerprint of no contract.
+    pub fn none() -> Self {
+        Self("none".to_owned())
+    }
+
+    /// The text kept in artifacts and logs: `none` or 64 hexadecimal digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Contract {
+    /// Makes one contract of a whole object and of separate fields, which win per key.
+    ///
+    /// Null counts as not given, unknown keys are dropped, `purpose` and `:purpose` are alike.
+    pub fn compose(
+        whole: Option<&Map<String, Value>>,
+        fields: &Map<String, Value>,
+    ) -> Result<(Option<Self>, ContractSource), ContractFault> {
+        let field = |key| given(fields, key).or_else(|| whole.and_then(|w| given(w, key)));
+        let contract = Self {
+            purpose: text("purpose", field("purpose"))?,
+            deliverable: field("deliverable").cloned(),
+            acceptance: field("acceptance").cloned(),
+            failure_policy: field("failure_policy").cloned(),
+            intent_signature: text("intent_signature", field("intent_signature"))?,
+        };
+        if contract == Self::EMPTY {
+            return Ok((None, ContractSource::None));
+        }
+        contract.vet()?;
+        let declared = FIELDS.iter().any(|key| given(fields, key).is_some());
+        let source = match (whole.is_some(), declared) {
+            (true, true) => ContractSource::Merged,
+            (true, false) => ContractSource::Hash,
+            (false, _) => ContractSource::Fields,
+        };
+        Ok((Some(contract), source))
+    }
+
+    /// SHA-256 over canonical JSON (keys sorted at every level) of all fields but the intent.
+    ///
+    /// A contract that states nothing but an intent demands nothing: it equals no contract.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let purpose = self.purpose.clone().map(Value::String);
+        let demands = [
+            ("purpose", purpose.as_ref()),
+            ("deliverable", self.deliverable.as_ref()),
+            ("acceptance", self.acceptance.as_ref()),
+            ("failure_policy", self.failure_policy.as_ref()),
+        ];
+        let demands: Map<String, Value> = demands
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?.clone())))
+            .filter(|(_, value)| !value.is_null())
+            .collect();
+        if demands.is_empty() {
+            return Fingerprint::none();
+        }
+        let digest = Sha256::digest(canonical(&Value::Object(demands)));
+        Fingerprint(digest.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
+            hex
+        }))
+    }
+
+    /// Whether the value of an ok outcome is what the contract asks for.
+    ///
+    /// A deliverable that cannot be checked (`compose` lets none through) is not enforced: a success
+    /// is refused only for what a contract plainly says.
+    pub fn judge(
+        &self,
+        args: &[Value],
+        kwargs: &Map<String, Value>,
+        value: &Value,
+    ) -> Result<(), Breach> {
+        let Some(Ok(Some(terms))) = self.deliverable.as_ref().map(Terms::parse) else {
+            return Ok(());
+        };
+        if args.first().is_some_and(Value::is_null) && kwargs.is_empty() && is_empty(value) {
+            return Err(Breach::nil_input(value));
+        }
+        terms.judge(value)
+    }
+
+    const EMPTY: Self = Self {
+        purpose: None,
+        deliverable: None,
+        acceptance: None,
+        failure_policy: None,
+        intent_signature: None,
+    };
+
+    fn vet(&self) -> Result<(), ContractFault> {
+        let shapes = [("acceptance", &self.acceptance), ("failure_policy", &self.failure_policy)];
+        for (field, value) in shapes {
+            if value.as_ref().is_some_and(|value| deeper_than(value, MAX_DEPTH)) {
+                return Err(ContractFault::TooDeep { path: field.to_owned() });
+            }
+        }
+        self.deliverable.as_ref().map_or(Ok(()), |deliverable| Terms::parse(deliverable).map(drop))
+    }
+}
+
+const FIELDS: [&str; 5] =
+    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
+
+/// The enforceable part of a deliverable.
+struct Terms {
+    constraint: Constraint,
+    schema: Option<Schema>,
+}
+
+impl Terms {
+    /// `None` for prose.
+    fn parse(deliverable: &Value) -> Result<Option<Self>, ContractFault> {
+        if deeper_than(deliverable, MAX_DEPTH) {
+            return Err(ContractFault::TooDeep { path: "deliverable".to_owned() });
+        }
+        let Some(object) = deliverable.as_object() else { return Ok(None) };
+        let constraint = Constraint::parse(object, "deliverable")?;
+        let schema = given(object, "schema").map(Schema::parse).transpose()?;
+        Ok(Some(Self { constraint, schema }))
+    }
+
+    fn judge(&self, value: &Value) -> Result<(), Breach> {
+        self.constraint
+            .check(value, &Path::Root)
+            .and_then(|()| self.schema.as_ref().map_or(Ok(()), |schema| schema.check(value)))
+            .map_err(|breach| breach.among_keys(self.constraint.required(), value))
+    }
+}
+
+/// The non-null value of a contract's own key: `min_items`, `:min_items` and `minItems` are alike.
+fn given<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let plain = |text: &str| text.replace([':', '_'], "").to_ascii_lowercase();
+    let wanted = plain(key);
+    object.iter().find(|(name, value)| !value.is_null() && plain(name) == wanted).map(|(_, v)| v)
+}
+
+fn text(field: &'static str, value: Option<&Value>) -> Result<Option<String>, ContractFault> {
+    let Some(value) = value else { return Ok(None) };
+    match value.as_str() {
+        None => Err(ContractFault::NotText { field, found: described(value) }),
+        Some(text) if text.trim().is_empty() => Err(ContractFault::Blank { field }),
+        Some(text) => Ok(Some(text.to_owned())),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty)
+}
+
+/// Walks with its own stack: what it measures must not overflow ours.
+fn deeper_than(value: &Value, limit: usize) -> bool {
+    let mut waiting = vec![(value, 0)];
+    while let Some((value, depth)) = waiting.pop() {
+        if depth > limit {
+            return true;
+        }
+        if let Some(items) = value.as_array() {
+            waiting.extend(items.iter().map(|item| (item, depth + 1)));
+        } else if let Some(object) = value.as_object() {
+            waiting.extend(object.values().map(|item| (item, depth + 1)));
+        }
+    }
+    false
+}
+
+/// JSON without spaces, keys sorted at every level. Walks with its own stack, like [`deeper_than`].
+fn canonical(value: &Value) -> String {
+    enum Piece<'a> {
+        Value(&'a Value),
+        Key(&'a str),
+        Mark(char),
+    }
+    let mut out = String::new();
+    let mut waiting = vec![Piece::Value(value)];
+    while let Some(piece) = waiting.pop() {
+        match piece {
+            Piece::Mark(mark) => out.push(mark),
+            Piece::Key(key) => out.push_str(&Value::from(key).to_string()),
+            Piece::Value(Value::Array(items)) => {
+                out.push('[');
+                waiting.push(Piece::Mark(']'));
+                for (index, item) in items.iter().enumerate().rev() {
+                    waiting.push(Piece::Value(item));
+                    waiting.extend((index > 0).then_some(Piece::Mark(',')));
+                }
+            }
+            Piece::Value(Value::Object(object)) => {
+                out.push('{');
+                waiting.push(Piece::Mark('}'));
+                let mut entries: Vec<_> = object.iter().collect();
+                entries.sort_unstable_by_key(|(key, _)| *key);
+                for (index, (key, item)) in entries.into_iter().enumerate().rev() {
+                    waiting.extend([Piece::Value(item), Piece::Mark(':'), Piece::Key(key)]);
+                    waiting.extend((index > 0).then_some(Piece::Mark(',')));
+                }
+            }
+            Piece::Value(scalar) => out.push_str(&scalar.to_string()),
+        }
+    }
+    out
+}

@@ -1,0 +1,377 @@
+//! How a guest's source is read: a real parser per language, one [`Inspection`] for both.
+//!
+//! An inspection is what a program *says*, with text in strings and comments kept apart from code.
+//! It follows values only as far as names carry them: in source order, through assignments and
+//! imports, never through calls. What it cannot follow is [`Operand::Unknown`].
+
+mod operand;
+mod python;
+mod recorder;
+mod ruby;
+pub mod stdlib;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use operand::Operand;
+
+/// The longest program that is read.
+pub const MAX_SOURCE_BYTES: usize = 128 * 1024;
+
+/// The deepest nesting of expressions and blocks in a program that is read.
+pub const MAX_NESTING: usize = 500;
+
+/// How far into an expression a summary looks; what is deeper is unknown.
+const MAX_SUMMARY_LEVELS: usize = 32;
+
+/// Prism recurses up to 10,000 levels deep (about 16 MB in a debug build) before it gives up, and
+/// without a bound in destructured parameters, so a reading never starts with less stack than this.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// Reads a program. Any text gives an inspection or a fault; none panics or exhausts the stack.
+pub fn inspect(language: Language, source: &str) -> Result<Inspection, SyntaxFault> {
+    if source.len() > MAX_SOURCE_BYTES {
+        let message = format!("the program is longer than {MAX_SOURCE_BYTES} bytes");
+        return Err(SyntaxFault { message, position: Position::START });
+    }
+    stacker::maybe_grow(STACK_BYTES, STACK_BYTES, || match language {
+        Language::Python => python::inspect(source),
+        Language::Ruby => ruby::inspect(source),
+    })
+}
+
+/// A guest language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// `CPython`.
+    Python,
+    /// `CRuby`.
+    Ruby,
+}
+
+impl Language {
+    /// Every guest language.
+    pub const ALL: [Self; 2] = [Self::Python, Self::Ruby];
+
+    /// The name on the wire and in configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Ruby => "ruby",
+        }
+    }
+
+    /// The ending of its source files, without the dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Python => "py",
+            Self::Ruby => "rb",
+        }
+    }
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no guest language.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown language {0:?}: expected \"python\" or \"ruby\"")]
+pub struct UnknownLanguage(pub String);
+
+impl FromStr for Language {
+    type Err = UnknownLanguage;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|language| language.name() == name)
+            .ok_or_else(|| UnknownLanguage(name.to_owned()))
+    }
+}
+
+/// A place in the program's own text; both count from 1, columns in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// The line.
+    pub line: u32,
+    /// The column.
+    pub column: u32,
+}
+
+impl Position {
+    /// The first character.
+    pub const START: Self = Self { line: 1, column: 1 };
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// Why a program could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{position}: {message}")]
+pub struct SyntaxFault {
+    /// The parser's own words.
+    pub message: String,
+    /// Where it stopped.
+    pub position: Position,
+}
+
+/// What a program says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Inspection {
+    /// Every call, in source order; `send(:name, …)` is a call of `name`.
+    pub calls: Vec<Call>,
+    /// Every import or require of a literal name.
+    pub imports: Vec<Import>,
+    /// Every module, class or imported function mentioned, by its full name.
+    pub paths: Vec<PathUse>,
+    /// Every function and class the program defines.
+    pub definitions: Vec<Definition>,
+    /// Every assignment.
+    pub assignments: Vec<Assignment>,
+    /// Every item or field looked up under a constant key.
+    pub lookups: Vec<Lookup>,
+    /// Every scalar literal in code position. Keys of literal maps are not among them.
+    pub literals: Vec<Literal>,
+    /// Strings that stand alone as a statement: documentation, not code.
+    pub docstrings: Vec<Literal>,
+    /// Every use of a constant top-level key of the context.
+    pub context: Vec<ContextUse>,
+    /// Every value the program may give as its (or a function's) success.
+    pub answers: Vec<Answer>,
+    /// Whether `args` or `kwargs` is read.
+    pub reads_arguments: bool,
+}
+
+impl Inspection {
+    /// Whether the program reads what it was called with: `args`, `kwargs`, or the parameters of a
+    /// function named like the method (the function form).
+    pub fn reads_inputs(&self, method: &str) -> bool {
+        self.reads_arguments
+            || self.definitions.iter().any(|definition| {
+                definition.owner == Owner::Program
+                    && definition.name == method
+                    && definition.reads_parameters
+            })
+    }
+
+    /// The agents asked for by a constant name: `tool("x")`, `delegate("x")`, `Agent.for("x")`.
+    pub fn agents(&self) -> impl Iterator<Item = (&str, Position)> {
+        self.calls
+            .iter()
+            .filter(|call| call.makes_agent())
+            .filter_map(|call| Some((call.argument(0)?.text()?, call.position)))
+    }
+
+    /// Whether the program defines a function of this name.
+    pub fn defines(&self, name: &str) -> bool {
+        self.definitions.iter().any(|d| d.kind == DefinitionKind::Function && d.name == name)
+    }
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// What it is called on; none for a bare call and for `self`.
+    pub receiver: Option<Operand>,
+    /// The method or function; the full name of an imported one (`os.system`).
+    pub name: String,
+    /// What it is given, in order; a block that is a function comes last.
+    pub arguments: Vec<Argument>,
+    /// Where its name stands.
+    pub position: Position,
+}
+
+impl Call {
+    /// The `index`-th positional argument, seen through variables.
+    pub fn argument(&self, index: usize) -> Option<&Operand> {
+        self.arguments.iter().filter(|a| a.name.is_none()).nth(index).map(|a| a.value.held())
+    }
+
+    /// The full name of what is called, when its receiver is known by name: `os.system`, `IO.popen`.
+    pub fn path(&self) -> Option<String> {
+        match self.receiver.as_ref().map(Operand::held) {
+            None => Some(self.name.clone()),
+            Some(Operand::Path(path)) => Some(format!("{path}.{}", self.name)),
+            Some(_) => None,
+        }
+    }
+
+    /// Whether its value is an agent.
+    pub fn makes_agent(&self) -> bool {
+        operand::makes_agent(self.receiver.as_ref(), &self.name)
+    }
+}
+
+/// One argument of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Argument {
+    /// The keyword, if it is given by keyword.
+    pub name: Option<String>,
+    /// What is given.
+    pub value: Operand,
+}
+
+/// One import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Import {
+    /// As the program names it: `os.path`, `net/http`.
+    pub module: String,
+    /// Whether its absence is rescued on the spot.
+    pub optional: bool,
+    /// Where.
+    pub position: Position,
+}
+
+impl Import {
+    /// The part before the first dot or slash.
+    pub fn top_level(&self) -> &str {
+        self.module.split(['.', '/']).next().unwrap_or(&self.module)
+    }
+}
+
+/// A mention of something known by its full name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathUse {
+    /// `os.system`, `Net::HTTP`.
+    pub path: String,
+    /// Where.
+    pub position: Position,
+}
+
+/// A function or class of the program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// What is defined.
+    pub kind: DefinitionKind,
+    /// Its name; a class's with the modules around it (`Shop::Cart`).
+    pub name: String,
+    /// Who it belongs to.
+    pub owner: Owner,
+    /// Its parameters, without a leading one the harness fills (`self`, `ctx`, `context`).
+    pub parameters: Vec<String>,
+    /// Whether its body reads any of them.
+    pub reads_parameters: bool,
+    /// Where.
+    pub position: Position,
+}
+
+/// What a definition defines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefinitionKind {
+    /// A function or method.
+    Function,
+    /// A class or module, new or reopened.
+    Class,
+    /// The methods of one object (`class << object`).
+    Singleton,
+}
+
+/// Who a definition belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Owner {
+    /// The program itself.
+    Program,
+    /// A class or module around it.
+    Class,
+    /// One object (`def object.name`).
+    Object(Operand),
+}
+
+/// One assignment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assignment {
+    /// What is assigned to.
+    pub target: Target,
+    /// What is assigned.
+    pub value: Operand,
+    /// Whether it happens while handling an error.
+    pub recovering: bool,
+    /// Where its target stands.
+    pub position: Position,
+}
+
+/// What is assigned to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// A variable or constant.
+    Name(String),
+    /// `object.name = …`
+    Attribute {
+        /// The object.
+        object: Operand,
+        /// The attribute.
+        name: String,
+    },
+    /// `object[key] = …`
+    Item {
+        /// The collection.
+        object: Operand,
+        /// The key, when constant.
+        key: Option<Value>,
+    },
+}
+
+/// An item or field looked up under a constant key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lookup {
+    /// What is looked into.
+    pub object: Operand,
+    /// The key.
+    pub key: Value,
+    /// Where.
+    pub position: Position,
+}
+
+/// A literal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Literal {
+    /// Its value.
+    pub value: Value,
+    /// Where.
+    pub position: Position,
+}
+
+/// A use of one top-level key of the context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextUse {
+    /// The key.
+    pub key: String,
+    /// Read or written.
+    pub access: Access,
+    /// Where.
+    pub position: Position,
+}
+
+/// Read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Its value is used.
+    Read,
+    /// It is set, replaced or removed.
+    Write,
+}
+
+/// A value given as success.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The value.
+    pub value: Operand,
+    /// Whether it is given while handling an error.
+    pub recovering: bool,
+    /// Where.
+    pub position: Position,
+}
+
+#[cfg(test)]
+mod tests;

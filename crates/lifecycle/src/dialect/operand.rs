@@ -1,0 +1,181 @@
+//! What an expression is, as far as a guardrail needs to know.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// An expression, summarised.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operand {
+    /// The agent's memory: `context`, `memory`.
+    Context,
+    /// The tool registry: `context["tools"]`.
+    Tools,
+    /// Something inside a registry entry: `context["tools"]["fetcher"]`.
+    ToolEntry,
+    /// What iterating the registry itself yields: a name in Python, a pair in Ruby.
+    ToolItem,
+    /// An agent: the value of `tool(…)`, `delegate(…)`, `Agent.for(…)`.
+    Agent,
+    /// A module, class or imported function by its full name: `os.path`, `Net::HTTP`.
+    Path(String),
+    /// Code as a value: a function, lambda, proc or method object.
+    Function,
+    /// An object of a class the program names: `Point.new`.
+    Instance,
+    /// A constant: a scalar, or a list or map of constants.
+    Literal(Arc<Value>),
+    /// A variable and what it was last given.
+    Variable {
+        /// Its name.
+        name: String,
+        /// What it was last given, never itself a variable or a group.
+        holds: Arc<Self>,
+    },
+    /// Values any of which may be (in) the value: a list, a map, `a or b`, `a if c else b`.
+    Group(Arc<[Self]>),
+    /// Anything else.
+    Unknown,
+}
+
+impl From<Value> for Operand {
+    fn from(value: Value) -> Self {
+        Self::Literal(Arc::new(value))
+    }
+}
+
+impl Operand {
+    /// The operand itself, seen through a variable.
+    pub fn held(&self) -> &Self {
+        if let Self::Variable { holds, .. } = self { holds } else { self }
+    }
+
+    /// Whether it is an agent.
+    pub fn is_agent(&self) -> bool {
+        matches!(self.held(), Self::Agent)
+    }
+
+    /// Whether it is, or holds, something that can be called: a function or an agent.
+    pub fn is_executable(&self) -> bool {
+        if let Self::Group(members) = self.held() {
+            return members.iter().any(Self::is_executable);
+        }
+        matches!(self.held(), Self::Function | Self::Agent)
+    }
+
+    /// The constant it is.
+    pub fn literal(&self) -> Option<&Value> {
+        if let Self::Literal(value) = self.held() { Some(value) } else { None }
+    }
+
+    /// The constant text it is.
+    pub fn text(&self) -> Option<&str> {
+        self.literal().and_then(Value::as_str)
+    }
+
+    /// The full name it is known by.
+    pub fn path(&self) -> Option<&str> {
+        if let Self::Path(path) = self.held() { Some(path) } else { None }
+    }
+
+    /// Every member, itself included, variables not seen through.
+    pub fn members(&self) -> Vec<&Self> {
+        let mut members = vec![self];
+        let mut next = 0;
+        while let Some(member) = members.get(next).copied() {
+            if let Self::Group(inner) = member {
+                members.extend(inner.iter());
+            }
+            next += 1;
+        }
+        members
+    }
+
+    /// What looking up `key` in it gives.
+    pub(super) fn item(&self, key: Option<&Value>) -> Self {
+        let held = self.held();
+        if matches!(held, Self::Context) && key.and_then(Value::as_str) == Some("tools") {
+            Self::Tools
+        } else if matches!(held, Self::Tools | Self::ToolEntry) {
+            Self::ToolEntry
+        } else {
+            Self::Unknown
+        }
+    }
+
+    /// What iterating over it yields.
+    pub(super) fn element(&self) -> Self {
+        if matches!(self.held(), Self::Tools) { Self::ToolItem } else { Self::Unknown }
+    }
+
+    /// One of several: the one that matters to a guardrail if there is one, else all.
+    pub(super) fn one_of(choices: Vec<Self>) -> Self {
+        let telling = |choice: &&Self| {
+            matches!(choice.held(), Self::Context | Self::Tools | Self::ToolEntry | Self::Agent)
+        };
+        if let Some(choice) = choices.iter().find(telling) {
+            return choice.clone();
+        }
+        Self::Group(choices.into())
+    }
+
+    /// A list of these: a constant when all of them are.
+    pub(super) fn list(members: Vec<Self>) -> Self {
+        match constants(members) {
+            Ok(values) => Self::from(Value::Array(values)),
+            Err(members) => Self::Group(members.into()),
+        }
+    }
+
+    /// A map of these: a constant when all keys and values are.
+    pub(super) fn map(keys: Vec<Option<Value>>, members: Vec<Self>) -> Self {
+        let keys: Option<Vec<Value>> = keys.into_iter().collect();
+        let Some(keys) = keys else { return Self::Group(members.into()) };
+        match constants(members) {
+            Ok(values) => {
+                let text =
+                    |key: &Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+                let keys = keys.iter().map(text);
+                Self::from(Value::Object(keys.zip(values).collect()))
+            }
+            Err(members) => Self::Group(members.into()),
+        }
+    }
+
+    /// What a variable given this holds: bounded, so that long chains of names stay flat.
+    pub(super) fn kept(&self) -> Self {
+        let held = self.held();
+        if !matches!(held, Self::Group(_)) {
+            return held.clone();
+        }
+        if held.is_executable() { Self::Function } else { Self::Unknown }
+    }
+}
+
+/// The values of constants, or the members back when one is not.
+fn constants(members: Vec<Operand>) -> Result<Vec<Value>, Vec<Operand>> {
+    if !members.iter().all(|member| matches!(member, Operand::Literal(_))) {
+        return Err(members);
+    }
+    let value = |member: Operand| {
+        let Operand::Literal(value) = member else { return Value::Null };
+        Arc::unwrap_or_clone(value)
+    };
+    Ok(members.into_iter().map(value).collect())
+}
+
+/// Whether a call gives an agent. `Agent.for` and its like do; `Agent::Outcome.ok` does not.
+pub(super) fn makes_agent(receiver: Option<&Operand>, name: &str) -> bool {
+    match receiver.map(Operand::held) {
+        None => matches!(name, "tool" | "delegate" | "Agent"),
+        Some(Operand::Agent) => matches!(name, "tool" | "delegate"),
+        Some(Operand::Path(path)) => matches!(path.as_str(), "Agent" | "::Agent"),
+        Some(_) => false,
+    }
+}
+
+/// Whether a call gives its first argument as the program's success.
+pub(super) fn gives_success(receiver: Option<&Operand>, name: &str) -> bool {
+    let path = receiver.and_then(Operand::path);
+    name == "ok" && path.is_some_and(|path| path.ends_with("Outcome"))
+}

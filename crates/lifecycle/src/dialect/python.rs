@@ -1,0 +1,489 @@
+//! Reads Python with ruff's parser.
+
+mod nesting;
+mod summary;
+
+use std::cell::Cell;
+
+use ruff_python_ast::visitor::source_order::{
+    SourceOrderVisitor, walk_body, walk_except_handler, walk_expr, walk_parameters, walk_stmt,
+};
+use ruff_python_ast::{
+    ExceptHandler, Expr, ExprAttribute, ExprCall, ExprContext, ExprSubscript,
+    InterpolatedStringElement, Parameters, PythonVersion, Stmt, StmtAssign, StmtClassDef, StmtFor,
+    StmtFunctionDef, StmtImport, StmtImportFrom, StmtTry,
+};
+use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
+use ruff_text_size::Ranged;
+use serde_json::Value;
+
+use summary::constant;
+
+use super::recorder::{FILLED_PARAMETERS, Recorder};
+use super::{
+    Access, Definition, DefinitionKind, Import, Inspection, Operand, Owner, Position, SyntaxFault,
+    Target,
+};
+
+/// The most modules imported whole (`from os import *`) that a bare name is looked for in.
+const MAX_STARS: usize = 8;
+
+/// The longest module name that is followed through its uses.
+const MAX_MODULE_BYTES: usize = 256;
+
+pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
+    if nesting::too_deep(source) {
+        let message = "the program is nested too deeply".to_owned();
+        return Err(SyntaxFault { message, position: Position::START });
+    }
+    let recorder = Recorder::new(source);
+    // A top-level `return` is no fault of the parser; the interpreter's own compile judges the rest.
+    let options = ParseOptions::from(Mode::Module).with_target_version(PythonVersion::latest());
+    let parsed = parse_unchecked(source, options);
+    if let Some(error) = parsed.errors().first() {
+        let position = recorder.position(error.location.start().to_usize());
+        return Err(SyntaxFault { message: error.error.to_string(), position });
+    }
+    let mut reader = Reader { recorder, classes: 0, stars: Vec::new(), level: Cell::new(0) };
+    if let Some(module) = parsed.syntax().as_module() {
+        reader.module(&module.body);
+    }
+    Ok(reader.recorder.found)
+}
+
+struct Reader<'s> {
+    recorder: Recorder<'s>,
+    /// How many classes are around the current place.
+    classes: usize,
+    /// Modules whose names were all imported (`from os import *`).
+    stars: Vec<String>,
+    /// How many summaries are around the one being made.
+    level: Cell<usize>,
+}
+
+impl Reader<'_> {
+    /// The last expression of a program is its answer.
+    fn module(&mut self, body: &[Stmt]) {
+        let Some((last, rest)) = body.split_last() else { return };
+        walk_body(self, rest);
+        if let Stmt::Expr(statement) = last {
+            self.visit_expr(&statement.value);
+            let value = self.summary(&statement.value);
+            self.recorder.answer(value, statement.start().to_usize());
+        } else {
+            self.visit_stmt(last);
+        }
+    }
+
+    fn import(&mut self, node: &StmtImport) {
+        for alias in &node.names {
+            let module = alias.name.as_str();
+            self.imported(module, alias.start().to_usize());
+            // `import a.b` binds `a`; `import a.b as c` binds all of it.
+            let top = module.split('.').next().unwrap_or(module);
+            match &alias.asname {
+                Some(name) => self.bind_module(name.as_str(), module),
+                None => self.bind_module(top, top),
+            }
+        }
+    }
+
+    fn import_from(&mut self, node: &StmtImportFrom) {
+        let Some(module) = node.module.as_ref().filter(|_| node.level == 0) else { return };
+        self.imported(module.as_str(), node.start().to_usize());
+        for alias in &node.names {
+            if alias.name.as_str() == "*" {
+                self.star(module.as_str());
+                continue;
+            }
+            let path = format!("{module}.{}", alias.name);
+            self.recorder.path(&path, alias.start().to_usize());
+            self.bind_module(alias.asname.as_ref().unwrap_or(&alias.name).as_str(), &path);
+        }
+    }
+
+    fn star(&mut self, module: &str) {
+        if self.stars.len() < MAX_STARS && !self.stars.iter().any(|known| known == module) {
+            self.stars.push(module.to_owned());
+        }
+    }
+
+    fn imported(&mut self, module: &str, offset: usize) {
+        let (optional, position) = (self.recorder.optional > 0, self.recorder.position(offset));
+        self.recorder.found.imports.push(Import { module: module.to_owned(), optional, position });
+    }
+
+    fn bind_module(&mut self, name: &str, path: &str) {
+        let known = path.len() <= MAX_MODULE_BYTES;
+        let value = if known { Operand::Path(path.to_owned()) } else { Operand::Unknown };
+        self.recorder.bind(name, &value);
+    }
+
+    fn assign(&mut self, node: &StmtAssign) {
+        self.visit_expr(&node.value);
+        let value = self.summary(&node.value);
+        for target in &node.targets {
+            self.visit_expr(target);
+            if elements(target).is_some() {
+                self.assign_to(target, Some(&node.value));
+            } else {
+                self.assign_value(target, value.clone());
+            }
+        }
+    }
+
+    /// `a, b = x, y` is read pair by pair; any other unpacking gives unknown values.
+    fn assign_to(&mut self, target: &Expr, value: Option<&Expr>) {
+        if let Some(targets) = elements(target) {
+            let values = value.and_then(elements).filter(|values| values.len() == targets.len());
+            for (index, target) in targets.iter().enumerate() {
+                self.assign_to(target, values.and_then(|values| values.get(index)));
+            }
+            return;
+        }
+        let value = value.map_or(Operand::Unknown, |value| self.summary(value));
+        self.assign_value(target, value);
+    }
+
+    fn assign_value(&mut self, target: &Expr, value: Operand) {
+        let target_kind = if let Expr::Name(name) = target {
+            Target::Name(name.id.to_string())
+        } else if let Expr::Attribute(node) = target {
+            Target::Attribute { object: self.summary(&node.value), name: node.attr.to_string() }
+        } else if let Expr::Subscript(node) = target {
+            Target::Item { object: self.summary(&node.value), key: constant(&node.slice) }
+        } else {
+            return;
+        };
+        self.recorder.assign(target_kind, value, target.start().to_usize());
+    }
+
+    /// `x += …` reads what it writes.
+    fn augmented(&mut self, target: &Expr) {
+        let key = if let Expr::Subscript(node) = target {
+            Some((&node.value, constant(&node.slice)))
+        } else if let Expr::Attribute(node) = target {
+            Some((&node.value, Some(Value::from(node.attr.as_str()))))
+        } else {
+            None
+        };
+        if let Some((object, Some(key))) = key {
+            let object = self.summary(object);
+            self.recorder.lookup(object, key, target.start().to_usize());
+        }
+        self.assign_value(target, Operand::Unknown);
+    }
+
+    fn delete(&mut self, target: &Expr) {
+        self.visit_expr(target);
+        let Expr::Subscript(node) = target else { return };
+        let (object, key) = (self.summary(&node.value), constant(&node.slice));
+        if let (Operand::Context, Some(key)) = (object.held(), key) {
+            let position = self.recorder.position(target.start().to_usize());
+            self.recorder.context(&key, Access::Write, position);
+        }
+    }
+
+    fn function(&mut self, node: &StmtFunctionDef) {
+        for decorator in &node.decorator_list {
+            self.visit_decorator(decorator);
+        }
+        walk_parameters(self, &node.parameters);
+        let owner = if self.classes > 0 { Owner::Class } else { Owner::Program };
+        let (parameters, filled) = parameters(&node.parameters, owner == Owner::Program);
+        self.recorder.bind(&node.name, &Operand::Function);
+        self.recorder.enter(parameters, filled.as_deref());
+        let classes = std::mem::take(&mut self.classes);
+        walk_body(self, &node.body);
+        self.classes = classes;
+        let (parameters, reads_parameters) = self.recorder.leave();
+        self.define(DefinitionKind::Function, &node.name, node.name.start().to_usize(), |it| {
+            (it.owner, it.parameters, it.reads_parameters) = (owner, parameters, reads_parameters);
+        });
+    }
+
+    fn class(&mut self, node: &StmtClassDef) {
+        let offset = node.name.start().to_usize();
+        self.define(DefinitionKind::Class, &node.name, offset, |_| {});
+        for decorator in &node.decorator_list {
+            self.visit_decorator(decorator);
+        }
+        if let Some(arguments) = &node.arguments {
+            self.visit_arguments(arguments);
+        }
+        self.classes += 1;
+        walk_body(self, &node.body);
+        self.classes -= 1;
+        self.recorder.bind(&node.name, &Operand::Unknown);
+    }
+
+    fn define(
+        &mut self,
+        kind: DefinitionKind,
+        name: &str,
+        offset: usize,
+        refine: impl FnOnce(&mut Definition),
+    ) {
+        let mut definition = Definition {
+            kind,
+            name: name.to_owned(),
+            owner: Owner::Program,
+            parameters: Vec::new(),
+            reads_parameters: false,
+            position: self.recorder.position(offset),
+        };
+        refine(&mut definition);
+        self.recorder.found.definitions.push(definition);
+    }
+
+    fn for_loop(&mut self, node: &StmtFor) {
+        self.visit_expr(&node.iter);
+        self.visit_expr(&node.target);
+        let element = self.summary(&node.iter).element();
+        self.assign_element(&node.target, &element);
+        walk_body(self, &node.body);
+        walk_body(self, &node.orelse);
+    }
+
+    fn assign_element(&mut self, target: &Expr, element: &Operand) {
+        if let Expr::Name(name) = target {
+            self.recorder.bind(&name.id, element);
+        }
+        for target in elements(target).unwrap_or_default() {
+            self.assign_element(target, &Operand::Unknown);
+        }
+    }
+
+    fn try_block(&mut self, node: &StmtTry) {
+        let survives = node.handlers.iter().any(rescues_import);
+        self.recorder.optional += usize::from(survives);
+        walk_body(self, &node.body);
+        self.recorder.optional -= usize::from(survives);
+        for handler in &node.handlers {
+            self.recorder.recovering += 1;
+            // A second import in the handler of a first is the alternative to it.
+            self.recorder.optional += usize::from(survives);
+            walk_except_handler(self, handler);
+            self.recorder.optional -= usize::from(survives);
+            self.recorder.recovering -= 1;
+        }
+        walk_body(self, &node.orelse);
+        walk_body(self, &node.finalbody);
+    }
+
+    fn call(&mut self, node: &ExprCall) {
+        let offset = node.func.start().to_usize();
+        let arguments = self.arguments(&node.arguments);
+        if let Some(module) = self.imported_by_call(node) {
+            self.imported(&module, offset);
+        }
+        if let Expr::Attribute(function) = &*node.func {
+            let receiver = self.summary(&function.value);
+            let offset = function.attr.start().to_usize();
+            self.recorder.call(Some(receiver), &function.attr, arguments, offset);
+        } else if let Expr::Name(function) = &*node.func {
+            let name = self.function_name(&function.id);
+            if self.recorder.bound(&function.id).is_none() {
+                self.starred(&function.id, offset);
+            }
+            self.recorder.call(None, &name, arguments, offset);
+        } else if let Some(path) = self.summary(&node.func).path() {
+            self.recorder.call(None, path, arguments, offset);
+        }
+    }
+
+    /// The full name of an imported function, else the name itself.
+    fn function_name(&self, name: &str) -> String {
+        let bound = self.recorder.bound(name).and_then(|bound| bound.path());
+        bound.unwrap_or(name).to_owned()
+    }
+
+    fn starred(&mut self, name: &str, offset: usize) {
+        for module in std::mem::take(&mut self.stars) {
+            self.recorder.path(&format!("{module}.{name}"), offset);
+            self.stars.push(module);
+        }
+    }
+
+    /// The whole of `os.path.join` is one mention; what is left of it is not read again.
+    fn attribute(&mut self, node: &ExprAttribute) {
+        let object = self.summary(&node.value);
+        let offset = node.attr.start().to_usize();
+        if let Some(path) = object.path() {
+            return self.recorder.path(&format!("{path}.{}", node.attr), node.start().to_usize());
+        }
+        self.visit_expr(&node.value);
+        if node.ctx == ExprContext::Load && !summary::is_map_method(&node.attr) {
+            self.recorder.lookup(object, Value::from(node.attr.as_str()), offset);
+        }
+    }
+
+    fn subscript(&mut self, node: &ExprSubscript) {
+        self.visit_expr(&node.value);
+        self.visit_expr(&node.slice);
+        if node.ctx != ExprContext::Load {
+            return;
+        }
+        if let Some(key) = constant(&node.slice) {
+            let object = self.summary(&node.value);
+            self.recorder.lookup(object, key, node.start().to_usize());
+        }
+    }
+
+    /// The variables of a comprehension come after the expression that uses them.
+    fn comprehension(&mut self, node: &Expr, generators: &[ruff_python_ast::Comprehension]) {
+        let mut replaced = Vec::new();
+        for generator in generators {
+            let Expr::Name(name) = &generator.target else { continue };
+            let element = self.summary(&generator.iter).element();
+            replaced.push((name.id.to_string(), self.recorder.bind_for_now(&name.id, &element)));
+        }
+        walk_expr(self, node);
+        for (name, before) in replaced.into_iter().rev() {
+            self.recorder.restore(name, before);
+        }
+    }
+}
+
+impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "ruff's statements; the rest is only walked"
+    )]
+    fn visit_stmt(&mut self, statement: &'a Stmt) {
+        match statement {
+            Stmt::Import(node) => self.import(node),
+            Stmt::ImportFrom(node) => self.import_from(node),
+            Stmt::Assign(node) => self.assign(node),
+            Stmt::AnnAssign(node) => {
+                if let Some(value) = &node.value {
+                    self.visit_expr(value);
+                    self.visit_expr(&node.target);
+                    self.assign_to(&node.target, Some(value));
+                }
+            }
+            Stmt::AugAssign(node) => {
+                self.visit_expr(&node.value);
+                self.augmented(&node.target);
+                walk_expr(self, &node.target);
+            }
+            Stmt::Delete(node) => node.targets.iter().for_each(|target| self.delete(target)),
+            Stmt::FunctionDef(node) => self.function(node),
+            Stmt::ClassDef(node) => self.class(node),
+            Stmt::For(node) => self.for_loop(node),
+            Stmt::Try(node) => self.try_block(node),
+            Stmt::Return(node) => {
+                walk_stmt(self, statement);
+                if let Some(value) = &node.value {
+                    let value = self.summary(value);
+                    self.recorder.answer(value, node.start().to_usize());
+                }
+            }
+            Stmt::Expr(node) if node.value.is_string_literal_expr() => {
+                if let Some(value) = constant(&node.value) {
+                    self.recorder.docstring(value, node.start().to_usize());
+                }
+            }
+            Stmt::With(node) => {
+                for item in &node.items {
+                    self.visit_with_item(item);
+                    if let Some(target) = &item.optional_vars {
+                        self.assign_to(target, None);
+                    }
+                }
+                walk_body(self, &node.body);
+            }
+            _ => walk_stmt(self, statement),
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "ruff's expressions; the rest is only walked"
+    )]
+    fn visit_expr(&mut self, expression: &'a Expr) {
+        let offset = expression.start().to_usize();
+        match expression {
+            Expr::Call(node) => {
+                walk_expr(self, expression);
+                self.call(node);
+            }
+            Expr::Attribute(node) => self.attribute(node),
+            Expr::Subscript(node) => self.subscript(node),
+            Expr::Name(node) if node.ctx == ExprContext::Load => {
+                self.recorder.read(&node.id);
+                if let Some(path) = self.summary(expression).path() {
+                    self.recorder.path(path, offset);
+                }
+            }
+            Expr::Lambda(node) => {
+                let (parameters, _) = match &node.parameters {
+                    Some(given) => parameters(given, false),
+                    None => (Vec::new(), None),
+                };
+                self.recorder.enter(parameters, None);
+                walk_expr(self, expression);
+                self.recorder.leave();
+            }
+            Expr::Named(node) => {
+                self.visit_expr(&node.value);
+                self.assign_to(&node.target, Some(&node.value));
+            }
+            Expr::ListComp(node) => self.comprehension(expression, &node.generators),
+            Expr::SetComp(node) => self.comprehension(expression, &node.generators),
+            Expr::DictComp(node) => self.comprehension(expression, &node.generators),
+            Expr::Generator(node) => self.comprehension(expression, &node.generators),
+            Expr::Dict(node) => {
+                for item in &node.items {
+                    if let Some(key) = item.key.as_ref().filter(|key| !key.is_literal_expr()) {
+                        self.visit_expr(key);
+                    }
+                    self.visit_expr(&item.value);
+                }
+            }
+            _ => match constant(expression) {
+                Some(value) => self.recorder.literal(value, offset),
+                None => walk_expr(self, expression),
+            },
+        }
+    }
+
+    fn visit_interpolated_string_element(&mut self, element: &'a InterpolatedStringElement) {
+        if let InterpolatedStringElement::Literal(text) = element {
+            self.recorder.literal(Value::from(&*text.value), element.start().to_usize());
+        } else {
+            ruff_python_ast::visitor::source_order::walk_interpolated_string_element(self, element);
+        }
+    }
+}
+
+/// The members of a literal tuple or list.
+fn elements(expression: &Expr) -> Option<&[Expr]> {
+    if let Expr::Tuple(node) = expression {
+        Some(&node.elts)
+    } else if let Expr::List(node) = expression {
+        Some(&node.elts)
+    } else {
+        None
+    }
+}
+
+/// The names of parameters, and the leading one the harness fills, which is not an input.
+fn parameters(given: &Parameters, may_be_filled: bool) -> (Vec<String>, Option<String>) {
+    let mut names: Vec<String> =
+        given.iter().map(|parameter| parameter.name().to_string()).collect();
+    let leads = names.first().is_some_and(|name| FILLED_PARAMETERS.contains(&name.as_str()));
+    let filled = (may_be_filled && leads).then(|| names.remove(0));
+    (names, filled)
+}
+
+/// Whether a handler catches the absence of a library.
+fn rescues_import(handler: &ExceptHandler) -> bool {
+    let ExceptHandler::ExceptHandler(handler) = handler;
+    let Some(caught) = handler.type_.as_deref() else { return true };
+    let catches = |caught: &Expr| {
+        let names = ["ImportError", "ModuleNotFoundError", "Exception", "BaseException"];
+        caught.as_name_expr().is_some_and(|name| names.contains(&name.id.as_str()))
+    };
+    elements(caught).map_or_else(|| catches(caught), |all| all.iter().any(catches))
+}

@@ -1,0 +1,194 @@
+//! What a Python expression is.
+
+use ruff_python_ast::{Arguments, Expr, ExprCall, Number, UnaryOp};
+use serde_json::Value;
+
+use super::super::operand::makes_agent;
+use super::super::{Argument, MAX_SUMMARY_LEVELS, Operand};
+use super::Reader;
+
+/// Names of a mapping's own methods, which are no keys of it.
+pub(super) fn is_map_method(name: &str) -> bool {
+    matches!(
+        name,
+        "get"
+            | "setdefault"
+            | "pop"
+            | "popitem"
+            | "update"
+            | "keys"
+            | "values"
+            | "items"
+            | "copy"
+            | "clear"
+    )
+}
+
+impl Reader<'_> {
+    pub(super) fn summary(&self, expression: &Expr) -> Operand {
+        let level = self.level.get();
+        if level == MAX_SUMMARY_LEVELS {
+            return Operand::Unknown;
+        }
+        self.level.set(level + 1);
+        let operand = self.summarise(expression);
+        self.level.set(level);
+        operand
+    }
+
+    fn summarise(&self, expression: &Expr) -> Operand {
+        if let Some(value) = constant(expression) {
+            return Operand::from(value);
+        }
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "ruff's expressions; the rest is unknown"
+        )]
+        match expression {
+            Expr::Name(node) => self.recorder.variable(&node.id),
+            Expr::Attribute(node) => match self.summary(&node.value) {
+                Operand::Path(path) => Operand::Path(format!("{path}.{}", node.attr)),
+                object => object.item(Some(&Value::from(node.attr.as_str()))),
+            },
+            Expr::Subscript(node) => self.summary(&node.value).item(constant(&node.slice).as_ref()),
+            Expr::Call(node) => self.call_summary(node),
+            Expr::Lambda(_) => Operand::Function,
+            Expr::Await(node) => self.summary(&node.value),
+            Expr::Named(node) => self.summary(&node.value),
+            Expr::BoolOp(node) => {
+                Operand::one_of(node.values.iter().map(|value| self.summary(value)).collect())
+            }
+            Expr::If(node) => {
+                Operand::one_of(vec![self.summary(&node.body), self.summary(&node.orelse)])
+            }
+            Expr::List(node) => self.list(&node.elts),
+            Expr::Tuple(node) => self.list(&node.elts),
+            Expr::Set(node) => self.list(&node.elts),
+            Expr::Dict(node) => {
+                let keys = node.items.iter().map(|item| constant(item.key.as_ref()?)).collect();
+                Operand::map(
+                    keys,
+                    node.items.iter().map(|item| self.summary(&item.value)).collect(),
+                )
+            }
+            _ => Operand::Unknown,
+        }
+    }
+
+    fn list(&self, members: &[Expr]) -> Operand {
+        Operand::list(members.iter().map(|member| self.summary(member)).collect())
+    }
+
+    fn call_summary(&self, node: &ExprCall) -> Operand {
+        if let Some(module) = self.imported_by_call(node) {
+            return Operand::Path(module);
+        }
+        if let Expr::Name(function) = &*node.func {
+            let name = function.id.as_str();
+            return match self.recorder.bound(name).map(|bound| &**bound) {
+                None if makes_agent(None, name) => Operand::Agent,
+                None if name == "runtime_context" => Operand::Context,
+                None if name == "getattr" => self.getattr(node),
+                None if matches!(name, "list" | "dict") => self.copied(node),
+                Some(Operand::Path(path)) if path.ends_with("partial") => Operand::Function,
+                Some(Operand::Path(path)) if path.ends_with("MethodType") => Operand::Function,
+                _ => Operand::Unknown,
+            };
+        }
+        let Expr::Attribute(function) = &*node.func else { return Operand::Unknown };
+        let receiver = self.summary(&function.value);
+        let name = function.attr.as_str();
+        if makes_agent(Some(&receiver), name) {
+            return Operand::Agent;
+        }
+        let held = receiver.held();
+        if is_keyed(held) && matches!(name, "get" | "setdefault") {
+            let key = node.arguments.args.first().and_then(constant);
+            return receiver.item(key.as_ref());
+        }
+        match (held, name) {
+            (Operand::Tools, "copy" | "keys") => receiver,
+            (Operand::Tools, "values") => Operand::ToolEntry,
+            (Operand::Path(path), "partial") if path == "functools" => Operand::Function,
+            (Operand::Path(path), "MethodType") if path == "types" => Operand::Function,
+            _ => Operand::Unknown,
+        }
+    }
+
+    /// `getattr(os, "system")` is `os.system`.
+    fn getattr(&self, node: &ExprCall) -> Operand {
+        let [object, name, ..] = &*node.arguments.args else { return Operand::Unknown };
+        let object = self.summary(object);
+        let (Some(path), Some(Value::String(name))) = (object.path(), constant(name)) else {
+            return Operand::Unknown;
+        };
+        Operand::Path(format!("{path}.{name}"))
+    }
+
+    /// `list(tools)` iterates like `tools`.
+    fn copied(&self, node: &ExprCall) -> Operand {
+        match node.arguments.args.first().map(|argument| self.summary(argument)) {
+            Some(argument) if matches!(argument.held(), Operand::Tools) => argument,
+            _ => Operand::Unknown,
+        }
+    }
+
+    /// The module of `__import__("x")` and `importlib.import_module("x")`.
+    pub(super) fn imported_by_call(&self, node: &ExprCall) -> Option<String> {
+        let imports = if let Expr::Name(function) = &*node.func {
+            let bound = self.recorder.bound(&function.id).and_then(|bound| bound.path());
+            bound == Some("importlib.import_module") || function.id == "__import__"
+        } else if let Expr::Attribute(function) = &*node.func {
+            let module =
+                function.value.as_name_expr().and_then(|name| self.recorder.bound(&name.id));
+            function.attr.as_str() == "import_module"
+                && module.is_some_and(|module| module.path() == Some("importlib"))
+        } else {
+            false
+        };
+        let name = node.arguments.args.first().filter(|_| imports)?;
+        let Some(Value::String(module)) = constant(name) else { return None };
+        Some(module)
+    }
+
+    pub(super) fn arguments(&self, given: &Arguments) -> Vec<Argument> {
+        let positional =
+            given.args.iter().map(|value| Argument { name: None, value: self.summary(value) });
+        let keywords = given.keywords.iter().map(|keyword| Argument {
+            name: Some(keyword.arg.as_ref().map_or("**", |name| name.as_str()).to_owned()),
+            value: self.summary(&keyword.value),
+        });
+        positional.chain(keywords).collect()
+    }
+}
+
+fn is_keyed(object: &Operand) -> bool {
+    matches!(object, Operand::Context | Operand::Tools | Operand::ToolEntry)
+}
+
+/// The value of a scalar literal.
+pub(super) fn constant(expression: &Expr) -> Option<Value> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "ruff's expressions; the rest is no scalar")]
+    match expression {
+        Expr::StringLiteral(node) => Some(Value::from(node.value.to_str())),
+        Expr::NumberLiteral(node) => number(&node.value),
+        Expr::BooleanLiteral(node) => Some(Value::from(node.value)),
+        Expr::NoneLiteral(_) => Some(Value::Null),
+        Expr::UnaryOp(node) if node.op == UnaryOp::USub => {
+            let Value::Number(number) = constant(&node.operand)? else { return None };
+            serde_json::from_str(&format!("-{number}")).ok()
+        }
+        _ => None,
+    }
+}
+
+fn number(number: &Number) -> Option<Value> {
+    match number {
+        Number::Int(integer) => integer
+            .as_i64()
+            .map(Value::from)
+            .or_else(|| serde_json::from_str(&integer.to_string()).ok()),
+        Number::Float(float) => serde_json::Number::from_f64(*float).map(Value::Number),
+        Number::Complex { .. } => None,
+    }
+}

@@ -1,0 +1,93 @@
+//! What observers are told while a call is under way. They can watch; they cannot change anything.
+
+use std::time::Duration;
+
+use crate::outcome::Outcome;
+use crate::request::{CallId, CallRequest, TraceId};
+
+/// Who an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The tree.
+    pub trace: TraceId,
+    /// The call.
+    pub call: CallId,
+    /// The call that asked for it.
+    pub parent: Option<CallId>,
+    /// Its depth in the tree.
+    pub depth: u8,
+    /// `role.method`.
+    pub name: String,
+}
+
+impl Subject {
+    /// The subject of every event about this call.
+    pub fn of(request: &CallRequest) -> Self {
+        Self {
+            trace: request.lineage.trace().clone(),
+            call: request.id.clone(),
+            parent: request.lineage.parent().cloned(),
+            depth: request.lineage.depth(),
+            name: format!("{}.{}", request.role, request.method),
+        }
+    }
+}
+
+/// Something that happened in a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// To whom.
+    pub subject: Subject,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventKind {
+    /// The call began.
+    Started {
+        /// Its arguments, as a short text.
+        arguments: String,
+    },
+    /// A model is being asked.
+    Generating {
+        /// Which attempt this is for, from 1.
+        attempt: usize,
+        /// Whether it is told what went wrong before.
+        with_feedback: bool,
+    },
+    /// A program is about to run.
+    Executing {
+        /// Which attempt this is, from 1.
+        attempt: usize,
+        /// `persisted`, `generated` or `repaired`.
+        source: &'static str,
+        /// Its text.
+        code: String,
+    },
+    /// An attempt was rejected and left nothing behind.
+    RolledBack {
+        /// Which attempt, from 1.
+        attempt: usize,
+        /// When in the attempt (`latest_failure_stage`).
+        stage: &'static str,
+        /// The failure's code, or the guardrail's subtype.
+        code: String,
+        /// What was wrong.
+        message: String,
+        /// The text of its program, when there was one.
+        program: Option<String>,
+    },
+    /// The call ended.
+    Ended {
+        /// How.
+        outcome: Outcome,
+        /// Whether a stored program answered.
+        from_storage: bool,
+        /// Model calls this call made itself.
+        model_calls: u32,
+        /// From request to settlement.
+        took: Duration,
+    },
+}

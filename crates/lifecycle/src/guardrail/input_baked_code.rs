@@ -1,0 +1,89 @@
+//! `input_baked_code` (advisory): the arguments of this call written as literals, and never read.
+//!
+//! Such a program answers this call and no other, so it cannot be kept. Half of all generations in the
+//! reference's recordings were lost to this. Reading `args`, `kwargs` or the parameters of a function
+//! named like the method passes, and 0, 1, -1, "", true, false and null are no evidence.
+//!
+//! ```python
+//! result = 100 * 9 / 5 + 32                  # told when called with 100
+//! result = args[0] * 9 / 5 + 32              # passes
+//! def convert(celsius): return celsius * 9 / 5 + 32   # passes as `convert`
+//! ```
+//! ```ruby
+//! "Hello, Ada Lovelace!"                     # told when called with "Ada Lovelace"
+//! "Hello, #{args[0]}!"                       # passes
+//! ```
+
+use serde_json::Value;
+
+use crate::dialect::Literal;
+
+use super::{Finding, Subject};
+
+/// How long an input text must be to count when it is only a part of a literal.
+const EMBEDDED_BYTES: usize = 8;
+
+/// The most scalars of a call's inputs that are looked for.
+const MAX_INPUTS: usize = 256;
+
+/// The longest input shown in a message.
+const SHOWN_CHARACTERS: usize = 40;
+
+pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
+    let literal = baked_literal(subject)?;
+    let shown: String = literal.value.to_string().chars().take(SHOWN_CHARACTERS).collect();
+    Some(Finding::at(
+        literal.position,
+        format!("the input {shown} of this call is written into the program, which never reads it"),
+        format!(
+            "Read the inputs from `args` and `kwargs`, or define a function `{}` with parameters, so \
+             that the program answers any call of this method.",
+            subject.method
+        ),
+    ))
+}
+
+/// The first literal that is an input of this call, in a program that reads no input.
+pub(super) fn baked_literal<'a>(subject: &Subject<'a>) -> Option<&'a Literal> {
+    if !subject.has_inputs() || subject.inspection.reads_inputs(subject.method) {
+        return None;
+    }
+    let mut inputs = Vec::new();
+    subject
+        .args
+        .iter()
+        .chain(subject.kwargs.values())
+        .for_each(|input| telling(input, &mut inputs));
+    let is_input = |literal: &&Literal| inputs.iter().any(|input| is_baked(&literal.value, input));
+    subject.inspection.literals.iter().find(is_input)
+}
+
+/// Collects the scalars in `input` whose presence in a program tells something.
+fn telling<'a>(input: &'a Value, found: &mut Vec<&'a Value>) {
+    if found.len() >= MAX_INPUTS {
+        return;
+    }
+    match input {
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(number) => {
+            let trivial = number.as_f64().is_some_and(|n| [0.0, 1.0, -1.0].contains(&n));
+            found.extend((!trivial).then_some(input));
+        }
+        Value::String(text) => found.extend((!text.trim().is_empty()).then_some(input)),
+        Value::Array(items) => items.iter().for_each(|item| telling(item, found)),
+        Value::Object(fields) => fields.values().for_each(|field| telling(field, found)),
+    }
+}
+
+fn is_baked(literal: &Value, input: &Value) -> bool {
+    match (literal, input) {
+        (Value::String(literal), Value::String(input)) => {
+            let input = input.trim();
+            literal.trim() == input || (input.len() >= EMBEDDED_BYTES && literal.contains(input))
+        }
+        (Value::Number(literal), Value::Number(input)) => {
+            literal == input || (literal.as_f64().is_some() && literal.as_f64() == input.as_f64())
+        }
+        _ => false,
+    }
+}

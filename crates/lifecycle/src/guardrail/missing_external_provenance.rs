@@ -1,0 +1,53 @@
+//! `missing_external_provenance`: external data given as success without telling where it is from.
+//!
+//! Judged after execution, on ok results of programs that fetch: by their own network use, or through
+//! a tool whose name says it fetches. The value must be a map with `provenance.sources`, a non-empty
+//! list of maps with `uri`, `fetched_at`, `retrieval_tool` and a `retrieval_mode` of `live`, `cached`
+//! or `fixture`. The text `Net::HTTP` in a string is not network use.
+//!
+//! ```python
+//! result = requests.get(url).json()          # barred once it answers
+//! result = {"items": items, "provenance": {"sources": [{"uri": url, "fetched_at": now,
+//!           "retrieval_tool": "requests", "retrieval_mode": "live"}]}}   # passes
+//! ```
+//! ```ruby
+//! Net::HTTP.get(URI(url))                    # barred once it answers
+//! { items: items, provenance: { sources: [{ uri: url, fetched_at: now,
+//!   retrieval_tool: "net/http", retrieval_mode: "live" }] } }            # passes
+//! ```
+
+use serde_json::Value;
+
+use crate::dialect::Inspection;
+
+use super::network::fetches;
+use super::{Rule, Violation};
+
+/// Judges an ok result.
+pub fn check_provenance(inspection: &Inspection, value: &Value) -> Option<Violation> {
+    if !fetches(inspection) || has_provenance(value) {
+        return None;
+    }
+    Some(Violation {
+        rule: Rule::MissingExternalProvenance,
+        message: "external data is returned without its provenance".to_owned(),
+        location: None,
+        required_correction: "Return a map with `provenance: {sources: [{uri, fetched_at, \
+             retrieval_tool, retrieval_mode}]}`, one source per fetch, `retrieval_mode` being \
+             `live`, `cached` or `fixture`."
+            .to_owned(),
+    })
+}
+
+fn has_provenance(value: &Value) -> bool {
+    let sources = value.get("provenance").and_then(|provenance| provenance.get("sources"));
+    let sources = sources.and_then(Value::as_array);
+    sources.is_some_and(|sources| !sources.is_empty() && sources.iter().all(is_source))
+}
+
+fn is_source(source: &Value) -> bool {
+    let field = |name: &str| source.get(name).and_then(Value::as_str).map_or("", str::trim);
+    let mode = field("retrieval_mode").to_ascii_lowercase();
+    ["uri", "fetched_at", "retrieval_tool"].iter().all(|name| !field(name).is_empty())
+        && matches!(mode.as_str(), "live" | "cached" | "fixture")
+}

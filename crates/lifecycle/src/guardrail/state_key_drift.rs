@@ -1,0 +1,107 @@
+//! `state_key_drift` (advisory): another context key for state that siblings already keep.
+//!
+//! Methods of one agent share its context. A key that nobody writes reads as nothing, and a second key
+//! for the same state splits it. Silent when nothing is known of siblings, and for keys of the runtime.
+//!
+//! ```python
+//! context["total"] += args[0]                # told when siblings keep `value`
+//! context["value"] += args[0]                # passes
+//! ```
+//! ```ruby
+//! context[:sum]                              # told when siblings keep `value`
+//! context[:value] = context.fetch(:value, 0) + 1   # passes
+//! ```
+
+use std::collections::BTreeSet;
+
+use crate::dialect::{Access, ContextUse};
+
+use super::{Finding, SiblingState, Subject};
+
+/// Keys the runtime itself provides.
+const PROVIDED: &[&str] = &["tools", "conversation_history"];
+
+pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
+    let siblings = Siblings::of(subject.sibling_state);
+    let program = Program::of(&subject.inspection.context);
+    let drifted = program.uses.iter().find(|used| siblings.is_drift(used, &program))?;
+    let right = siblings.right_key(&drifted.key)?;
+    let (key, verb) = match drifted.access {
+        Access::Read => (&drifted.key, "reads"),
+        Access::Write => (&drifted.key, "writes"),
+    };
+    Some(Finding::at(
+        drifted.position,
+        format!("the program {verb} context key `{key}`; the agent's other methods keep `{right}`"),
+        format!("Use context key `{right}` for this state instead of `{key}`."),
+    ))
+}
+
+/// What the siblings read and write, together.
+struct Siblings<'a> {
+    writes: BTreeSet<&'a str>,
+    known: BTreeSet<&'a str>,
+    /// The one key that every sibling which writes at all writes.
+    shared: Option<&'a str>,
+}
+
+impl<'a> Siblings<'a> {
+    fn of(states: &'a [SiblingState]) -> Self {
+        let keys = |list: &'a [String]| list.iter().map(String::as_str);
+        let writes: BTreeSet<_> = states.iter().flat_map(|state| keys(&state.writes)).collect();
+        let reads = states.iter().flat_map(|state| keys(&state.reads));
+        let known = reads.chain(writes.iter().copied()).collect();
+        let is_shared = |key: &&str| {
+            let mut keeping = states.iter().filter(|state| !state.writes.is_empty());
+            keeping.all(|state| state.writes.iter().any(|written| written == key))
+        };
+        let mut shared = writes.iter().copied().filter(is_shared);
+        let shared = shared.next().filter(|_| shared.next().is_none());
+        Self { writes, known, shared }
+    }
+
+    fn is_drift(&self, used: &ContextUse, program: &Program<'_>) -> bool {
+        let key = used.key.as_str();
+        if self.writes.is_empty() || PROVIDED.contains(&key) {
+            return false;
+        }
+        if program.writes.contains(key) {
+            return self.is_second_key(key, program);
+        }
+        !self.writes.contains(key)
+    }
+
+    /// Whether `key` is new, while the program leaves the shared key alone.
+    fn is_second_key(&self, key: &str, program: &Program<'_>) -> bool {
+        let Some(shared) = self.shared else { return false };
+        !self.known.contains(key) && !program.keys.contains(shared)
+    }
+
+    /// The key to use: the shared one, else the one spelled most alike.
+    fn right_key(&self, key: &str) -> Option<&'a str> {
+        let alike = |known: &&&str| common_prefix(known, key);
+        self.shared.or_else(|| self.writes.iter().max_by_key(alike).copied())
+    }
+}
+
+/// What the program reads and writes.
+struct Program<'a> {
+    uses: &'a [ContextUse],
+    keys: BTreeSet<&'a str>,
+    writes: BTreeSet<&'a str>,
+}
+
+impl<'a> Program<'a> {
+    fn of(uses: &'a [ContextUse]) -> Self {
+        let writes = uses.iter().filter(|used| used.access == Access::Write);
+        Self {
+            uses,
+            keys: uses.iter().map(|used| used.key.as_str()).collect(),
+            writes: writes.map(|used| used.key.as_str()).collect(),
+        }
+    }
+}
+
+fn common_prefix(one: &str, other: &str) -> usize {
+    one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count()
+}

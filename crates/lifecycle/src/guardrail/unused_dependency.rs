@@ -1,0 +1,117 @@
+//! `unused_dependency` (advisory): a declared package that the program never uses.
+//!
+//! It would be resolved and installed for nothing. Packages and modules differ in name, so a package
+//! is unused only when every import is explained by another: any import of an unknown name may be it.
+//!
+//! ```python
+//! import json                        # with `requests` declared: told
+//! import bs4                         # with `beautifulsoup4` declared: passes
+//! ```
+//! ```ruby
+//! require "json"                     # with `nokogiri` declared: told
+//! require "active_support/all"       # with `activesupport` declared: passes
+//! ```
+
+use crate::dialect::{Inspection, stdlib};
+
+use super::{Finding, Subject};
+use crate::dialect::Position;
+
+/// Packages whose module has another name.
+const MODULES: &[(&str, &str)] = &[
+    ("beautifulsoup4", "bs4"),
+    ("faissscpu", "faiss"),
+    ("googleapipythonclient", "googleapiclient"),
+    ("mysqlclient", "mysqldb"),
+    ("opencvpython", "cv2"),
+    ("opencvpythonheadless", "cv2"),
+    ("pdfminersix", "pdfminer"),
+    ("pillow", "pil"),
+    ("protobuf", "google"),
+    ("psycopg2binary", "psycopg2"),
+    ("pycryptodome", "crypto"),
+    ("pyjwt", "jwt"),
+    ("pymupdf", "fitz"),
+    ("pyserial", "serial"),
+    ("pythondateutil", "dateutil"),
+    ("pythondocx", "docx"),
+    ("pythondotenv", "dotenv"),
+    ("pythonpptx", "pptx"),
+    ("pyyaml", "yaml"),
+    ("scikitimage", "skimage"),
+    ("scikitlearn", "sklearn"),
+    ("rubyzip", "zip"),
+    ("activesupport", "activesupport"),
+];
+
+/// Packages that work through another one and are seldom imported themselves.
+const COMPANIONS: &[&str] = &[
+    "bcrypt",
+    "brotli",
+    "certifi",
+    "fastparquet",
+    "html5lib",
+    "lxml",
+    "openpyxl",
+    "psycopg2binary",
+    "pyarrow",
+    "pymysql",
+    "sqlite3",
+    "tabulate",
+    "tzdata",
+    "xlrd",
+    "xlsxwriter",
+];
+
+pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
+    let used = used_names(subject);
+    let package = subject.declared.iter().find(|package| is_unused(package, &used, subject))?;
+    Some(Finding::at(
+        Position::START,
+        format!("`{package}` is declared but never imported"),
+        format!("Remove `{package}` from `dependencies`, or import it where it is needed."),
+    ))
+}
+
+fn is_unused(package: &str, used: &[String], subject: &Subject<'_>) -> bool {
+    let module = module_of(package);
+    let explained = |name: &String| subject.declared.iter().any(|other| module_of(other) == *name);
+    !COMPANIONS.contains(&folded(package).as_str())
+        && !used.iter().any(|name| are_related(name, &module))
+        && used.iter().all(explained)
+        && !is_mentioned(package, subject.inspection)
+}
+
+/// `active_support/all` belongs to `activesupport`, `aws-sdk-s3` to `aws-sdk`.
+fn are_related(name: &str, module: &str) -> bool {
+    name.starts_with(module) || module.starts_with(name)
+}
+
+/// A package chosen by its name in a string (`features="lxml"`) or, in Ruby, used by its constant.
+fn is_mentioned(package: &str, inspection: &Inspection) -> bool {
+    let module = module_of(package);
+    inspection.literals.iter().any(|literal| literal.value.as_str() == Some(package))
+        || inspection.paths.iter().any(|used| folded(top(&used.path)) == module)
+}
+
+/// The imported names that do not come with the interpreter, folded.
+fn used_names(subject: &Subject<'_>) -> Vec<String> {
+    let imports = subject.inspection.imports.iter();
+    let foreign = imports.filter(|import| !stdlib::provides(subject.language, &import.module));
+    foreign.map(|import| folded(import.top_level())).collect()
+}
+
+fn module_of(package: &str) -> String {
+    let name = folded(package.split('[').next().unwrap_or(package));
+    let known = MODULES.iter().find(|(package, _)| *package == name);
+    known.map_or(name, |(_, module)| (*module).to_owned())
+}
+
+fn top(path: &str) -> &str {
+    path.split(['.', ':']).find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+/// Lower case without separators, so that spellings of one name are equal.
+fn folded(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}

@@ -1,0 +1,124 @@
+//! Judgement: what each thing that can come of a program means. Accepted, or rejected for a reason.
+
+use serde_json::{Value, json};
+
+use crate::attempt::{Reason, Rejection};
+use crate::dialect::SyntaxFault;
+use crate::execution::{ReportEnding, limited};
+use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
+use crate::outcome::{Cause, EndedBy, Failure, FailureKind};
+use crate::program::{PayloadFault, VettedProgram};
+use crate::request::CallRequest;
+
+/// What an answer is judged by.
+pub(crate) struct Court<'a> {
+    pub(crate) request: &'a CallRequest,
+    pub(crate) guardrails: &'a GuardrailPolicy,
+    pub(crate) program: &'a VettedProgram,
+}
+
+/// Accepts a program's answer (a value, or a truthful error), or says why not.
+pub(crate) fn judge(
+    court: &Court<'_>,
+    ending: ReportEnding,
+    violations: Vec<Violation>,
+) -> Result<Result<Value, Failure>, Box<Rejection>> {
+    let reject = |reason, failure| Err(Box::new(Rejection::new(reason, failure)));
+    match ending {
+        ReportEnding::Value(value) => judge_value(court, value).map(Ok),
+        _ if !violations.is_empty() => {
+            Err(Box::new(barred(violations, &GuardrailPolicy::default())))
+        }
+        ReportEnding::Reported { reported, message, metadata } => {
+            let kind = FailureKind::Reported(reported);
+            let again = kind.retriable() && kind.cause() != Cause::Extrinsic;
+            let failure = Failure { kind, message, metadata };
+            if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
+        }
+        ReportEnding::Raised { class, message, location } => {
+            let failure = Failure::new(FailureKind::Execution, format!("{class}: {message}"))
+                .with("error_class", class)
+                .with("location", json!(location));
+            Err(Box::new(Rejection { location, ..Rejection::new(Reason::Raised, failure) }))
+        }
+        ReportEnding::Malformed(fault) => Err(Box::new(malformed(&fault))),
+        ReportEnding::Unserializable { path, message } => reject(
+            Reason::Unserializable,
+            Failure::new(FailureKind::NonSerializableResult, format!("{path}: {message}"))
+                .with("path", path),
+        ),
+        ReportEnding::Exited { status } => reject(
+            Reason::CrashedByProgram,
+            Failure::new(
+                FailureKind::WorkerCrash(EndedBy::Program),
+                format!("the program called exit({status}); give a result instead of exiting"),
+            )
+            .with("ended_by", EndedBy::Program.name())
+            .with("exit", status),
+        ),
+        ReportEnding::Limited(limit, detail) => {
+            reject(Reason::LimitReached, limited(limit, detail))
+        }
+    }
+}
+
+/// External data must say where it came from; contracted answers must have the promised shape.
+fn judge_value(court: &Court<'_>, value: Value) -> Result<Value, Box<Rejection>> {
+    if let Some(violation) = guardrail::check_provenance(court.program.inspection(), &value) {
+        return Err(Box::new(barred(vec![violation], court.guardrails)));
+    }
+    let request = court.request;
+    let Some(contract) = &request.contract else { return Ok(value) };
+    match contract.judge(&request.arguments.args, &request.arguments.kwargs, &value) {
+        Ok(()) => Ok(value),
+        Err(breach) => {
+            let failure = Failure {
+                metadata: breach.metadata(),
+                ..Failure::new(FailureKind::ContractViolation, breach.message())
+            };
+            Err(Box::new(Rejection::new(Reason::ContractBroken, failure)))
+        }
+    }
+}
+
+/// A program that does not parse.
+pub(crate) fn malformed(fault: &SyntaxFault) -> Rejection {
+    let message = format!("line {}: {}", fault.position.line, fault.message);
+    let failure =
+        Failure::new(FailureKind::InvalidCode, message).with("error_class", "SyntaxError");
+    Rejection { location: Some(fault.position), ..Rejection::new(Reason::SyntaxInvalid, failure) }
+}
+
+/// A program that broke guardrails.
+pub(crate) fn barred(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Rejection {
+    let terminal =
+        violations.iter().find(|violation| violation.severity(policy) == Severity::Terminal);
+    let reason = if terminal.is_some() { Reason::BarredForGood } else { Reason::Barred };
+    let failure = match terminal.or(violations.first()) {
+        Some(violation) => Failure {
+            metadata: violation.to_json(policy),
+            ..Failure::new(
+                FailureKind::Guardrail(violation.violation_type()),
+                violation.message.clone(),
+            )
+        },
+        None => Failure::new(FailureKind::Execution, "a guardrail was broken"),
+    };
+    let location = violations.first().and_then(|violation| violation.location);
+    Rejection { location, violations, ..Rejection::new(reason, failure) }
+}
+
+/// A payload that is no program.
+pub(crate) fn undrafted(fault: &PayloadFault) -> Rejection {
+    let (reason, kind) = match fault {
+        PayloadFault::Manifest(_) => {
+            (Reason::ManifestInvalid, FailureKind::InvalidDependencyManifest)
+        }
+        PayloadFault::NotAnObject { .. }
+        | PayloadFault::UnknownField(_)
+        | PayloadFault::CodeNotText { .. }
+        | PayloadFault::CodeBlank
+        | PayloadFault::CodeTooLong(_) => (Reason::PayloadInvalid, FailureKind::InvalidCode),
+    };
+    Rejection::new(reason, Failure::new(kind, fault.to_string()))
+}

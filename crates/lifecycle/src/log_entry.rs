@@ -1,0 +1,272 @@
+//! The log line of one call: a pure projection of what happened, in the wire names of
+//! `specs/log-entry.schema.json`. See `docs/observability.md` for what each field means.
+
+use serde_json::{Map, Value, json};
+
+use crate::artifact::Cacheability;
+use crate::attempt::{Attempt, RetryLane, spent};
+use crate::call::Commit;
+use crate::contract::{Contract, ContractSource, Fingerprint};
+use crate::guardrail::{GuardrailPolicy, Violation};
+use crate::history::{bounded, bounded_map};
+use crate::outcome::FailureKind;
+use crate::program::{Checksum, type_name};
+use crate::prompt::PROMPT_VERSION;
+use crate::settlement::Moment;
+
+/// Characters of a failure message kept per attempt.
+const MAX_MESSAGE_CHARS: usize = 400;
+/// Characters of captured output kept per stream.
+const MAX_OUTPUT_CHARS: usize = 2000;
+
+/// What the shell knows and the machine does not.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// When it ended and how long it took.
+    pub moment: Moment,
+    /// The model that was, or would have been, asked.
+    pub model: String,
+    /// How the contract was given.
+    pub contract_source: ContractSource,
+    /// The agent object that was called.
+    pub specialist_instance_id: String,
+    /// The session, if any.
+    pub session: Option<String>,
+    /// Records in the agent's history after this call.
+    pub sandbox_tier: String,
+    /// Prompts and context, when asked for.
+    pub debug: Option<Debug>,
+}
+
+/// What `debug` adds.
+#[derive(Debug, Clone, Default)]
+pub struct Debug {
+    /// The last system prompt.
+    pub system_prompt: Option<String>,
+    /// The last user prompt.
+    pub user_prompt: Option<String>,
+    /// The agent's memory after the call.
+    pub context: Map<String, Value>,
+}
+
+/// Projects a finished call to its log entry.
+pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
+    let mut entry = Map::new();
+    for group in [
+        identity(commit, circumstances),
+        program(commit),
+        attempts(commit),
+        contract(commit),
+        artifact(commit),
+        environment(commit, circumstances),
+        outcome(commit),
+        trace(commit, circumstances),
+    ] {
+        if let Value::Object(fields) = group {
+            entry.extend(fields);
+        }
+    }
+    if let Some(debug) = &circumstances.debug {
+        entry.insert("system_prompt".into(), json!(debug.system_prompt));
+        entry.insert("user_prompt".into(), json!(debug.user_prompt));
+        entry.insert("context".into(), json!(bounded_map(&debug.context)));
+    }
+    Value::Object(entry)
+}
+
+fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
+    let request = commit.request();
+    json!({
+        "timestamp": circumstances.moment.timestamp,
+        "runtime": "recurgent",
+        "guest": request.language,
+        "role": request.role,
+        "model": circumstances.model,
+        "method": request.method,
+        "args": request.arguments.args.iter().map(bounded).collect::<Vec<_>>(),
+        "kwargs": bounded_map(&request.arguments.kwargs),
+        "duration_ms": circumstances.moment.duration_ms(),
+        "generation_attempt": commit.model_calls(),
+        "usage": commit.usage(),
+    })
+}
+
+fn program(commit: &Commit) -> Value {
+    let last = commit.attempts().last();
+    let accepted = commit.accepted().map(|accepted| accepted.program.program());
+    let manifest = accepted.map(|program| program.manifest.dependencies());
+    let repaired = |attempt: &&Attempt| attempt.origin.program_source() == "repaired";
+    json!({
+        "code": last.and_then(|attempt| attempt.code.as_deref()),
+        "program_source": last.map(|attempt| attempt.origin.program_source()),
+        "program_dependencies": manifest,
+        "normalized_dependencies": manifest,
+        "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
+        "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
+        "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
+    })
+}
+
+fn attempts(commit: &Commit) -> Value {
+    let (attempts, policy) = (commit.attempts(), commit.guardrails());
+    let last = attempts.last();
+    let rejected = attempts.iter().rev().find_map(|attempt| attempt.rejection.as_ref());
+    let failures: Vec<_> = attempts
+        .iter()
+        .enumerate()
+        .filter_map(|(index, attempt)| failure(index + 1, attempt, policy))
+        .collect();
+    let kind = commit.outcome().failure().map(|failure| &failure.kind);
+    let outcome_repairs = retries(commit, RetryLane::Outcome);
+    json!({
+        "attempt_id": attempts.len(),
+        "attempt_stage": last.and_then(|attempt| attempt.stages().last().copied()),
+        "attempts": attempts.iter().enumerate().map(|(index, a)| one(index + 1, a, policy)).collect::<Vec<_>>(),
+        "validation_failure_type": rejected.map(|rejection| rejection.failure.kind.code()),
+        "guardrail_violation_subtype":
+            rejected.and_then(|rejection| rejection.violations.first()).map(Violation::subtype),
+        "rollback_applied": !failures.is_empty(),
+        "retry_feedback_injected": attempts.len() > 1,
+        "latest_failure_stage": rejected.map(|rejection| rejection.reason.stage().name()),
+        "latest_failure_class": rejected.map(|rejection| rejection.class().to_owned()),
+        "latest_failure_message": rejected.map(|rejection| short(&rejection.failure.message)),
+        "attempt_failures": failures,
+        "execution_receiver": last.and_then(|attempt| attempt.worker.as_ref()).map(|_| "worker"),
+        "guardrail_recovery_attempts": retries(commit, RetryLane::Guardrail),
+        "execution_repair_attempts": retries(commit, RetryLane::Execution),
+        "outcome_repair_attempts": outcome_repairs,
+        "outcome_repair_triggered": outcome_repairs > 0,
+        "guardrail_retry_exhausted": kind == Some(&FailureKind::GuardrailRetryExhausted),
+        "outcome_repair_retry_exhausted": kind == Some(&FailureKind::OutcomeRepairRetryExhausted),
+    })
+}
+
+/// Retries made in a lane: its rejections, up to its budget.
+fn retries(commit: &Commit, lane: RetryLane) -> u32 {
+    spent(commit.attempts(), lane).min(commit.budgets().of(lane))
+}
+
+fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
+    let worker = attempt.worker.as_ref();
+    json!({
+        "attempt_id": id,
+        "program_source": attempt.origin.program_source(),
+        "stages": attempt.stages(),
+        "code_digest": attempt.code.as_deref().map(Checksum::of),
+        "code": attempt.code,
+        "lane": attempt.lane().map(RetryLane::name),
+        "failure": failure(id, attempt, policy),
+        "stdout": short_output(&attempt.output.stdout),
+        "stderr": short_output(&attempt.output.stderr),
+        "output_dropped_bytes": attempt.output.dropped_bytes,
+        "worker_pid": worker.and_then(|worker| worker.pid),
+        "worker_warm": worker.map(|worker| worker.warm),
+        "isolation_ms": worker.map(|worker| milliseconds(worker.isolation)),
+        "duration_ms": milliseconds(attempt.took),
+    })
+}
+
+fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Value> {
+    let rejection = attempt.rejection.as_ref()?;
+    Some(json!({
+        "attempt_id": id,
+        "stage": rejection.reason.stage().name(),
+        "error_type": rejection.failure.kind.code(),
+        "error_class": rejection.class(),
+        "error_message": short(&rejection.failure.message),
+        "location": rejection.location,
+        "violation": rejection.violations.first().map(|violation| violation.to_json(policy)),
+        "repeated": rejection.repeated,
+    }))
+}
+
+fn contract(commit: &Commit) -> Value {
+    let contract = commit.request().contract.as_ref();
+    let violated = commit
+        .outcome()
+        .failure()
+        .filter(|failure| failure.kind == FailureKind::ContractViolation)
+        .map(|failure| &failure.metadata);
+    let applied = contract.is_some_and(|contract| contract.deliverable.is_some())
+        && (commit.outcome().is_ok() || violated.is_some());
+    let detail = |key: &str| violated.and_then(|metadata| metadata.get(key)).cloned();
+    json!({
+        "contract_purpose": contract.and_then(|c| c.purpose.as_ref()),
+        "contract_deliverable": contract.and_then(|c| c.deliverable.as_ref()),
+        "contract_acceptance": contract.and_then(|c| c.acceptance.as_ref()),
+        "contract_failure_policy": contract.and_then(|c| c.failure_policy.as_ref()),
+        "contract_intent_signature": contract.and_then(|c| c.intent_signature.as_ref()),
+        "contract_validation_applied": applied,
+        "contract_validation_passed": applied.then_some(violated.is_none()),
+        "contract_validation_mismatch": detail("mismatch"),
+        "contract_validation_expected_keys": detail("expected_keys"),
+        "contract_validation_actual_keys": detail("actual_keys"),
+    })
+}
+
+fn artifact(commit: &Commit) -> Value {
+    let request = commit.request();
+    let selected = commit.selected();
+    let cacheability = commit.accepted().map(|accepted| accepted.program.cacheability(request));
+    json!({
+        "artifact_hit": selected.is_ok(),
+        "selection_miss_reason": selected.err().map(super::select::Miss::name),
+        "artifact_selected_checksum": selected.ok().map(|artifact| &artifact.checksum),
+        "artifact_contract_fingerprint":
+            request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint),
+        "artifact_prompt_version": PROMPT_VERSION,
+        "cacheable": cacheability.is_some_and(Cacheability::cacheable),
+        "cacheability_reason": cacheability.map(Cacheability::reason),
+    })
+}
+
+fn environment(commit: &Commit, circumstances: &Circumstances) -> Value {
+    let worker = commit.attempts().iter().rev().find_map(|attempt| attempt.worker.as_ref());
+    json!({
+        "env_id": commit.accepted().and_then(|accepted| accepted.environment.id.as_ref()),
+        "worker_pid": worker.and_then(|worker| worker.pid),
+        "worker_restart_count": worker.map_or(0, |worker| worker.restarts),
+        "sandbox_tier": circumstances.sandbox_tier,
+    })
+}
+
+fn outcome(commit: &Commit) -> Value {
+    let outcome = commit.outcome();
+    let failure = outcome.failure();
+    json!({
+        "outcome_status": outcome.status(),
+        "outcome_retriable": failure.is_some_and(|failure| failure.kind.retriable()),
+        "outcome_tool_role": outcome.role,
+        "outcome_method_name": outcome.method,
+        "outcome_value_class": outcome.value().filter(|value| !value.is_null()).map(type_name),
+        "outcome_error_type": failure.map(|failure| failure.kind.code()),
+        "outcome_error_message": failure.map(|failure| &failure.message),
+        "outcome_error_metadata": failure.filter(|f| !f.metadata.is_empty()).map(|f| bounded_map(&f.metadata)),
+        "outcome_value": outcome.value().map(bounded),
+    })
+}
+
+fn trace(commit: &Commit, circumstances: &Circumstances) -> Value {
+    let request = commit.request();
+    json!({
+        "trace_id": request.lineage.trace(),
+        "call_id": request.id,
+        "parent_call_id": request.lineage.parent(),
+        "depth": request.lineage.depth(),
+        "contract_source": circumstances.contract_source.name(),
+        "specialist_instance_id": circumstances.specialist_instance_id,
+        "session": circumstances.session,
+    })
+}
+
+fn milliseconds(took: std::time::Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MAX_MESSAGE_CHARS).collect()
+}
+
+fn short_output(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.chars().take(MAX_OUTPUT_CHARS).collect())
+}

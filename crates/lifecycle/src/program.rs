@@ -1,0 +1,402 @@
+//! What the model wrote: parsed once, valid ever after; vetted once, and only then executable.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::dialect::{self, Inspection, Language, SyntaxFault};
+use crate::guardrail::{self, Cacheability, GuardrailPolicy, Severity, Subject, Violation};
+use crate::request::CallRequest;
+
+/// Largest program text a model may return.
+pub const MAX_CODE_BYTES: usize = 256 * 1024;
+/// Most dependencies one program may declare.
+pub const MAX_DEPENDENCIES: usize = 64;
+
+/// A program's identity: `sha256:` and the digest of its text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Checksum(String);
+
+impl Checksum {
+    /// Of a program text.
+    pub fn of(text: &str) -> Self {
+        Self(format!("sha256:{}", hex(&Sha256::digest(text.as_bytes()))))
+    }
+
+    /// As read back from storage; compared, never trusted.
+    pub fn stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Why a provider's payload is not a program. Every message names the field and what it must be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PayloadFault {
+    /// `null`, text, a number, a list.
+    #[error(
+        "the payload must be an object with a `code` text and optional `dependencies`, not {found}"
+    )]
+    NotAnObject {
+        /// What it was.
+        found: &'static str,
+    },
+    /// A field outside the schema.
+    #[error("unknown field `{0}`; only `code` and `dependencies` are allowed")]
+    UnknownField(String),
+    /// No `code`, or not text.
+    #[error("`code` must be a text holding the whole program, not {found}")]
+    CodeNotText {
+        /// What it was.
+        found: &'static str,
+    },
+    /// Only white space.
+    #[error("`code` is blank; return the whole program text")]
+    CodeBlank,
+    /// Longer than [`MAX_CODE_BYTES`].
+    #[error("`code` has {0} bytes; at most {MAX_CODE_BYTES} are accepted")]
+    CodeTooLong(usize),
+    /// A bad dependency declaration.
+    #[error(transparent)]
+    Manifest(#[from] ManifestFault),
+}
+
+/// Why a dependency declaration was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ManifestFault {
+    /// Not a list.
+    #[error("`dependencies` must be a list of {{\"name\", \"version\"?}} objects, not {found}")]
+    NotAList {
+        /// What it was.
+        found: &'static str,
+    },
+    /// Over [`MAX_DEPENDENCIES`].
+    #[error("`dependencies` has {0} entries; at most {MAX_DEPENDENCIES} are accepted")]
+    TooMany(usize),
+    /// One entry is wrong.
+    #[error("`dependencies[{index}]`: {problem}")]
+    Entry {
+        /// Which.
+        index: usize,
+        /// What must change.
+        problem: String,
+    },
+}
+
+/// One declared package.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Dependency {
+    /// As the packaging system names it, folded to lower case.
+    pub name: String,
+    /// A version constraint; any version when none was given.
+    pub version: String,
+}
+
+/// The packages a program declares: normalised, sorted, without contradictions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DependencyManifest(Vec<Dependency>);
+
+impl DependencyManifest {
+    /// Normalises a declaration as it came.
+    pub fn parse(declared: Option<&Value>) -> Result<Self, ManifestFault> {
+        let entries = match declared {
+            None | Some(Value::Null) => return Ok(Self::default()),
+            Some(Value::Array(entries)) => entries,
+            Some(other) => return Err(ManifestFault::NotAList { found: type_name(other) }),
+        };
+        if entries.len() > MAX_DEPENDENCIES {
+            return Err(ManifestFault::TooMany(entries.len()));
+        }
+        let mut manifest: Vec<Dependency> = Vec::with_capacity(entries.len());
+        for (index, entry) in entries.iter().enumerate() {
+            let dependency = parse_dependency(entry)
+                .and_then(|dependency| consistent(&manifest, dependency))
+                .map_err(|problem| ManifestFault::Entry { index, problem })?;
+            manifest.extend(dependency);
+        }
+        manifest.sort();
+        Ok(Self(manifest))
+    }
+
+    /// The declared packages in name order.
+    pub fn dependencies(&self) -> &[Dependency] {
+        &self.0
+    }
+
+    /// Whether the program needs nothing but its language.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn parse_dependency(entry: &Value) -> Result<Dependency, String> {
+    let Value::Object(fields) = entry else {
+        return Err(format!("must be an object with a `name`, not {}", type_name(entry)));
+    };
+    if let Some(unknown) = fields.keys().find(|key| !matches!(key.as_str(), "name" | "version")) {
+        return Err(format!("unknown field `{unknown}`; only `name` and `version` are allowed"));
+    }
+    let name = match fields.get("name") {
+        Some(Value::String(name)) => name.trim(),
+        other => {
+            return Err(format!("`name` must be text, not {}", other.map_or("missing", type_name)));
+        }
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() || !name.chars().all(allowed) {
+        return Err(format!("`name` {name:?} must consist of letters, digits, `_`, `-` and `.`"));
+    }
+    let version = match fields.get("version") {
+        None | Some(Value::Null) => ">= 0",
+        Some(Value::String(version)) if !version.trim().is_empty() => version.trim(),
+        Some(other) => {
+            return Err(format!("`version` must be a constraint text, not {}", type_name(other)));
+        }
+    };
+    Ok(Dependency { name: name.to_lowercase(), version: version.to_owned() })
+}
+
+/// `None` for an exact repetition; an error for a contradiction.
+fn consistent(manifest: &[Dependency], new: Dependency) -> Result<Option<Dependency>, String> {
+    match manifest.iter().find(|known| known.name == new.name) {
+        None => Ok(Some(new)),
+        Some(known) if known.version == new.version => Ok(None),
+        Some(known) => Err(format!(
+            "`{}` is declared twice, as {:?} and {:?}; keep one constraint",
+            new.name, known.version, new.version
+        )),
+    }
+}
+
+/// Code and declared dependencies, in one language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeneratedProgram {
+    /// The language it is written in.
+    pub language: Language,
+    /// Its text.
+    pub source: String,
+    /// The packages it declares.
+    pub manifest: DependencyManifest,
+}
+
+impl GeneratedProgram {
+    /// Parses a provider's payload.
+    pub fn parse(language: Language, payload: &Value) -> Result<Self, PayloadFault> {
+        let Value::Object(fields) = payload else {
+            return Err(PayloadFault::NotAnObject { found: type_name(payload) });
+        };
+        if let Some(unknown) =
+            fields.keys().find(|key| !matches!(key.as_str(), "code" | "dependencies"))
+        {
+            return Err(PayloadFault::UnknownField(unknown.clone()));
+        }
+        let source = parse_code(fields)?;
+        let manifest = DependencyManifest::parse(fields.get("dependencies"))?;
+        Ok(Self { language, source, manifest })
+    }
+
+    /// Its identity.
+    pub fn checksum(&self) -> Checksum {
+        Checksum::of(&self.source)
+    }
+}
+
+fn parse_code(fields: &Map<String, Value>) -> Result<String, PayloadFault> {
+    match fields.get("code") {
+        Some(Value::String(code)) if code.trim().is_empty() => Err(PayloadFault::CodeBlank),
+        Some(Value::String(code)) if code.len() > MAX_CODE_BYTES => {
+            Err(PayloadFault::CodeTooLong(code.len()))
+        }
+        Some(Value::String(code)) => Ok(code.clone()),
+        other => Err(PayloadFault::CodeNotText { found: other.map_or("missing", type_name) }),
+    }
+}
+
+/// The JSON type of a value, in words.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A program every guardrail has seen. Only [`vet`] makes one; only it can be executed.
+///
+/// ```compile_fail
+/// # use lifecycle::program::{GeneratedProgram, VettedProgram};
+/// fn forge(program: GeneratedProgram) -> VettedProgram {
+///     VettedProgram { program } // the fields are private to `vet`
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct VettedProgram {
+    program: GeneratedProgram,
+    checksum: Checksum,
+    inspection: Inspection,
+    advice: Vec<Violation>,
+}
+
+impl VettedProgram {
+    /// The program itself.
+    pub fn program(&self) -> &GeneratedProgram {
+        &self.program
+    }
+
+    /// Its identity.
+    pub fn checksum(&self) -> &Checksum {
+        &self.checksum
+    }
+
+    /// What its syntax tree says.
+    pub fn inspection(&self) -> &Inspection {
+        &self.inspection
+    }
+
+    /// What it should do better; a right answer is not lost to it.
+    pub fn advice(&self) -> &[Violation] {
+        &self.advice
+    }
+
+    /// Whether it may serve other calls of its method, and why.
+    pub fn cacheability(&self, request: &CallRequest) -> Cacheability {
+        let declared = declared(&self.program);
+        let subject = subject(&self.program, request, &self.inspection, &declared);
+        match guardrail::cacheability(&subject, request.contract.is_some()) {
+            kept if kept.cacheable() && !self.advice.is_empty() => Cacheability::AdviceIgnored,
+            reason => reason,
+        }
+    }
+}
+
+/// Why a program may not run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum VetFault {
+    /// It does not parse.
+    Syntax(SyntaxFault),
+    /// It breaks one or more guardrails.
+    Barred(Vec<Violation>),
+}
+
+/// Parses the program with its language's real parser and holds it against every guardrail.
+pub fn vet(
+    program: GeneratedProgram,
+    request: &CallRequest,
+    policy: &GuardrailPolicy,
+) -> Result<VettedProgram, (GeneratedProgram, VetFault)> {
+    let inspection = match dialect::inspect(program.language, &program.source) {
+        Ok(inspection) => inspection,
+        Err(fault) => return Err((program, VetFault::Syntax(fault))),
+    };
+    let names = declared(&program);
+    let found = guardrail::examine(&subject(&program, request, &inspection, &names), policy);
+    let (advice, violations): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|violation| violation.severity(policy) == Severity::Advisory);
+    if violations.is_empty() {
+        let checksum = program.checksum();
+        Ok(VettedProgram { program, checksum, inspection, advice })
+    } else {
+        Err((program, VetFault::Barred(violations)))
+    }
+}
+
+/// What guardrails look at.
+fn subject<'a>(
+    program: &'a GeneratedProgram,
+    request: &'a CallRequest,
+    inspection: &'a Inspection,
+    declared: &'a [String],
+) -> Subject<'a> {
+    Subject {
+        language: program.language,
+        role: request.role.as_str(),
+        method: request.method.as_str(),
+        args: &request.arguments.args,
+        kwargs: &request.arguments.kwargs,
+        declared,
+        sibling_state: &[],
+        inspection,
+    }
+}
+
+fn declared(program: &GeneratedProgram) -> Vec<String> {
+    program.manifest.dependencies().iter().map(|dependency| dependency.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn payload_faults_name_the_field() {
+        for (payload, expected) in [
+            (json!(null), "the payload must be an object"),
+            (json!("puts 1"), "the payload must be an object"),
+            (json!({}), "`code` must be a text holding the whole program, not missing"),
+            (json!({"code": 1}), "not number"),
+            (json!({"code": " \n"}), "`code` is blank"),
+            (json!({"code": "1", "lang": "ruby"}), "unknown field `lang`"),
+            (json!({"code": "1", "dependencies": "x"}), "`dependencies` must be a list"),
+            (json!({"code": "1", "dependencies": [1]}), "`dependencies[0]`: must be an object"),
+            (
+                json!({"code": "1", "dependencies": [{"name": "a"}, {"version": "1"}]}),
+                "`dependencies[1]`: `name`",
+            ),
+            (
+                json!({"code": "1", "dependencies": [{"name": "a b"}]}),
+                "`dependencies[0]`: `name` \"a b\"",
+            ),
+            (
+                json!({"code": "1", "dependencies": [{"name": "a", "version": 2}]}),
+                "`version` must be",
+            ),
+            (
+                json!({"code": "1", "dependencies": [{"name": "a", "version": "1"}, {"name": "A", "version": "2"}]}),
+                "declared twice",
+            ),
+        ] {
+            let fault = GeneratedProgram::parse(Language::Ruby, &payload).unwrap_err();
+            assert!(fault.to_string().contains(expected), "{payload}: {fault}");
+        }
+    }
+
+    #[test]
+    fn manifests_are_normalised() {
+        let manifest = DependencyManifest::parse(Some(&json!([
+            {"name": "Prawn", "version": "~> 2.5"}, {"name": "csv"}, {"name": "prawn", "version": "~> 2.5"}
+        ])))
+        .unwrap();
+        let pairs: Vec<_> =
+            manifest.dependencies().iter().map(|d| (d.name.as_str(), d.version.as_str())).collect();
+        assert_eq!(pairs, [("csv", ">= 0"), ("prawn", "~> 2.5")]);
+    }
+}

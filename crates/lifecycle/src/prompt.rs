@@ -1,0 +1,185 @@
+//! What a model is sent. Built only when a model will read it; every section has a byte budget.
+//!
+//! Arguments travel by handle: the model sees their type, size and a bounded preview, never the body.
+//! Everything inserted is JSON-encoded, so nothing a tool, page or caller says can pose as an instruction.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::Language;
+use crate::program::type_name;
+use crate::request::{CallRequest, encoded_bytes};
+use crate::tool::KnownTool;
+
+/// Raised whenever the fixed text changes; kept with each artifact as evidence.
+pub const PROMPT_VERSION: &str = "1";
+
+/// Most known tools shown.
+pub const MAX_TOOLS: usize = 12;
+/// Most sibling methods shown.
+pub const MAX_SIBLINGS: usize = 12;
+/// Most context keys shown.
+const MAX_KEYS: usize = 24;
+/// Bytes of one value's preview.
+const PREVIEW_BYTES: usize = 120;
+/// Bytes of one inserted section.
+const SECTION_BYTES: usize = 6 * 1024;
+/// Bytes of a retry's feedback block, the failing program included.
+const FEEDBACK_BYTES: usize = 24 * 1024;
+
+const IDENTITY: [&str; 3] = [
+    include_str!("prompt/identity_0.md"),
+    include_str!("prompt/identity_1.md"),
+    include_str!("prompt/identity_2.md"),
+];
+const RULES: &str = include_str!("prompt/rules.md");
+const PYTHON: &str = include_str!("prompt/python.md");
+const RUBY: &str = include_str!("prompt/ruby.md");
+
+/// A request to a model: the stable part first, so that providers can cache it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// Stable for a guest language and depth.
+    pub system: String,
+    /// This call.
+    pub user: String,
+}
+
+/// What else is known that a model should see.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Tools, best first.
+    pub tools: Vec<KnownTool>,
+    /// Other methods stored for this role.
+    pub siblings: Vec<String>,
+    /// Earlier calls of this agent.
+    pub history_count: u64,
+}
+
+/// The schema a payload must have: constraint-free, since providers refuse more; we check the rest.
+pub fn payload_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "code": {"type": "string"},
+            "dependencies": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}, "version": {"type": "string"}},
+                    "required": ["name"],
+                    "additionalProperties": false
+                }
+            }
+        },
+        "required": ["code"],
+        "additionalProperties": false
+    })
+}
+
+/// Builds the prompt for one model call.
+pub fn build(
+    request: &CallRequest,
+    surroundings: &Surroundings,
+    feedback: Option<&Value>,
+) -> Prompt {
+    let level = usize::from(request.lineage.depth()).min(IDENTITY.len() - 1);
+    let identity = IDENTITY.get(level).copied().unwrap_or_default();
+    let dialect = match request.language {
+        Language::Python => PYTHON,
+        Language::Ruby => RUBY,
+    };
+    let mut user = String::new();
+    section(&mut user, "invocation", &invocation(request), SECTION_BYTES);
+    if let Some(contract) = &request.contract {
+        section(&mut user, "contract", &json!(contract), SECTION_BYTES);
+    }
+    if !surroundings.tools.is_empty() {
+        section(&mut user, "known_tools", &tools(&surroundings.tools), SECTION_BYTES);
+    }
+    if !surroundings.siblings.is_empty() {
+        let siblings: Vec<_> = surroundings.siblings.iter().take(MAX_SIBLINGS).collect();
+        section(&mut user, "sibling_methods", &json!(siblings), SECTION_BYTES);
+    }
+    if surroundings.history_count > 0 {
+        section(
+            &mut user,
+            "history",
+            &json!({"records": surroundings.history_count}),
+            SECTION_BYTES,
+        );
+    }
+    if let Some(feedback) = feedback {
+        user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
+        section(&mut user, "feedback", feedback, FEEDBACK_BYTES);
+    }
+    Prompt { system: format!("{identity}\n{RULES}\n{dialect}"), user }
+}
+
+/// `name: <JSON>` on a line of its own, cut at its budget.
+fn section(text: &mut String, name: &str, value: &Value, budget: usize) {
+    let encoded = value.to_string();
+    text.push_str(name);
+    text.push_str(": ");
+    match encoded.char_indices().nth(budget).map(|(cut, _)| cut).and_then(|cut| encoded.get(..cut))
+    {
+        None => text.push_str(&encoded),
+        Some(kept) => {
+            text.push_str(kept);
+            text.push('…');
+        }
+    }
+    text.push('\n');
+}
+
+fn invocation(request: &CallRequest) -> Value {
+    let kwargs: Map<String, Value> =
+        request.arguments.kwargs.iter().map(|(key, value)| (key.clone(), handle(value))).collect();
+    let context: Map<String, Value> = request
+        .context
+        .iter()
+        .take(MAX_KEYS)
+        .map(|(key, value)| (key.to_owned(), handle(value)))
+        .collect();
+    json!({
+        "role": request.role,
+        "method": request.method,
+        "args": request.arguments.args.iter().map(handle).collect::<Vec<_>>(),
+        "kwargs": kwargs,
+        "context": context,
+    })
+}
+
+/// What a model sees of a value it does not need to hold.
+fn handle(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) => json!({"type": type_name(value)}),
+        Value::Number(_) => json!({"type": "number", "preview": preview(&value.to_string())}),
+        Value::String(text) => {
+            json!({"type": "string", "bytes": text.len(), "preview": preview(text)})
+        }
+        Value::Array(items) => {
+            let first = items.first().map_or("nothing", type_name);
+            json!({"type": "array", "items": items.len(), "of": first})
+        }
+        Value::Object(fields) => {
+            let keys: Vec<_> = fields.keys().take(12).map(|key| preview(key)).collect();
+            json!({"type": "object", "keys": keys, "bytes": encoded_bytes(value)})
+        }
+    }
+}
+
+fn preview(text: &str) -> String {
+    match text.char_indices().nth(PREVIEW_BYTES) {
+        None => text.to_owned(),
+        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
+    }
+}
+
+fn tools(known: &[KnownTool]) -> Value {
+    let shown = known.iter().take(MAX_TOOLS).map(|known| {
+        let purpose = known.tool.contract.as_ref().and_then(|contract| contract.purpose.as_deref());
+        let entry = json!({"purpose": purpose.map(preview), "methods": known.methods});
+        (known.tool.name.as_str().to_owned(), entry)
+    });
+    Value::Object(shown.collect())
+}

@@ -1,0 +1,302 @@
+//! What is asked: who is called, with what, on whose behalf, and what it may cost.
+
+use std::fmt;
+use std::num::NonZeroU8;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use thiserror::Error;
+use unicode_normalization::UnicodeNormalization;
+
+use crate::context::Context;
+use crate::contract::Contract;
+use crate::dialect::Language;
+
+/// Longest role or method name, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+
+/// Why a role or method name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NameFault {
+    /// Nothing is left after trimming.
+    #[error("a {kind} name must not be empty; give it a word such as \"{example}\"")]
+    Empty {
+        /// `role` or `method`.
+        kind: &'static str,
+        /// A name that would do.
+        example: &'static str,
+    },
+    /// Longer than [`MAX_NAME_BYTES`].
+    #[error(
+        "a {kind} name may have at most {MAX_NAME_BYTES} bytes, this one has {bytes}; shorten it"
+    )]
+    TooLong {
+        /// `role` or `method`.
+        kind: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// Holds a control character, which would break logs and paths.
+    #[error("a {kind} name must not contain control characters; remove {found:?}")]
+    Control {
+        /// `role` or `method`.
+        kind: &'static str,
+        /// The first one.
+        found: char,
+    },
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $kind:literal, $example:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $type(String);
+
+        impl $type {
+            /// Trims, normalises (NFC) and checks once; valid ever after.
+            pub fn parse(text: &str) -> Result<Self, NameFault> {
+                parse_name(text, $kind, $example).map(Self)
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// What an agent is: `calculator`, `web_fetcher`.
+    Role, "role", "calculator"
+);
+name!(
+    /// What is asked of an agent: `add`, `fetch_url`.
+    Method, "method", "add"
+);
+
+fn parse_name(text: &str, kind: &'static str, example: &'static str) -> Result<String, NameFault> {
+    let trimmed = text.trim();
+    if trimmed.is_empty() {
+        return Err(NameFault::Empty { kind, example });
+    }
+    if trimmed.len() > MAX_NAME_BYTES {
+        return Err(NameFault::TooLong { kind, bytes: trimmed.len() });
+    }
+    match trimmed.chars().find(|c| c.is_control()) {
+        Some(found) => Err(NameFault::Control { kind, found }),
+        None => Ok(trimmed.nfc().collect()),
+    }
+}
+
+/// Identifies one call; unique across processes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CallId(pub String);
+
+/// Identifies the tree of calls that one top-level call grew.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TraceId(pub String);
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a call stands in its tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lineage {
+    /// Asked by the embedding program or the command line.
+    Root {
+        /// The tree it starts or continues.
+        trace: TraceId,
+    },
+    /// Asked by a running program.
+    Child {
+        /// The tree it belongs to.
+        trace: TraceId,
+        /// The call whose program asked.
+        parent: CallId,
+        /// Distance from the root.
+        depth: NonZeroU8,
+    },
+}
+
+impl Lineage {
+    /// 0 for a root.
+    pub fn depth(&self) -> u8 {
+        match self {
+            Self::Root { .. } => 0,
+            Self::Child { depth, .. } => depth.get(),
+        }
+    }
+
+    /// The tree this call belongs to.
+    pub fn trace(&self) -> &TraceId {
+        match self {
+            Self::Root { trace } | Self::Child { trace, .. } => trace,
+        }
+    }
+
+    /// The call whose program asked, if any.
+    pub fn parent(&self) -> Option<&CallId> {
+        match self {
+            Self::Root { .. } => None,
+            Self::Child { parent, .. } => Some(parent),
+        }
+    }
+
+    /// The lineage of a call that the program of `caller` asks for.
+    #[must_use]
+    pub fn child_of(&self, caller: &CallId) -> Self {
+        let depth = NonZeroU8::MIN.saturating_add(self.depth());
+        Self::Child { trace: self.trace().clone(), parent: caller.clone(), depth }
+    }
+}
+
+/// Positional and named arguments.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arguments {
+    /// By position.
+    pub args: Vec<Value>,
+    /// By name.
+    pub kwargs: Map<String, Value>,
+}
+
+impl Arguments {
+    /// No arguments at all.
+    pub fn is_empty(&self) -> bool {
+        self.args.is_empty() && self.kwargs.is_empty()
+    }
+
+    /// Size of their JSON text in bytes, for holding them to a limit.
+    pub fn encoded_bytes(&self) -> usize {
+        let args: usize = self.args.iter().map(encoded_bytes).sum();
+        let kwargs: usize =
+            self.kwargs.iter().map(|(key, value)| key.len() + encoded_bytes(value)).sum();
+        args + kwargs
+    }
+}
+
+impl fmt::Display for Arguments {
+    /// For people: short, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kwargs = self.kwargs.iter().map(|(key, value)| format!("{key}: {}", shown(value)));
+        let parts: Vec<String> = self.args.iter().map(shown).chain(kwargs).collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// A value on one line, cut when it is long.
+fn shown(value: &Value) -> String {
+    const SHOWN_CHARS: usize = 60;
+    if encoded_bytes(value) > MAX_NAME_BYTES * 4 {
+        return format!("<{} bytes>", encoded_bytes(value));
+    }
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_CHARS) {
+        None => text,
+        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
+    }
+}
+
+/// Size of a value's JSON text in bytes, counted without building it.
+pub fn encoded_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        Err(_) => usize::MAX,
+    }
+}
+
+/// What a whole call tree may use. A child gets what is left of it and cannot enlarge it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// Deepest level of delegation; a root is level 0.
+    pub depth: u8,
+    /// Model calls in the whole tree.
+    pub model_calls: u32,
+    /// Asks answered for one call (those served from storage cost no model call).
+    pub asks_per_call: u32,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { depth: 8, model_calls: 64, asks_per_call: 10_000 }
+    }
+}
+
+/// One dynamic call, ready to be decided about.
+#[derive(Debug, Clone)]
+pub struct CallRequest {
+    /// This call.
+    pub id: CallId,
+    /// Its place in the tree.
+    pub lineage: Lineage,
+    /// Who is asked.
+    pub role: Role,
+    /// What is asked.
+    pub method: Method,
+    /// With what.
+    pub arguments: Arguments,
+    /// What the answer must look like, if anyone said.
+    pub contract: Option<Contract>,
+    /// The language programs are written in.
+    pub language: Language,
+    /// The agent's memory as it is before the call.
+    pub context: Context,
+    /// What the tree may use.
+    pub allowance: Allowance,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_trimmed_normalised_and_checked() {
+        assert_eq!(Role::parse("  calculator ").unwrap().as_str(), "calculator");
+        assert_eq!(Role::parse("cafe\u{301}").unwrap(), Role::parse("caf\u{e9}").unwrap());
+        assert!(matches!(Method::parse(" \t"), Err(NameFault::Empty { kind: "method", .. })));
+        assert!(matches!(
+            Role::parse(&"x".repeat(10_000)),
+            Err(NameFault::TooLong { bytes: 10_000, .. })
+        ));
+        assert!(matches!(Role::parse("a\u{0}b"), Err(NameFault::Control { .. })));
+    }
+
+    #[test]
+    fn a_child_is_one_level_deeper_on_the_same_trace() {
+        let root = Lineage::Root { trace: TraceId("t".into()) };
+        let child = root.child_of(&CallId("a".into()));
+        let leaf = child.child_of(&CallId("b".into()));
+        assert_eq!((root.depth(), child.depth(), leaf.depth()), (0, 1, 2));
+        assert_eq!(leaf.trace(), root.trace());
+        assert_eq!(leaf.parent(), Some(&CallId("b".into())));
+    }
+}

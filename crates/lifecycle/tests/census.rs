@@ -1,0 +1,237 @@
+//! Does *every possible* sequence of answers end, within budget, keeping the invariants?
+//!
+//! All of them are enumerated, depth first, by replaying from the start. The golden line counts how all
+//! calls end: invariants alone let most changes of policy live, the histogram does not.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use lifecycle::artifact::{Artifact, Cacheability, RUNTIME_VERSION};
+use lifecycle::attempt::{Origin, RetryLane, spent};
+use lifecycle::call::{Commit, Memory, Policy, Step, StoreFault, begin};
+use lifecycle::context::{Context, ContextChanges};
+use lifecycle::contract::{Contract, Fingerprint};
+use lifecycle::dialect::Language;
+use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::execution::{
+    Environment, EnvironmentFault, Output, Report, ReportEnding, WorkerFault, WorkerTrace,
+};
+use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
+use lifecycle::program::{Checksum, DependencyManifest};
+use lifecycle::request::{
+    Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
+};
+use lifecycle::settlement::Moment;
+use serde_json::{Map, Value, json};
+
+const STORED: &str = "result = [args[0]]";
+
+fn contract() -> Contract {
+    let fields = json!({"deliverable": {"type": "array", "min_items": 1}});
+    Contract::compose(None, fields.as_object().unwrap()).unwrap().0.unwrap()
+}
+
+fn request() -> CallRequest {
+    CallRequest {
+        id: CallId("c".into()),
+        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        role: Role::parse("lister").unwrap(),
+        method: Method::parse("list").unwrap(),
+        arguments: Arguments { args: vec![json!(7)], kwargs: Map::new() },
+        contract: Some(contract()),
+        language: Language::Python,
+        context: Context::default(),
+        allowance: Allowance::default(),
+    }
+}
+
+fn artifact(repairs: u32) -> Artifact {
+    Artifact {
+        role: Role::parse("lister").unwrap(),
+        method: Method::parse("list").unwrap(),
+        language: Language::Python,
+        contract_fingerprint: contract().fingerprint(),
+        runtime_version: RUNTIME_VERSION.into(),
+        code: STORED.into(),
+        checksum: Checksum::of(STORED),
+        manifest: DependencyManifest::default(),
+        cacheability: Cacheability::DelegatedContractTool,
+        successes: 1,
+        failures: 0,
+        repairs,
+    }
+}
+
+fn recalls() -> Vec<Result<Memory, StoreFault>> {
+    let other = Artifact { contract_fingerprint: Fingerprint::none(), ..artifact(0) };
+    let stored = |artifact| Ok(Memory { artifacts: vec![artifact] });
+    vec![
+        Ok(Memory::default()),
+        stored(artifact(0)),
+        stored(artifact(3)),
+        stored(other),
+        Err(StoreFault::Unavailable("gone".into())),
+    ]
+}
+
+/// `n` makes each program different, so that none is taken for a repetition.
+fn drafts(n: usize) -> Vec<Result<Draft, DraftFault>> {
+    let payload = |payload: Value| Ok(Draft { payload, usage: Usage::default() });
+    vec![
+        payload(json!({"code": format!("result = [args[0], {n}]")})),
+        payload(json!({"code": "result = ("})),
+        payload(json!(null)),
+        payload(json!({"code": format!("import os\nos.fork()\nresult = {n}")})),
+        Err(DraftFault::Unavailable("down".into())),
+        Err(DraftFault::Auth("no key".into())),
+    ]
+}
+
+fn preparations() -> Vec<Result<Environment, EnvironmentFault>> {
+    vec![
+        Ok(Environment { id: None, manifest: DependencyManifest::default() }),
+        Err(EnvironmentFault::GuestMissing("install it".into())),
+    ]
+}
+
+fn reports() -> Vec<Result<Report, WorkerFault>> {
+    let report = |ending| {
+        Ok(Report {
+            ending,
+            changes: ContextChanges {
+                set: Map::from_iter([("k".to_owned(), json!(1))]),
+                unset: vec![],
+            },
+            forged: vec![],
+            violations: vec![],
+            output: Output::default(),
+            worker: WorkerTrace::default(),
+        })
+    };
+    let reported = |code: &str, retriable| {
+        report(ReportEnding::Reported {
+            reported: Reported { code: code.into(), retriable },
+            message: "m".into(),
+            metadata: Map::new(),
+        })
+    };
+    vec![
+        report(ReportEnding::Value(json!([1]))),
+        report(ReportEnding::Value(json!([]))),
+        reported("not_found", false),
+        reported("flaky", true),
+        report(ReportEnding::Raised { class: "E".into(), message: "m".into(), location: None }),
+        Err(WorkerFault::Crashed { by: EndedBy::Host, detail: "shutdown".into() }),
+    ]
+}
+
+/// Answers `step` with its `choice`-th possible answer; `Err` with how many there are at a commit.
+fn answer(step: Step, choice: usize, n: usize) -> Result<Step, Box<Commit>> {
+    let took = Duration::ZERO;
+    Ok(match step {
+        Step::Recall(recall) => recall.recalled(recalls().swap_remove(choice)),
+        Step::Generate(generate) => generate.generated(drafts(n).swap_remove(choice), took),
+        Step::Prepare(prepare) => prepare.prepared(preparations().swap_remove(choice)),
+        Step::Execute(execute) => execute.executed(reports().swap_remove(choice), took),
+        Step::Commit(commit) => return Err(commit),
+    })
+}
+
+fn choices(step: &Step) -> usize {
+    match step {
+        Step::Recall(_) => recalls().len(),
+        Step::Generate(_) => drafts(0).len(),
+        Step::Prepare(_) => preparations().len(),
+        Step::Execute(_) => reports().len(),
+        Step::Commit(_) => 0,
+    }
+}
+
+/// Replays `path` from the start.
+fn replay(path: &[usize]) -> Step {
+    let mut step = begin(request(), Policy::default());
+    for (n, choice) in path.iter().enumerate() {
+        step =
+            answer(step, *choice, n).unwrap_or_else(|_| panic!("{path:?} goes on after its end"));
+    }
+    step
+}
+
+fn check_invariants(commit: &Commit, path: &[usize]) {
+    let attempts = commit.attempts();
+    for lane in RetryLane::ALL {
+        assert!(
+            spent(attempts, lane) <= commit.budgets().of(lane) + 1,
+            "{path:?}: {lane:?} overspent"
+        );
+    }
+    let accepted = attempts.iter().filter(|attempt| attempt.rejection.is_none()).count();
+    assert!(
+        accepted <= 1 && attempts.iter().rev().skip(1).all(|a| a.rejection.is_some()),
+        "{path:?}"
+    );
+    let moment = Moment { timestamp: "now".into(), duration: Duration::ZERO };
+    let changes = commit.changes(&moment);
+    assert_eq!(
+        changes.kept.is_some(),
+        commit.outcome().is_ok(),
+        "{path:?}: only an ok call keeps anything"
+    );
+    let admitted = changes
+        .artifacts
+        .iter()
+        .any(|c| matches!(c, lifecycle::artifact::ArtifactChange::Admit(_)));
+    let from_model = attempts.last().is_some_and(|a| !matches!(a.origin, Origin::Artifact(_)));
+    assert_eq!(
+        admitted,
+        commit.outcome().is_ok() && from_model,
+        "{path:?}: only what worked is stored"
+    );
+    assert_eq!(commit.outcome().role, commit.request().role);
+}
+
+#[test]
+fn every_call_ends_and_ends_as_counted() {
+    let mut endings: BTreeMap<String, usize> = BTreeMap::new();
+    let mut pending = vec![Vec::new()];
+    let mut longest = 0;
+    while let Some(path) = pending.pop() {
+        match replay(&path) {
+            Step::Commit(commit) => {
+                check_invariants(&commit, &path);
+                let ending = commit.outcome().failure().map_or("ok", |failure| failure.kind.code());
+                *endings.entry(ending.to_owned()).or_default() += 1;
+                longest = longest.max(path.len());
+            }
+            step @ (Step::Recall(_) | Step::Generate(_) | Step::Prepare(_) | Step::Execute(_)) => {
+                for choice in 0..choices(&step) {
+                    let mut next = path.clone();
+                    next.push(choice);
+                    pending.push(next);
+                }
+            }
+        }
+    }
+    let mut line = format!("{} calls, longest {longest}:", endings.values().sum::<usize>());
+    for (ending, count) in &endings {
+        write!(line, " {ending} {count}").unwrap();
+    }
+    assert_eq!(line, GOLDEN, "the policy changed; if that was meant, write the new line");
+}
+
+const GOLDEN: &str = "25361 calls, longest 14: contract_violation 2000 execution 1784 \
+    guardrail_retry_exhausted 1784 guest_unavailable 2306 invalid_code 4176 not_found 2306 ok 2306 \
+    outcome_repair_retry_exhausted 2000 provider 2088 provider_auth 2304 store_unavailable 1 worker_crash 2306";
+
+#[test]
+fn what_cannot_be_committed_did_not_happen() {
+    let step = replay(&[0, 0, 0, 0]);
+    let Step::Commit(commit) = step else { panic!("accepted at once") };
+    assert!(commit.outcome().is_ok());
+    let settled = commit.committed(Err(StoreFault::Conflict { session: "s".into() }));
+    let (outcome, kept) = settled.into_parts();
+    assert_eq!(outcome.failure().map(|f: &Failure| &f.kind), Some(&FailureKind::ContextConflict));
+    assert!(kept.is_none());
+}

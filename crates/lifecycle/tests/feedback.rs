@@ -1,0 +1,90 @@
+//! What a retry is told: exactly what was wrong, once, and never less because a service failed meanwhile.
+#![expect(clippy::panic, clippy::unwrap_used, clippy::unnecessary_wraps, reason = "test")]
+
+use std::time::Duration;
+
+use lifecycle::call::{Generate, Memory, Policy, Step, begin};
+use lifecycle::context::Context;
+use lifecycle::dialect::Language;
+use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::prompt::Surroundings;
+use lifecycle::request::{
+    Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
+};
+use serde_json::{Map, Value, json};
+
+fn first_generate() -> Box<Generate> {
+    let request = CallRequest {
+        id: CallId("c".into()),
+        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        role: Role::parse("calculator").unwrap(),
+        method: Method::parse("add").unwrap(),
+        arguments: Arguments { args: vec![json!(30)], kwargs: Map::new() },
+        contract: None,
+        language: Language::Python,
+        context: Context::default(),
+        allowance: Allowance::default(),
+    };
+    let Step::Recall(recall) = begin(request, Policy::default()) else {
+        panic!("recall comes first")
+    };
+    generate(recall.recalled(Ok(Memory::default())))
+}
+
+fn generate(step: Step) -> Box<Generate> {
+    match step {
+        Step::Generate(generate) => generate,
+        other @ (Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) | Step::Commit(_)) => {
+            panic!("expected a retry, got {other:?}")
+        }
+    }
+}
+
+fn drafted(code: &str) -> Result<Draft, DraftFault> {
+    Ok(Draft { payload: json!({"code": code}), usage: Usage::default() })
+}
+
+fn feedback(generate: &Generate) -> Option<Value> {
+    let user = generate.prompt(&Surroundings::default()).user;
+    let line = user.lines().find_map(|line| line.strip_prefix("feedback: "))?;
+    Some(serde_json::from_str(line).unwrap())
+}
+
+#[test]
+fn a_first_prompt_has_no_feedback() {
+    assert_eq!(feedback(&first_generate()), None);
+}
+
+#[test]
+fn a_violation_is_told_with_its_place_and_correction() {
+    let code = "import os\nos.fork()\nresult = args[0]";
+    let told =
+        feedback(&generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
+    assert_eq!(told["violation_subtype"], "process_escape");
+    assert_eq!(told["violation_location"]["line"], 2);
+    assert_eq!(told["code"], code);
+    assert_eq!(told["remaining_guardrail_budget"], 0);
+    assert!(told["required_correction"].as_str().is_some_and(|text| !text.is_empty()));
+}
+
+#[test]
+fn a_transport_fault_does_not_make_a_retry_forget() {
+    let barred = generate(
+        first_generate()
+            .generated(drafted("import os\nos.fork()\nresult = args[0]"), Duration::ZERO),
+    );
+    let before = feedback(&barred);
+    let down = barred.generated(Err(DraftFault::Unavailable("down".into())), Duration::ZERO);
+    let again = generate(down);
+    assert_eq!(feedback(&again), before);
+    assert!(again.pause() > Duration::ZERO);
+}
+
+#[test]
+fn advice_is_given_once_and_does_not_cost_the_answer() {
+    let baked = "result = 30 + 1";
+    let advised = generate(first_generate().generated(drafted(baked), Duration::ZERO));
+    assert_eq!(feedback(&advised).unwrap()["violation_subtype"], "input_baked_code");
+    let step = advised.generated(drafted(baked), Duration::ZERO);
+    assert!(matches!(step, Step::Prepare(_)), "the same program again may run: {step:?}");
+}

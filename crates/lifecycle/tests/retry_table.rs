@@ -1,0 +1,103 @@
+//! Is each row of the retry policy as intended? The table below is written by hand; a changed row fails.
+
+use lifecycle::attempt::{Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, next};
+use lifecycle::execution::Output;
+use lifecycle::outcome::{Failure, FailureKind};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+const TABLE: &str = "\
+PayloadInvalid     generation      generation
+Truncated          generation      generation
+ProviderDown       generation      generation
+RateLimited        generation      generation
+ProviderTimeout    generation      generation
+ProviderAuth       generation      ends
+ProviderRefusal    generation      ends
+ReplayDiverged     generation      ends
+AllowanceSpent     generation      ends
+Cancelled          execution       ends
+SyntaxInvalid      validation      generation
+ManifestInvalid    validation      guardrail
+Barred             validation      guardrail
+BarredForGood      validation      ends
+Unresolvable       preparation     execution
+GuestMissing       preparation     ends
+Raised             execution       execution
+TimedOut           execution       execution
+LimitReached       execution       execution
+CrashedByProgram   execution       execution
+CrashedByHost      execution       ends
+Unserializable     execution       execution
+ContractBroken     outcome_policy  outcome
+ReportedRetriable  outcome_policy  outcome
+";
+
+#[test]
+fn every_row_is_as_written() {
+    let mut table = String::new();
+    for reason in Reason::ALL {
+        let (stage, lane) = reason.row();
+        writeln!(
+            table,
+            "{:<18} {:<15} {}",
+            format!("{reason:?}"),
+            stage.name(),
+            lane.map_or("ends", RetryLane::name)
+        )
+        .unwrap();
+    }
+    assert_eq!(table, TABLE);
+}
+
+fn rejected(reason: Reason, origin: Origin) -> Attempt {
+    let rejection = Rejection::new(reason, Failure::new(FailureKind::Execution, "no"));
+    Attempt {
+        origin,
+        rejection: Some(rejection),
+        code: None,
+        output: Output::default(),
+        worker: None,
+        took: Duration::ZERO,
+    }
+}
+
+#[test]
+fn budgets_are_independent_and_exact() {
+    let one_of = |lane| Reason::ALL.into_iter().find(|reason| reason.lane() == Some(lane)).unwrap();
+    for lane in RetryLane::ALL {
+        for budget in 0..3 {
+            let budgets = Budgets {
+                generation: budget,
+                guardrail: budget,
+                execution: budget,
+                outcome: budget,
+            };
+            // Every other lane is already spent; this one must not notice.
+            let mut attempts: Vec<_> = RetryLane::ALL
+                .into_iter()
+                .filter(|other| *other != lane)
+                .flat_map(|other| (0..budget).map(move |_| rejected(one_of(other), Origin::Fresh)))
+                .collect();
+            for used in 1..=budget + 1 {
+                attempts.push(rejected(one_of(lane), Origin::Fresh));
+                let last = attempts.last().unwrap().rejection.clone().unwrap();
+                match next(&attempts, &last, &budgets) {
+                    Next::Again { remaining } => assert_eq!(remaining, budget - used, "{lane:?}"),
+                    Next::End(_) => assert_eq!(used, budget + 1, "{lane:?} ended early"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stored_program_uses_no_budget() {
+    let checksum = lifecycle::program::Checksum::of("x");
+    let attempts = vec![
+        rejected(Reason::Raised, Origin::Artifact(checksum)),
+        rejected(Reason::Raised, Origin::Fresh),
+    ];
+    let last = attempts.last().unwrap().rejection.clone().unwrap();
+    assert_eq!(next(&attempts, &last, &Budgets::default()), Next::Again { remaining: 0 });
+}
