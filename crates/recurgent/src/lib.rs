@@ -1,1 +1,29 @@
-//! **Acts.** The library people embed.
+//! **Acts.** The library people embed: agents on which any method can be called.
+//!
+//! [`Runtime`] is what a process shares, [`Agent`] a role with a memory. Every decision is made in the
+//! `lifecycle` crate; `call.rs` performs one call from top to bottom.
+
+pub mod config;
+pub mod guest;
+pub mod observe;
+pub mod provider;
+pub mod runtime;
+pub mod store;
+pub mod worker;
+
+mod agent;
+mod arguments;
+mod call;
+mod environment;
+mod host;
+mod identity;
+mod tree;
+
+pub use agent::{Agent, AgentBuilder, AgentFault};
+pub use arguments::{ArgumentList, IntoArguments, IntoValue};
+pub use guest::Cancellation;
+pub use lifecycle;
+pub use lifecycle::dialect::Language;
+pub use lifecycle::outcome::{Failure, FailureKind, Outcome};
+pub use lifecycle::request::Arguments;
+pub use runtime::{Runtime, RuntimeBuilder, SetupFault};

@@ -1,0 +1,150 @@
+//! **One call, top to bottom.** The loop performs what each step names and hands the answer back;
+//! every decision is made in `lifecycle`. A program that asks for a tool while it runs is answered by an
+//! ordinary recursive call (see [`crate::host`]).
+
+use std::time::Instant;
+
+use lifecycle::call::{self, Commit, Generate, Policy, Settled, Step};
+use lifecycle::context::ContextChanges;
+use lifecycle::draft::{Draft, DraftFault};
+use lifecycle::event::EventKind;
+use lifecycle::log_entry::{self, Circumstances, Debug};
+use lifecycle::outcome::Outcome;
+use lifecycle::prompt::Prompt;
+use lifecycle::request::CallRequest;
+use lifecycle::settlement::Moment;
+
+use crate::agent::Agent;
+use crate::environment;
+use crate::host::Host;
+use crate::provider::DraftLimits;
+use crate::tree::Tree;
+
+/// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
+pub(crate) fn perform(
+    agent: &Agent,
+    request: CallRequest,
+    tree: &Tree,
+) -> (Outcome, Option<ContextChanges>) {
+    let runtime = agent.runtime();
+    let mut call =
+        Performance { agent, tree, started: Instant::now(), rolled_back: 0, prompt: None };
+    runtime
+        .observers()
+        .tell(&request, || EventKind::Started { arguments: request.arguments.to_string() });
+    let mut step =
+        call::begin(request, Policy { budgets: agent.options().budgets, ..Policy::default() });
+    loop {
+        step = match step {
+            Step::Recall(recall) => {
+                let memory = runtime.store().recall(recall.request());
+                recall.recalled(memory)
+            }
+            Step::Generate(generate) => {
+                let began = Instant::now();
+                let reply = call.generate(&generate);
+                generate.generated(reply, began.elapsed())
+            }
+            Step::Prepare(prepare) => {
+                let environment = environment::prepare(prepare.manifest(), prepare.request());
+                prepare.prepared(environment)
+            }
+            Step::Execute(execute) => {
+                let began = Instant::now();
+                runtime.observers().tell(execute.order().request, || execute.event());
+                let report = Host::new(agent, execute.order(), tree).run(execute.environment());
+                execute.executed(report, began.elapsed())
+            }
+            Step::Commit(commit) => return call.settle(*commit),
+        };
+        call.note_rejections(&step);
+    }
+}
+
+/// What the loop keeps beside the step.
+struct Performance<'a> {
+    agent: &'a Agent,
+    tree: &'a Tree,
+    started: Instant,
+    /// Rejected attempts observers were told of.
+    rolled_back: usize,
+    /// The last prompt, for the debug log.
+    prompt: Option<Prompt>,
+}
+
+impl Performance<'_> {
+    /// Asks the model, if the tree may still afford it.
+    fn generate(&mut self, generate: &Generate) -> Result<Draft, DraftFault> {
+        let (runtime, options) = (self.agent.runtime(), self.agent.options());
+        let request = generate.request();
+        self.tree.reserve_model_call()?;
+        self.tree.pause(generate.pause())?;
+        runtime.observers().tell(request, || generate.event());
+        let surroundings = runtime
+            .store()
+            .surroundings(self.agent.owner(), request)
+            .map_err(|fault| DraftFault::Unavailable(fault.to_string()))?;
+        let prompt = self.prompt.insert(generate.prompt(&surroundings));
+        runtime.provider().draft(
+            prompt,
+            &DraftLimits {
+                role: &request.role,
+                method: &request.method,
+                model: &options.model,
+                timeout: options.provider_timeout,
+                cancellation: &self.tree.cancellation,
+            },
+        )
+    }
+
+    /// A rejected attempt left nothing behind, its kept worker included. Observers are told once.
+    fn note_rejections(&mut self, step: &Step) {
+        let attempts = step.attempts();
+        for (index, attempt) in attempts.iter().enumerate().skip(self.rolled_back) {
+            let Some(kind) = attempt.rolled_back(index + 1) else { continue };
+            self.agent
+                .runtime()
+                .guest(step.request().language)
+                .discard(&self.agent.owner().instance);
+            self.agent.runtime().observers().tell(step.request(), || kind);
+        }
+        self.rolled_back = attempts.len();
+    }
+
+    /// Commits, then writes the log line from what was committed.
+    fn settle(&self, commit: Commit) -> (Outcome, Option<ContextChanges>) {
+        let runtime = self.agent.runtime();
+        let moment = Moment {
+            timestamp: jiff::Timestamp::now().to_string(),
+            duration: self.started.elapsed(),
+        };
+        let changes = commit.changes(&moment);
+        let answer = runtime.store().commit(self.agent.owner(), commit.request(), &changes);
+        let settled = commit.committed(answer);
+        self.log(&settled, moment);
+        runtime
+            .observers()
+            .tell(settled.commit().request(), || settled.commit().event(self.started.elapsed()));
+        settled.into_parts()
+    }
+
+    fn log(&self, settled: &Settled, moment: Moment) {
+        let Some(log) = self.agent.runtime().log() else { return };
+        let options = self.agent.options();
+        let commit = settled.commit();
+        let circumstances = Circumstances {
+            moment,
+            model: options.model.clone(),
+            contract_source: self.agent.contract_source(),
+            specialist_instance_id: self.agent.owner().instance.clone(),
+            session: self.agent.owner().session.clone(),
+            sandbox_tier: self.agent.runtime().workers().tier().to_owned(),
+            debug: options.debug.then(|| Debug {
+                system_prompt: self.prompt.as_ref().map(|prompt| prompt.system.clone()),
+                user_prompt: self.prompt.as_ref().map(|prompt| prompt.user.clone()),
+                context: settled.context_after().to_object(),
+            }),
+        };
+        log.append(&log_entry::project(commit, &circumstances));
+    }
+}

@@ -1,0 +1,224 @@
+//! Finding the interpreter of a guest language, and the command that boots the harness in it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+
+/// Longest an interpreter may take to say what it is; shims are slow, a hang must not be ours.
+const PROBE_DEADLINE: Duration = Duration::from_secs(10);
+/// How often a probe is looked at.
+const PROBE_PERIOD: Duration = Duration::from_millis(2);
+/// Longest answer read from a probe.
+const PROBE_BYTES: u64 = 4096;
+/// Interpreters of one name tried before giving up.
+const MAX_CANDIDATES: usize = 16;
+
+/// An interpreter that can run the harness.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterpreterInfo {
+    /// The binary itself, never a version manager's shim.
+    pub path: PathBuf,
+    /// Its version.
+    pub version: Version,
+}
+
+/// `major.minor.patch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+/// What differs between guest languages, as far as starting them goes.
+struct Kind {
+    title: &'static str,
+    names: &'static [&'static str],
+    minimum: Version,
+    package: &'static str,
+    setting: &'static str,
+    /// Options before a program text given on the command line.
+    options: &'static [&'static str],
+    harness: &'static str,
+    /// Prints the real binary's path and its version, a line each.
+    probe: &'static [&'static str],
+}
+
+const PYTHON: Kind = Kind {
+    title: "Python",
+    names: &["python3", "python"],
+    minimum: Version(3, 9, 0),
+    package: "python3",
+    setting: "RECURGENT_PYTHON",
+    options: &["-I", "-S", "-B", "-X", "utf8", "-c"],
+    harness: include_str!("../../guests/harness.py"),
+    probe: &[
+        "-I",
+        "-S",
+        "-c",
+        "import sys; print(sys.executable); print('%d.%d.%d' % sys.version_info[:3])",
+    ],
+};
+
+const RUBY: Kind = Kind {
+    title: "Ruby",
+    names: &["ruby"],
+    minimum: Version(3, 1, 0),
+    package: "ruby",
+    setting: "RECURGENT_RUBY",
+    options: &["--disable=did_you_mean,error_highlight", "-e"],
+    harness: include_str!("../../guests/harness.rb"),
+    probe: &["--disable=gems", "-e", "require 'rbconfig'; puts RbConfig.ruby, RUBY_VERSION"],
+};
+
+fn kind(language: Language) -> &'static Kind {
+    match language {
+        Language::Python => &PYTHON,
+        Language::Ruby => &RUBY,
+    }
+}
+
+/// Finds the interpreter: the `chosen` one, or the first on `path` that is new enough. Says what to
+/// install when there is none.
+pub(crate) fn find(
+    language: Language,
+    chosen: Option<&Path>,
+    path: &OsStr,
+) -> Result<InterpreterInfo, String> {
+    let kind = kind(language);
+    if let Some(chosen) = chosen {
+        return ask(kind, chosen).map_err(|problem| {
+            format!("{} names {}, which cannot be used: {problem}", kind.setting, chosen.display())
+        });
+    }
+    let mut problems = Vec::new();
+    for candidate in candidates(kind, path) {
+        match ask(kind, &candidate) {
+            Ok(info) => return Ok(info),
+            Err(problem) => problems.push(format!("{}: {problem}", candidate.display())),
+        }
+    }
+    Err(missing(kind, &problems))
+}
+
+/// The command that boots the harness in this interpreter.
+pub(crate) fn command(language: Language, interpreter: &InterpreterInfo) -> Command {
+    let kind = kind(language);
+    let mut command = Command::new(&interpreter.path);
+    command.args(kind.options).arg(kind.harness);
+    command
+}
+
+fn candidates(kind: &Kind, path: &OsStr) -> Vec<PathBuf> {
+    let directories: Vec<PathBuf> =
+        std::env::split_paths(path).filter(|d| d.is_absolute()).collect();
+    let mut found = Vec::new();
+    for name in kind.names {
+        found.extend(
+            directories.iter().map(|directory| directory.join(name)).filter(|file| file.is_file()),
+        );
+    }
+    found.truncate(MAX_CANDIDATES);
+    found
+}
+
+fn missing(kind: &Kind, problems: &[String]) -> String {
+    let Version(major, minor, _) = kind.minimum;
+    let mut message = format!(
+        "{} {major}.{minor} or newer was not found; install it (Debian/Ubuntu: apt-get install {}) or set {}",
+        kind.title, kind.package, kind.setting
+    );
+    if !problems.is_empty() {
+        message.push_str(". Tried ");
+        message.push_str(&problems.join("; "));
+    }
+    message
+}
+
+/// Asks an interpreter once what it really is.
+fn ask(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
+    let answer = run(Command::new(candidate).args(kind.probe))?;
+    let mut lines = answer.lines();
+    let path = lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
+    let version = lines.next().and_then(parse_version);
+    let (Some(path), Some(version)) = (path, version) else {
+        return Err(format!("it is no {}", kind.title));
+    };
+    if version < kind.minimum {
+        let Version(major, minor, _) = kind.minimum;
+        return Err(format!("it is {} {version}, older than {major}.{minor}", kind.title));
+    }
+    Ok(InterpreterInfo { path, version })
+}
+
+fn parse_version(text: &str) -> Option<Version> {
+    let mut parts = text.trim().splitn(3, '.').map(|part| part.parse().ok());
+    Some(Version(parts.next()??, parts.next()??, parts.next()??))
+}
+
+/// What a command prints, if it ends well and in time.
+fn run(command: &mut Command) -> Result<String, String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("it does not start: {error}"))?;
+    let deadline = Instant::now() + PROBE_DEADLINE;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                break status.success().then_some(()).ok_or_else(|| format!("it failed: {status}"));
+            }
+            Ok(None) if Instant::now() < deadline => thread::sleep(PROBE_PERIOD),
+            Ok(None) => break Err(format!("it said nothing for {} s", PROBE_DEADLINE.as_secs())),
+            Err(error) => break Err(format!("it cannot be waited for: {error}")),
+        }
+    };
+    if ended.is_err() {
+        // Already ended, or about to; either way it is waited for.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    ended?;
+    let mut answer = String::new();
+    let Some(stdout) = child.stdout.take() else { return Ok(answer) };
+    stdout
+        .take(PROBE_BYTES)
+        .read_to_string(&mut answer)
+        .map_err(|error| format!("it said no text: {error}"))?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_interpreter_names_the_package_to_install() {
+        assert_eq!(
+            find(Language::Ruby, None, OsStr::new("/nonexistent")).unwrap_err(),
+            "Ruby 3.1 or newer was not found; install it (Debian/Ubuntu: apt-get install ruby) or set RECURGENT_RUBY"
+        );
+        let chosen =
+            find(Language::Python, Some(Path::new("/bin/false")), OsStr::new("")).unwrap_err();
+        assert!(
+            chosen.starts_with("RECURGENT_PYTHON names /bin/false, which cannot be used"),
+            "{chosen}"
+        );
+    }
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert!(parse_version("3.10.1") > parse_version("3.9.20"));
+        assert_eq!(parse_version("3.13"), None);
+    }
+}

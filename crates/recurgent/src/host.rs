@@ -1,0 +1,257 @@
+//! What a running program may ask, and how it is answered: always by an ordinary call, read or refusal.
+
+use std::collections::BTreeMap;
+
+use lifecycle::execution::{Environment, Order, Report, WorkerFault};
+use lifecycle::guardrail::{Violation, check_role};
+use lifecycle::outcome::Limit;
+use lifecycle::request::{Arguments, Role};
+use lifecycle::tool::Tool;
+use serde_json::{Map, Value};
+
+use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
+use crate::config::AGENT_KEYS;
+use crate::guest::{Answer, Ask, Said, Seat};
+use crate::tree::Tree;
+
+/// Most history records one ask may read.
+const MAX_HISTORY: usize = 1000;
+/// Most tools the registry view shows.
+const MAX_TOOLS: usize = 1000;
+/// Most agents one program may hold.
+const MAX_AGENTS: usize = 1000;
+/// Contract fields `delegate` takes.
+const CONTRACT_FIELDS: [&str; 5] =
+    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
+
+/// The host side of one attempt.
+pub(crate) struct Host<'a> {
+    agent: &'a Agent,
+    order: Order<'a>,
+    tree: &'a Tree,
+    /// Agents the program holds, by handle.
+    held: BTreeMap<String, Agent>,
+    forged: Vec<Tool>,
+    violations: Vec<Violation>,
+}
+
+impl<'a> Host<'a> {
+    pub(crate) fn new(agent: &'a Agent, order: Order<'a>, tree: &'a Tree) -> Self {
+        Self {
+            agent,
+            order,
+            tree,
+            held: BTreeMap::new(),
+            forged: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// Runs the ordered program to its end, answering what it asks.
+    pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, WorkerFault> {
+        let seat = Seat {
+            agent: &self.agent.owner().instance,
+            time_limit: self.agent.options().execution_timeout,
+            cancellation: &self.tree.cancellation,
+        };
+        let guest = self.agent.runtime().guest(self.order.request.language);
+        let mut turn = guest.start(environment, &self.order, &seat)?;
+        let limit = self.order.request.allowance.asks_per_call;
+        for _ in 0..=limit {
+            match turn.listen()? {
+                Said::Ask(ask) => {
+                    let answer = self.answer(ask);
+                    turn.answer(answer)?;
+                }
+                Said::Done(done) => {
+                    return Ok(Report {
+                        ending: done.ending,
+                        changes: done.changes,
+                        forged: self.forged,
+                        violations: self.violations,
+                        output: done.output,
+                        worker: done.worker,
+                    });
+                }
+            }
+        }
+        Err(WorkerFault::Limited(
+            Limit::Asks,
+            format!("the program asked the host more than {limit} times"),
+        ))
+    }
+
+    fn answer(&mut self, ask: Ask) -> Answer {
+        match self.try_answer(ask) {
+            Ok(answer) => answer,
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    fn try_answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+        let store = self.agent.runtime().store();
+        match ask {
+            Ask::Call { agent, method, args, kwargs } => {
+                let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
+                Ok(Answer::Outcome(Box::new(outcome)))
+            }
+            Ask::Tool { name } => self.tool(&name),
+            Ask::Delegate { role, options, detached } => self.delegate(&role, options, detached),
+            Ask::Remember { agent, entries } => {
+                self.held(&agent)?.remember(entries)?;
+                Ok(Answer::Value(Value::Null))
+            }
+            Ask::RuntimeContext { agent } => {
+                Ok(Answer::Value(Value::Object(self.held(&agent)?.runtime_context().to_object())))
+            }
+            Ask::Content { reference } => {
+                let value = store.content(&reference).map_err(AgentFault::from)?;
+                Ok(Answer::Value(value.unwrap_or(Value::Null)))
+            }
+            Ask::Tools => {
+                let tools = store.tools(None, MAX_TOOLS).map_err(AgentFault::from)?;
+                let view = tools
+                    .iter()
+                    .map(|known| (known.tool.name.as_str().to_owned(), known.to_json()));
+                Ok(Answer::Value(Value::Object(view.collect())))
+            }
+            Ask::History { limit, before } => {
+                let limit = usize::try_from(limit).unwrap_or(MAX_HISTORY).min(MAX_HISTORY);
+                let records = store
+                    .history(self.agent.owner(), limit, before.as_deref())
+                    .map_err(AgentFault::from)?;
+                Ok(Answer::Value(Value::Array(records)))
+            }
+        }
+    }
+
+    fn held(&mut self, handle: &str) -> Result<&mut Agent, Refusal> {
+        self.held.get_mut(handle).ok_or_else(|| {
+            Refusal::invalid(format!(
+                "no agent has the handle {handle:?}; get one with tool or delegate"
+            ))
+        })
+    }
+
+    /// A tool forged in this attempt, or a known one.
+    fn tool(&mut self, name: &str) -> Result<Answer, Refusal> {
+        let role = self.other_role(name)?;
+        let forged = self.forged.iter().find(|tool| tool.name == role).cloned();
+        let known = if forged.is_some() {
+            forged
+        } else {
+            let found =
+                self.agent.runtime().store().tools(Some(&role), 1).map_err(AgentFault::from)?;
+            found.into_iter().next().map(|known| known.tool)
+        };
+        let Some(tool) = known else {
+            let known = known_names(self.agent.runtime()).map_err(AgentFault::from)?;
+            return Err(AgentFault::UnknownTool { name: name.to_owned(), known }.into());
+        };
+        self.hold(self.child(name).contract_of(tool))
+    }
+
+    fn delegate(
+        &mut self,
+        role: &str,
+        options: Map<String, Value>,
+        detached: bool,
+    ) -> Result<Answer, Refusal> {
+        self.other_role(role)?;
+        let mut child = self.child(role);
+        for (name, value) in options {
+            child = match (name.as_str(), value) {
+                (_, Value::Null) => child,
+                ("contract" | "delegation_contract", Value::Object(contract)) => {
+                    child.contract(contract)
+                }
+                (field, value) if CONTRACT_FIELDS.contains(&field) => {
+                    child.contract_field(field, value)
+                }
+                (option, Value::String(text)) if AGENT_KEYS.contains(&option) => {
+                    child.option(option, &text)
+                }
+                (option, value) if AGENT_KEYS.contains(&option) => {
+                    child.option(option, &value.to_string())
+                }
+                (unknown, _) => {
+                    return Err(Refusal::invalid(format!(
+                        "delegate has no option {unknown:?}; it takes {} and {}",
+                        CONTRACT_FIELDS.join(", "),
+                        AGENT_KEYS.join(", ")
+                    )));
+                }
+            };
+        }
+        let answer = self.hold(child)?;
+        if let (false, Answer::Agent { handle, .. }) = (detached, &answer) {
+            let tool = self.held(handle)?.as_tool();
+            self.forged.push(tool);
+        }
+        Ok(answer)
+    }
+
+    /// An agent may not be its own tool: that is a loop, not a delegation.
+    fn other_role(&mut self, name: &str) -> Result<Role, Refusal> {
+        let role = Role::parse(name).map_err(AgentFault::from)?;
+        let Some(violation) = check_role(self.order.request.role.as_str(), role.as_str()) else {
+            return Ok(role);
+        };
+        let refusal = Refusal {
+            error_type: violation.violation_type().name().to_owned(),
+            message: violation.message.clone(),
+        };
+        self.violations.push(violation);
+        Err(refusal)
+    }
+
+    fn child(&self, role: &str) -> AgentBuilder {
+        let request = self.order.request;
+        self.agent.delegate(role).under(request.lineage.child_of(&request.id), self.tree.clone())
+    }
+
+    fn hold(&mut self, child: AgentBuilder) -> Result<Answer, Refusal> {
+        if self.held.len() >= MAX_AGENTS {
+            return Err(Refusal::invalid(format!(
+                "a program may hold at most {MAX_AGENTS} agents; reuse the ones it has"
+            )));
+        }
+        let agent = child.build()?;
+        let handle = format!("a{}", self.held.len() + 1);
+        let role = agent.role().as_str().to_owned();
+        self.held.insert(handle.clone(), agent);
+        Ok(Answer::Agent { handle, role })
+    }
+}
+
+/// Why an ask was not answered; raises in the program.
+struct Refusal {
+    error_type: String,
+    message: String,
+}
+
+impl Refusal {
+    fn invalid(message: String) -> Self {
+        Self { error_type: "invalid_call".to_owned(), message }
+    }
+}
+
+impl From<AgentFault> for Refusal {
+    fn from(fault: AgentFault) -> Self {
+        let error_type = match &fault {
+            AgentFault::Store(_) => "store_unavailable",
+            AgentFault::UnknownTool { .. } => "unknown_tool",
+            AgentFault::Name(_)
+            | AgentFault::Option(_)
+            | AgentFault::Contract(_)
+            | AgentFault::Value(_) => "invalid_call",
+        };
+        Self { error_type: error_type.to_owned(), message: fault.to_string() }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(Refusal { error_type, message }: Refusal) -> Self {
+        Self::Refused { error_type, message }
+    }
+}

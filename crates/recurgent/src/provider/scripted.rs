@@ -1,0 +1,146 @@
+//! The scripted provider: programs written by hand, for tests and for trying things out.
+//!
+//! A script is a JSON or YAML object: each key is `role.method` (split at the last dot), each value an
+//! ordered list of payloads. The last payload of a list repeats.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::prompt::Prompt;
+use serde_json::Value;
+
+use super::{DraftLimits, Provider, ProviderFault};
+
+/// Longest list of keys shown when one is missing.
+const SHOWN_KEYS: usize = 8;
+
+/// One scripted answer.
+#[derive(Debug, Clone)]
+enum Line {
+    Payload(Value),
+    Fault(DraftFault),
+    /// Never answers: the wait runs into its limit.
+    Silence,
+}
+
+/// Answers from a script.
+#[derive(Debug, Default)]
+pub struct Scripted {
+    plan: Mutex<BTreeMap<String, Answers>>,
+    asked: Mutex<Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    lines: Vec<Line>,
+    given: usize,
+}
+
+impl Answers {
+    /// The next line; the last one repeats.
+    fn next(&mut self) -> Option<Line> {
+        let line = self.lines.get(self.given).or(self.lines.last()).cloned();
+        self.given += 1;
+        line
+    }
+}
+
+impl Scripted {
+    /// An empty script.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a script from a JSON or YAML file.
+    pub fn from_file(path: &Path) -> Result<Self, ProviderFault> {
+        let fault =
+            |problem: String| ProviderFault::File { path: path.display().to_string(), problem };
+        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        // YAML reads JSON too.
+        let script: BTreeMap<String, Vec<Value>> = serde_norway::from_str(&text).map_err(|error| {
+            fault(format!("{error}; a script maps \"role.method\" to a list of {{\"code\", \"dependencies\"?}}"))
+        })?;
+        if let Some(key) = script.keys().find(|key| !key.trim_matches('.').contains('.')) {
+            return Err(fault(format!("the key {key:?} must be \"role.method\"")));
+        }
+        let scripted = Self::new();
+        for (key, payloads) in script {
+            for payload in payloads {
+                scripted.add(&key, payload);
+            }
+        }
+        Ok(scripted)
+    }
+
+    /// Adds a payload for `role.method`.
+    pub fn add(&self, key: &str, payload: Value) {
+        self.push(key, Line::Payload(payload));
+    }
+
+    /// Adds a program for `role.method`.
+    #[must_use]
+    pub fn with(self, key: &str, code: &str) -> Self {
+        self.add(key, serde_json::json!({ "code": code }));
+        self
+    }
+
+    /// Adds a fault for `role.method`.
+    pub fn add_fault(&self, key: &str, fault: DraftFault) {
+        self.push(key, Line::Fault(fault));
+    }
+
+    /// Lets `role.method` wait until its limit.
+    pub fn add_silence(&self, key: &str) {
+        self.push(key, Line::Silence);
+    }
+
+    /// The keys it was asked for, in order.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn push(&self, key: &str, line: Line) {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.entry(key.to_owned()).or_default().lines.push(line);
+    }
+
+    fn next(&self, key: &str) -> Result<Line, DraftFault> {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = plan.get_mut(key).and_then(Answers::next) {
+            return Ok(line);
+        }
+        let known: Vec<_> = plan.keys().take(SHOWN_KEYS).map(String::as_str).collect();
+        Err(DraftFault::Unavailable(format!(
+            "the script has no payload for {key:?}; add that key (it has: {})",
+            if known.is_empty() { "nothing".to_owned() } else { known.join(", ") }
+        )))
+    }
+}
+
+impl Provider for Scripted {
+    fn draft(&self, _prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
+        let key = limits.key();
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+        match self.next(&key)? {
+            Line::Payload(payload) => Ok(Draft { payload, usage: Usage::default() }),
+            Line::Fault(fault) => Err(fault),
+            Line::Silence => Err(wait(limits)),
+        }
+    }
+}
+
+fn wait(limits: &DraftLimits<'_>) -> DraftFault {
+    let step = Duration::from_millis(10);
+    let mut waited = Duration::ZERO;
+    while waited < limits.timeout {
+        if limits.cancellation.is_cancelled() {
+            return DraftFault::Cancelled;
+        }
+        std::thread::sleep(step);
+        waited += step;
+    }
+    DraftFault::TimedOut(limits.timeout)
+}

@@ -1,0 +1,171 @@
+//! The runtime: what every agent of a process shares.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lifecycle::call::StoreFault;
+use lifecycle::dialect::Language;
+use thiserror::Error;
+
+use crate::agent::AgentBuilder;
+use crate::config::{Config, ConfigFault};
+use crate::guest::Guest;
+use crate::observe::{Log, Observer, Observers};
+use crate::provider::{self, Provider, ProviderFault, Recorder};
+use crate::store::Store;
+use crate::store::sqlite::SqliteStore;
+use crate::worker::Workers;
+
+/// Why a runtime could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SetupFault {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigFault),
+    /// No provider.
+    #[error(transparent)]
+    Provider(#[from] ProviderFault),
+    /// No store.
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    /// No threads to look after workers.
+    #[error("cannot look after workers: {0}; free some threads or processes")]
+    Workers(String),
+}
+
+/// What every agent of a process shares. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Runtime(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    provider: Arc<dyn Provider>,
+    store: Arc<dyn Store>,
+    workers: Workers,
+    observers: Observers,
+    log: Option<Log>,
+    sessions: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+}
+
+impl Runtime {
+    /// Configured by file and environment.
+    pub fn from_env() -> Result<Self, SetupFault> {
+        Self::builder(Config::load()?).build()
+    }
+
+    /// Configured by hand.
+    pub fn builder(config: Config) -> RuntimeBuilder {
+        RuntimeBuilder {
+            config,
+            provider: None,
+            store: None,
+            record: None,
+            observers: Observers::default(),
+        }
+    }
+
+    /// An agent of a role, to be built.
+    pub fn agent(&self, role: &str) -> AgentBuilder {
+        AgentBuilder::new(self.clone(), role)
+    }
+
+    /// The effective settings.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// What outlives calls.
+    pub fn store(&self) -> &dyn Store {
+        self.0.store.as_ref()
+    }
+
+    /// The workers, for inspection.
+    pub fn workers(&self) -> &Workers {
+        &self.0.workers
+    }
+
+    pub(crate) fn provider(&self) -> &dyn Provider {
+        self.0.provider.as_ref()
+    }
+
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.0.observers
+    }
+
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.0.log.as_ref()
+    }
+
+    pub(crate) fn guest(&self, language: Language) -> Arc<dyn Guest> {
+        self.0.workers.guest(language)
+    }
+
+    /// Held during a call of a session, so that calls of one session follow each other.
+    pub(crate) fn session_turn(&self, session: &str) -> Arc<Mutex<()>> {
+        let mut sessions = self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(sessions.entry(session.to_owned()).or_default())
+    }
+}
+
+/// Puts a runtime together.
+#[derive(Debug)]
+pub struct RuntimeBuilder {
+    config: Config,
+    provider: Option<Arc<dyn Provider>>,
+    store: Option<Arc<dyn Store>>,
+    record: Option<PathBuf>,
+    observers: Observers,
+}
+
+impl RuntimeBuilder {
+    /// Writes programs, instead of the provider the configuration names.
+    #[must_use]
+    pub fn provider(mut self, provider: Arc<dyn Provider>) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    /// Keeps what outlives calls, instead of the store in the state directory.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Writes every model answer to a new recording.
+    #[must_use]
+    pub fn record(mut self, path: PathBuf) -> Self {
+        self.record = Some(path);
+        self
+    }
+
+    /// Watches calls.
+    #[must_use]
+    pub fn observer(mut self, observer: Box<dyn Observer>) -> Self {
+        self.observers.0.push(observer);
+        self
+    }
+
+    /// Opens the store, makes the provider; starts no process yet.
+    pub fn build(self) -> Result<Runtime, SetupFault> {
+        let Self { config, provider, store, record, observers } = self;
+        let mut provider = match provider {
+            Some(provider) => provider,
+            None => provider::named(config.provider())?,
+        };
+        if let Some(path) = record {
+            provider = Arc::new(Recorder::new(provider, &path)?);
+        }
+        let store = match store {
+            Some(store) => store,
+            None => Arc::new(SqliteStore::open(&config.store_path()?)?),
+        };
+        let workers = Workers::start(&config.worker_options())
+            .map_err(|error| SetupFault::Workers(error.to_string()))?;
+        let log = config.log_path()?.map(Log::new);
+        let sessions = Mutex::new(BTreeMap::new());
+        Ok(Runtime(Arc::new(Shared { config, provider, store, workers, observers, log, sessions })))
+    }
+}

@@ -1,0 +1,101 @@
+//! The store seam: what outlives a call. One read before it, one write after it.
+//!
+//! [`sqlite::SqliteStore`] keeps it in a file; [`memory::MemoryStore`] forgets it with the process.
+//! One suite of tests (`tests/store.rs`) holds both to the same behaviour and to the limits below.
+
+pub mod sqlite;
+pub mod memory;
+mod ranking;
+
+use std::fmt;
+
+use lifecycle::call::{Memory, StoreFault};
+use lifecycle::context::{Context, ContextChanges};
+use lifecycle::contract::{Contract, Fingerprint};
+use lifecycle::prompt::Surroundings;
+use lifecycle::request::{CallRequest, Role};
+use lifecycle::settlement::Changes;
+use lifecycle::tool::{KnownTool, Tool};
+use serde_json::Value;
+
+/// Versions kept of one artifact; older ones go when a new one is admitted.
+pub const MAX_VERSIONS: usize = 10;
+/// Artifacts recalled for one role, method and language; the one for the call's contract is among them.
+pub const MAX_RECALLED: usize = 16;
+/// Methods told of one tool.
+pub const MAX_TOOL_METHODS: usize = 64;
+/// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
+pub const MAX_HISTORY: u64 = 10_000;
+/// Records trimmed at once.
+pub const HISTORY_BATCH: u64 = 500;
+/// Values kept for later reference; the oldest go first.
+pub const MAX_CONTENTS: u64 = 128;
+/// Bytes of JSON text those values may have together.
+pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
+/// Most recently used tools among which those worth showing are picked.
+const MAX_CANDIDATES: usize = 512;
+
+/// Whose memory and history: an agent object, or a session that outlives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The agent object.
+    pub instance: String,
+    /// The session its memory is kept under, if any.
+    pub session: Option<String>,
+    /// Its role: one session may hold several agents.
+    pub role: Role,
+}
+
+/// What outlives a call. Safe for many threads and processes.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// What is known that may answer this call without a model.
+    fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault>;
+
+    /// What a model should know when this call needs one.
+    fn surroundings(
+        &self,
+        owner: &Owner,
+        request: &CallRequest,
+    ) -> Result<Surroundings, StoreFault>;
+
+    /// Makes everything in `changes` true, or nothing. Who changes a session's memory must hold its latest version.
+    fn commit(
+        &self,
+        owner: &Owner,
+        request: &CallRequest,
+        changes: &Changes,
+    ) -> Result<(), StoreFault>;
+
+    /// The memory kept under the owner's session; `None` when it is still at version `held`.
+    fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault>;
+
+    /// Writes into a session's memory outside a call; `base` is the version the writer holds.
+    fn remember(
+        &self,
+        owner: &Owner,
+        base: u64,
+        changes: &ContextChanges,
+    ) -> Result<(), StoreFault>;
+
+    /// Makes a tool known that was forged outside a call.
+    fn keep_tool(&self, tool: &Tool) -> Result<(), StoreFault>;
+
+    /// Tools by name; all of them when `name` is `None`, most used first, at most `limit`.
+    fn tools(&self, name: Option<&Role>, limit: usize) -> Result<Vec<KnownTool>, StoreFault>;
+
+    /// The owner's latest history records, oldest first, at most `limit`, before call `before` if given.
+    fn history(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        before: Option<&str>,
+    ) -> Result<Vec<Value>, StoreFault>;
+
+    /// A kept value by its reference.
+    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault>;
+}
+
+/// The contract a call is made under, as artifacts are kept by it.
+fn fingerprint(request: &CallRequest) -> Fingerprint {
+    request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint)
+}

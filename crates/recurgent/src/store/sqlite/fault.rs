@@ -1,0 +1,115 @@
+//! What can go wrong with the file, and how to say it to someone who must put it right.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use lifecycle::call::StoreFault;
+use rusqlite::ErrorCode;
+
+/// Why an operation on the file did not happen.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// SQLite refused.
+    Engine(rusqlite::Error),
+    /// The file system refused; with the path it is about.
+    File(PathBuf, io::Error),
+    /// The file is not what was written.
+    Damage(String),
+    /// A newer version of this program has changed the schema.
+    Newer {
+        /// The file's schema version.
+        found: usize,
+        /// Ours.
+        known: usize,
+    },
+    /// Another program's database.
+    Foreign,
+    /// Already in the words of the seam.
+    Told(StoreFault),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<StoreFault> for Fault {
+    fn from(fault: StoreFault) -> Self {
+        Self::Told(fault)
+    }
+}
+
+/// What to do about it. The first row that applies is shown.
+const ADVICE: [(ErrorCode, &str); 6] = [
+    (
+        ErrorCode::DatabaseBusy,
+        "another process kept it locked for 10 s; run again, or end the process that holds it",
+    ),
+    (ErrorCode::DiskFull, "the disk is full; free some space and run again"),
+    (
+        ErrorCode::ReadOnly,
+        "it is read-only; make the file and its folder writable, or set RECURGENT_STATE_DIR",
+    ),
+    (
+        ErrorCode::CannotOpen,
+        "it cannot be opened; check its permissions, or set RECURGENT_STATE_DIR",
+    ),
+    (
+        ErrorCode::PermissionDenied,
+        "access was denied; check its permissions, or set RECURGENT_STATE_DIR",
+    ),
+    (
+        ErrorCode::SystemIoFailure,
+        "the disk failed to read or write; check it, or set RECURGENT_STATE_DIR",
+    ),
+];
+const OTHER_ADVICE: &str = "run again; if it stays, move the file away or set RECURGENT_STATE_DIR";
+
+impl Fault {
+    /// Whether the file itself is broken.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.sqlite_error_code().is_some_and(|code| {
+                [ErrorCode::NotADatabase, ErrorCode::DatabaseCorrupt].contains(&code)
+            }),
+            Self::Damage(_) => true,
+            Self::File(..) | Self::Newer { .. } | Self::Foreign | Self::Told(_) => false,
+        }
+    }
+
+    /// For the other side of the seam: the path, what to do next, and the cause.
+    pub(super) fn told(self, path: &Path) -> StoreFault {
+        let unavailable = |path: &Path, advice: &str, cause: &dyn std::fmt::Display| {
+            StoreFault::Unavailable(format!("the store {}: {advice} ({cause})", path.display()))
+        };
+        match self {
+            Self::Engine(error) => {
+                let code = error.sqlite_error_code();
+                let row = ADVICE.iter().find(|(applies, _)| Some(*applies) == code);
+                unavailable(path, row.map_or(OTHER_ADVICE, |(_, advice)| advice), &error)
+            }
+            Self::File(path, error) => unavailable(
+                &path,
+                "cannot be made or used; make its folder writable, or set RECURGENT_STATE_DIR to one that is",
+                &error,
+            ),
+            Self::Damage(what) => {
+                unavailable(path, "it is damaged; move it away and run again", &what)
+            }
+            Self::Newer { found, known } => unavailable(
+                path,
+                "it was written by a newer version of this program and is left as it is; \
+                 upgrade, or set RECURGENT_STATE_DIR to another folder",
+                &format_args!("it has schema {found}, this program knows {known}"),
+            ),
+            Self::Foreign => unavailable(
+                path,
+                "it is a database of another program and is left as it is; \
+                 move it away, or set RECURGENT_STATE_DIR to another folder",
+                &"it does not bear this program's mark",
+            ),
+            Self::Told(fault) => fault,
+        }
+    }
+}

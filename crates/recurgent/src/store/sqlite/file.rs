@@ -1,0 +1,217 @@
+//! The file itself: made, locked, checked, migrated, and moved aside when it is damaged.
+//!
+//! Only opening takes the lock beside the file (`<file>.lock`). It makes the steps that SQLite does not
+//! serialise itself, switching to WAL and renaming a damaged file, happen in one process at a time.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::Connections;
+use super::fault::Fault;
+
+/// Embedded, applied in order. The schema version is how many of them a file has seen.
+const MIGRATIONS: [&str; 1] = [include_str!("../schema/0001.sql")];
+/// Tells our files from other programs' (`RCRG`).
+const APPLICATION_ID: i64 = 0x5243_5247;
+/// Longest wait for another process, whether it opens or writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks at the lock beside the file.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// Statements kept prepared; more than there are.
+const STATEMENTS: usize = 64;
+
+/// `trusted_schema` and `cell_size_check` are SQLite's own advice for files others may have written to. A checkpoint
+/// waits for the disk; at 16 MiB of log it does so every few hundred calls.
+const SETTINGS: &str = "
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    PRAGMA foreign_keys = ON;
+    PRAGMA trusted_schema = OFF;
+    PRAGMA cell_size_check = ON;
+    PRAGMA wal_autocheckpoint = 4000;
+    PRAGMA journal_size_limit = 16777216;
+";
+
+/// How closely to look at a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Its header and schema.
+    Cheap,
+    /// All of it: something was found wrong.
+    Thorough,
+}
+
+/// An open store, and what people should be told.
+pub(super) struct Opened {
+    pub(super) connections: Connections,
+    pub(super) notices: Vec<String>,
+}
+
+/// Which file this is, whatever its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|metadata| Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// Whether this file is still the one under that name; one `stat`.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        Self::of(path).is_ok_and(|identity| identity == *self)
+    }
+}
+
+/// Opens the store, made if there is none; a damaged one is moved aside and replaced.
+pub(super) fn open(path: &Path, check: Check) -> Result<Opened, Fault> {
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(about(folder))?;
+    let _lock = lock(path)?;
+    let mut notices = Vec::new();
+    let connections = match connect(path, check) {
+        Err(damage) if damage.is_damage() => {
+            let moved_to = quarantine(path).map_err(about(path))?;
+            notices.push(format!(
+                "the store {} was damaged and has been moved to {}; a new one was made",
+                path.display(),
+                moved_to.display()
+            ));
+            connect(path, Check::Cheap)?
+        }
+        answer => answer?,
+    };
+    Ok(Opened { connections, notices })
+}
+
+/// Refuses a file another version of this program has changed the schema of.
+pub(super) fn check_version(connection: &Connection) -> Result<(), Fault> {
+    let found = user_version(connection)?;
+    let known = MIGRATIONS.len();
+    if found <= known { Ok(()) } else { Err(Fault::Newer { found, known }) }
+}
+
+fn connect(path: &Path, check: Check) -> Result<Connections, Fault> {
+    create(path).map_err(about(path))?;
+    let writer = connection(path)?;
+    check_origin(&writer)?;
+    check_version(&writer)?;
+    if check == Check::Thorough {
+        check_integrity(&writer)?;
+    }
+    writer.execute_batch(SETTINGS)?;
+    migrate(&writer)?;
+    let reader = connection(path)?;
+    reader.execute_batch(SETTINGS)?;
+    reader.execute_batch("PRAGMA query_only = ON")?;
+    let identity = Identity::of(path).map_err(about(path))?;
+    Ok(Connections { writer: Mutex::new(writer), reader: Mutex::new(reader), identity })
+}
+
+/// Makes an empty file only its owner can read. One that exists is never opened here: closing it again
+/// would drop the locks SQLite holds on it in this process.
+fn create(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        answer => answer.map(drop),
+    }
+}
+
+fn connection(path: &Path) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // One plan per statement, whatever is bound: else binding a LIMIT compiles the statement anew.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(connection)
+}
+
+/// A file that holds something but does not bear our mark belongs to another program.
+fn check_origin(connection: &Connection) -> Result<(), Fault> {
+    let tables: u64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let mark: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if mark == APPLICATION_ID || (mark == 0 && tables == 0) { Ok(()) } else { Err(Fault::Foreign) }
+}
+
+fn check_integrity(connection: &Connection) -> Result<(), Fault> {
+    let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if found == "ok" { Ok(()) } else { Err(Fault::Damage(found)) }
+}
+
+/// Applies what the file has not seen yet: all of it or nothing, one process at a time.
+fn migrate(connection: &Connection) -> Result<(), Fault> {
+    if user_version(connection)? == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    check_version(&transaction)?;
+    for migration in MIGRATIONS.iter().skip(user_version(&transaction)?) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "user_version", MIGRATIONS.len())?;
+    Ok(transaction.commit()?)
+}
+
+fn user_version(connection: &Connection) -> Result<usize, Fault> {
+    Ok(connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
+}
+
+/// Held until dropped. The kernel drops it should this process die.
+fn lock(path: &Path) -> Result<File, Fault> {
+    let beside = with_suffix(path, ".lock");
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&beside);
+    let file = file.map_err(about(&beside))?;
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(about(&beside)(error.into())),
+        }
+    }
+}
+
+/// Moves the file and what SQLite keeps beside it to a name that is free; the lock is held.
+fn quarantine(path: &Path) -> io::Result<PathBuf> {
+    let mut number = 1;
+    let free = loop {
+        let candidate = with_suffix(path, &format!(".damaged-{number}"));
+        if !candidate.try_exists()? {
+            break candidate;
+        }
+        number += 1;
+    };
+    fs::rename(path, &free)?;
+    for suffix in ["-wal", "-shm"] {
+        match fs::rename(with_suffix(path, suffix), with_suffix(&free, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(free)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn about(path: &Path) -> impl Fn(io::Error) -> Fault {
+    move |error| Fault::File(path.to_owned(), error)
+}

@@ -1,0 +1,271 @@
+//! What is asked of the store. Every statement seeks; none looks at more rows than it gives.
+
+use lifecycle::artifact::Artifact;
+use lifecycle::call::Memory;
+use lifecycle::context::Context;
+use lifecycle::program::Checksum;
+use lifecycle::prompt::{MAX_SIBLINGS, MAX_TOOLS, Surroundings};
+use lifecycle::request::{CallRequest, Role};
+use lifecycle::tool::{KnownTool, Tool};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use serde_json::Value;
+
+use super::super::ranking::{self, Candidate};
+use super::super::{
+    MAX_CANDIDATES, MAX_HISTORY, MAX_RECALLED, MAX_TOOL_METHODS, Owner, fingerprint,
+};
+use super::column::{Json, Word};
+use super::fault::Fault;
+use super::{SessionSummary, owner_key};
+
+/// The artifact for the call's contract, and a few of those for others, which tell why there is none.
+const RECALL: &str = "
+    SELECT a.contract_fingerprint, v.runtime_version, v.code, v.checksum, v.manifest, v.cacheability,
+           v.successes, v.failures, v.repairs
+    FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
+    WHERE a.id IN (
+      SELECT id FROM artifacts
+      WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4
+      UNION ALL
+      SELECT id FROM (SELECT id FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 LIMIT ?5))";
+
+pub(super) fn recall(connection: &Connection, request: &CallRequest) -> Result<Memory, Fault> {
+    let contract = Word(fingerprint(request));
+    let (role, method) = (request.role.as_str(), request.method.as_str());
+    let mut statement = connection.prepare_cached(RECALL)?;
+    let rows = statement.query_map(
+        params![role, method, request.language.name(), contract, MAX_RECALLED - 1],
+        |row| Ok(artifact(row, request).ok()),
+    )?;
+    // A row this version cannot read is none it knows: its program is written again.
+    let artifacts = rows.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+    Ok(Memory { artifacts })
+}
+
+fn artifact(row: &Row<'_>, request: &CallRequest) -> rusqlite::Result<Artifact> {
+    Ok(Artifact {
+        role: request.role.clone(),
+        method: request.method.clone(),
+        language: request.language,
+        contract_fingerprint: row.get::<_, Word<_>>(0)?.0,
+        runtime_version: row.get(1)?,
+        code: row.get(2)?,
+        checksum: Checksum::stored(row.get(3)?),
+        manifest: row.get::<_, Json<_>>(4)?.0,
+        cacheability: row.get::<_, Word<_>>(5)?.0,
+        successes: row.get(6)?,
+        failures: row.get(7)?,
+        repairs: row.get(8)?,
+    })
+}
+
+const CANDIDATES: &str = "
+    SELECT name, contract ->> '$.purpose', usage_count FROM tools ORDER BY last_used_at DESC LIMIT ?1";
+const SIBLINGS: &str =
+    "SELECT DISTINCT method FROM artifacts WHERE role = ?1 AND method <> ?2 LIMIT ?3";
+const HISTORY_COUNT: &str =
+    "SELECT history_count FROM owners WHERE kind = ?1 AND name = ?2 AND role = ?3";
+
+pub(super) fn surroundings(
+    connection: &Connection,
+    owner: &Owner,
+    request: &CallRequest,
+) -> Result<Surroundings, Fault> {
+    let candidates = rows(connection, CANDIDATES, [MAX_CANDIDATES], |row| {
+        Ok(Candidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
+    })?;
+    let mut tools = Vec::new();
+    for name in ranking::best(candidates, request, MAX_TOOLS) {
+        tools.extend(rows(connection, TOOL, params![MAX_TOOL_METHODS, name], known_tool)?);
+    }
+    let (role, method) = (request.role.as_str(), request.method.as_str());
+    let siblings =
+        rows(connection, SIBLINGS, params![role, method, MAX_SIBLINGS], |row| row.get(0))?;
+    let count = one(connection, HISTORY_COUNT, owner_key(owner), |row| row.get(0))?;
+    Ok(Surroundings { tools, siblings, history_count: count.unwrap_or(0) })
+}
+
+macro_rules! tool_columns {
+    ($rest:literal) => {
+        concat!(
+            "SELECT name, contract, usage_count, success_count, failure_count,
+                    (SELECT json_group_array(method) FROM
+                      (SELECT method FROM tool_methods WHERE tool = tools.name ORDER BY method LIMIT ?1))
+             FROM tools ",
+            $rest
+        )
+    };
+}
+const TOOL: &str = tool_columns!("WHERE name = ?2");
+const TOOLS: &str = tool_columns!("ORDER BY usage_count DESC, name LIMIT ?2");
+
+pub(super) fn tools(
+    connection: &Connection,
+    name: Option<&Role>,
+    limit: usize,
+) -> Result<Vec<KnownTool>, Fault> {
+    match name {
+        Some(name) if limit > 0 => {
+            rows(connection, TOOL, params![MAX_TOOL_METHODS, name.as_str()], known_tool)
+        }
+        Some(_) => Ok(Vec::new()),
+        None => rows(connection, TOOLS, params![MAX_TOOL_METHODS, bounded(limit)], known_tool),
+    }
+}
+
+fn known_tool(row: &Row<'_>) -> rusqlite::Result<KnownTool> {
+    Ok(KnownTool {
+        tool: Tool {
+            name: row.get::<_, Word<_>>(0)?.0,
+            contract: row.get::<_, Option<Json<_>>>(1)?.map(|contract| contract.0),
+        },
+        usage_count: row.get(2)?,
+        success_count: row.get(3)?,
+        failure_count: row.get(4)?,
+        methods: row.get::<_, Json<_>>(5)?.0,
+    })
+}
+
+const CONTEXT_VERSION: &str = "
+    SELECT id, context_version FROM owners WHERE kind = ?1 AND name = ?2 AND role = ?3";
+const CONTEXT_FLOOR: &str = "SELECT value FROM meta WHERE key = 'context_floor'";
+const CONTEXT_ENTRIES: &str = "SELECT key, value FROM context_entries WHERE owner_id = ?1";
+
+pub(super) fn context(
+    connection: &Connection,
+    owner: &Owner,
+    held: Option<u64>,
+) -> Result<Option<Context>, Fault> {
+    if owner.session.is_none() {
+        return Ok((held != Some(0)).then(Context::default));
+    }
+    let snapshot = connection.unchecked_transaction()?;
+    let found =
+        one(&snapshot, CONTEXT_VERSION, owner_key(owner), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if let Some((id, version)) = found {
+        return if held == Some(version) {
+            Ok(None)
+        } else {
+            restored(&snapshot, id, version).map(Some)
+        };
+    }
+    let floor = one(&snapshot, CONTEXT_FLOOR, [], |row| row.get(0))?.unwrap_or(0);
+    Ok((held != Some(floor)).then(|| Context::restored(floor, [])))
+}
+
+fn restored(snapshot: &Connection, owner: i64, version: u64) -> Result<Context, Fault> {
+    let entries = rows(snapshot, CONTEXT_ENTRIES, [owner], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, Json<Value>>(1)?.0))
+    })?;
+    Ok(Context::restored(version, entries))
+}
+
+const CALL_POSITION: &str = "
+    SELECT h.id FROM history h JOIN owners o ON o.id = h.owner_id
+    WHERE h.call_id = ?4 AND o.kind = ?1 AND o.name = ?2 AND o.role = ?3";
+const HISTORY: &str = "
+    SELECT record FROM history
+    WHERE owner_id = (SELECT id FROM owners WHERE kind = ?1 AND name = ?2 AND role = ?3) AND id < ?4
+    ORDER BY id DESC LIMIT ?5";
+
+pub(super) fn history(
+    connection: &Connection,
+    owner: &Owner,
+    limit: usize,
+    before: Option<&str>,
+) -> Result<Vec<Value>, Fault> {
+    let (kind, name, role) = owner_key(owner);
+    let end = match before {
+        None => Some(i64::MAX),
+        Some(call) => one(connection, CALL_POSITION, (kind, name, role, call), |row| row.get(0))?,
+    };
+    // A call that is no longer there was older than everything that is.
+    let Some(end) = end else { return Ok(Vec::new()) };
+    let newest_first = rows(connection, HISTORY, (kind, name, role, end, bounded(limit)), |row| {
+        row.get::<_, Json<_>>(0)
+    })?;
+    Ok(newest_first.into_iter().rev().map(|record| record.0).collect())
+}
+
+const CONTENT: &str = "SELECT payload FROM contents WHERE reference = ?1";
+
+pub(super) fn content(connection: &Connection, reference: &str) -> Result<Option<Value>, Fault> {
+    let found = one(connection, CONTENT, [reference], |row| row.get::<_, Json<_>>(0))?;
+    Ok(found.map(|payload| payload.0))
+}
+
+const SESSIONS: &str = "
+    SELECT name, role, (SELECT count(*) FROM context_entries WHERE owner_id = owners.id),
+           context_version, updated_at, history_count
+    FROM owners WHERE kind = 'session' ORDER BY name, role";
+
+pub(super) fn sessions(connection: &Connection) -> Result<Vec<SessionSummary>, Fault> {
+    rows(connection, SESSIONS, [], |row| {
+        Ok(SessionSummary {
+            name: row.get(0)?,
+            role: row.get(1)?,
+            keys: row.get(2)?,
+            version: row.get(3)?,
+            updated_at: row.get(4)?,
+            history_count: row.get(5)?,
+        })
+    })
+}
+
+const SESSION: &str = "
+    SELECT role, id, context_version FROM owners WHERE kind = 'session' AND name = ?1 ORDER BY role";
+
+pub(super) fn session_context(
+    connection: &Connection,
+    name: &str,
+) -> Result<Vec<(String, Context)>, Fault> {
+    let snapshot = connection.unchecked_transaction()?;
+    let agents =
+        rows(&snapshot, SESSION, [name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    agents
+        .into_iter()
+        .map(|(role, id, version)| Ok((role, restored(&snapshot, id, version)?)))
+        .collect()
+}
+
+fn rows<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    map: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(params, map)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn one<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    map: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>, Fault> {
+    Ok(connection.prepare_cached(sql)?.query_row(params, map).optional()?)
+}
+
+/// No list is longer than the longest history.
+fn bounded(limit: usize) -> u64 {
+    u64::try_from(limit).unwrap_or(u64::MAX).min(2 * MAX_HISTORY)
+}
+
+#[cfg(test)]
+pub(super) const SEEKS: [&str; 11] = [
+    RECALL,
+    SIBLINGS,
+    HISTORY_COUNT,
+    TOOL,
+    CONTEXT_VERSION,
+    CONTEXT_FLOOR,
+    CONTEXT_ENTRIES,
+    CALL_POSITION,
+    HISTORY,
+    CONTENT,
+    SESSION,
+];
+#[cfg(test)]
+pub(super) const BOUNDED_SCANS: [&str; 2] = [CANDIDATES, TOOLS];

@@ -1,0 +1,328 @@
+//! What a call leaves behind, written in the one transaction it is given.
+
+use lifecycle::artifact::{Artifact, ArtifactChange, Verdict};
+use lifecycle::call::StoreFault;
+use lifecycle::context::ContextChanges;
+use lifecycle::history::Content;
+use lifecycle::program::Checksum;
+use lifecycle::prompt::PROMPT_VERSION;
+use lifecycle::request::CallRequest;
+use lifecycle::settlement::{Changes, Kept};
+use lifecycle::tool::Tool;
+use rusqlite::{Connection, Params, params};
+
+use super::super::{
+    HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, MAX_VERSIONS, Owner, fingerprint,
+};
+use super::column::{Json, Word};
+use super::fault::Fault;
+use super::owner_key;
+use super::read::one;
+
+/// Agent objects without a session whose history is kept; the longest unused go first.
+const MAX_INSTANCES: u64 = 1_000;
+/// How many come before old ones are looked for.
+const INSTANCES_BATCH: i64 = 100;
+
+pub(super) fn commit(
+    transaction: &Connection,
+    owner: &Owner,
+    request: &CallRequest,
+    changes: &Changes,
+) -> Result<(), Fault> {
+    let held = hold(transaction, owner, 1)?;
+    if let Some(Kept { context, tools }) = &changes.kept {
+        if !context.is_empty() {
+            set_context(transaction, owner, &held, request.context.version(), context)?;
+        }
+        for tool in tools {
+            keep_tool(transaction, tool)?;
+        }
+    }
+    count_call(transaction, request, changes.kept.is_some())?;
+    for change in &changes.artifacts {
+        match change {
+            ArtifactChange::Admit(artifact) => admit(transaction, artifact)?,
+            ArtifactChange::Score { checksum, verdict } => {
+                score(transaction, request, checksum, *verdict)?;
+            }
+        }
+    }
+    run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
+    if let Some(content) = &changes.content {
+        keep_content(transaction, &held, content)?;
+    }
+    trim(transaction, owner, &held)
+}
+
+pub(super) fn remember(
+    transaction: &Connection,
+    owner: &Owner,
+    base: u64,
+    changes: &ContextChanges,
+) -> Result<(), Fault> {
+    let held = hold(transaction, owner, 0)?;
+    set_context(transaction, owner, &held, base, changes)
+}
+
+/// The row of an owner.
+struct Held {
+    id: i64,
+    context_version: u64,
+    history_count: u64,
+}
+
+const HOLD: &str = "
+    INSERT INTO owners (kind, name, role, context_version, history_count, updated_at)
+    VALUES (?1, ?2, ?3, (SELECT value FROM meta WHERE key = 'context_floor'), ?4,
+            strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+    ON CONFLICT (kind, name, role) DO UPDATE
+    SET history_count = history_count + ?4, updated_at = excluded.updated_at
+    RETURNING id, context_version, history_count";
+
+/// Finds or makes the owner's row and counts the records about to be added to it.
+fn hold(transaction: &Connection, owner: &Owner, records: u64) -> Result<Held, Fault> {
+    let (kind, name, role) = owner_key(owner);
+    let held =
+        transaction.prepare_cached(HOLD)?.query_row(params![kind, name, role, records], |row| {
+            Ok(Held { id: row.get(0)?, context_version: row.get(1)?, history_count: row.get(2)? })
+        })?;
+    Ok(held)
+}
+
+const NEXT_CONTEXT: &str = "UPDATE owners SET context_version = context_version + 1 WHERE id = ?1";
+const UNSET: &str = "DELETE FROM context_entries WHERE owner_id = ?1 AND key = ?2";
+const SET: &str = "
+    INSERT INTO context_entries (owner_id, key, value) VALUES (?1, ?2, ?3)
+    ON CONFLICT (owner_id, key) DO UPDATE SET value = excluded.value";
+
+/// Compare and set; as `Context::apply`, removals first. Memory without a session is its agent's own affair.
+fn set_context(
+    transaction: &Connection,
+    owner: &Owner,
+    held: &Held,
+    base: u64,
+    changes: &ContextChanges,
+) -> Result<(), Fault> {
+    let Some(session) = &owner.session else { return Ok(()) };
+    if held.context_version != base {
+        return Err(StoreFault::Conflict { session: session.clone() }.into());
+    }
+    run(transaction, NEXT_CONTEXT, [held.id])?;
+    for key in &changes.unset {
+        run(transaction, UNSET, params![held.id, key])?;
+    }
+    for (key, value) in &changes.set {
+        run(transaction, SET, params![held.id, key, Json(value)])?;
+    }
+    Ok(())
+}
+
+/// A tool asked for again without a contract keeps the one it has.
+const KEEP_TOOL: &str = "
+    INSERT INTO tools (name, contract, usage_count, success_count, failure_count, created_at, last_used_at)
+    VALUES (?1, ?2, 1, 0, 0, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+    ON CONFLICT (name) DO UPDATE
+    SET contract = coalesce(excluded.contract, contract), usage_count = usage_count + 1,
+        last_used_at = excluded.last_used_at
+    RETURNING usage_count = 1";
+const ADOPT_METHODS: &str = "
+    INSERT INTO tool_methods (tool, method) SELECT DISTINCT role, method FROM artifacts WHERE role = ?1";
+
+pub(super) fn keep_tool(transaction: &Connection, tool: &Tool) -> Result<(), Fault> {
+    let name = tool.name.as_str();
+    let contract = tool.contract.as_ref().map(Json);
+    let is_new: bool = transaction
+        .prepare_cached(KEEP_TOOL)?
+        .query_row(params![name, contract], |row| row.get(0))?;
+    if is_new {
+        // Its first calls are committed before the call that forged it.
+        run(transaction, ADOPT_METHODS, [name])?;
+    }
+    Ok(())
+}
+
+const COUNT_CALL: &str = "
+    UPDATE tools SET success_count = success_count + ?2, failure_count = failure_count + NOT ?2,
+                     last_used_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE name = ?1";
+const ADD_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
+
+/// If the called role is a tool, its registry entry learns from the call.
+fn count_call(transaction: &Connection, request: &CallRequest, ok: bool) -> Result<(), Fault> {
+    let role = request.role.as_str();
+    if run(transaction, COUNT_CALL, params![role, ok])? > 0 {
+        run(transaction, ADD_METHOD, params![role, request.method.as_str()])?;
+    }
+    Ok(())
+}
+
+const NEXT_VERSION: &str = "
+    INSERT INTO artifacts (role, method, language, contract_fingerprint, current) VALUES (?1, ?2, ?3, ?4, 1)
+    ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE
+    SET current = 1 + (SELECT max(version) FROM artifact_versions WHERE artifact_id = artifacts.id)
+    RETURNING id, current";
+/// A text that was here before becomes the newest version again. Its successes stay counted, so that two
+/// processes which admit the same program at once lose none; its failures are forgiven, since it just worked.
+const ADMIT: &str = "
+    INSERT INTO artifact_versions (
+      artifact_id, version, checksum, successes, failures, repairs, cacheability, runtime_version,
+      prompt_version, admitted_at, manifest, code)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?10, ?11)
+    ON CONFLICT (artifact_id, checksum) DO UPDATE
+    SET version = excluded.version, successes = successes + excluded.successes,
+        failures = excluded.failures, repairs = excluded.repairs, cacheability = excluded.cacheability,
+        runtime_version = excluded.runtime_version, prompt_version = excluded.prompt_version,
+        admitted_at = excluded.admitted_at, manifest = excluded.manifest, code = excluded.code";
+const DROP_VERSIONS: &str = "
+    DELETE FROM artifact_versions WHERE artifact_id = ?1 AND version <= (
+      SELECT version FROM artifact_versions WHERE artifact_id = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)";
+
+fn admit(transaction: &Connection, artifact: &Artifact) -> Result<(), Fault> {
+    let key = params![
+        artifact.role.as_str(),
+        artifact.method.as_str(),
+        artifact.language.name(),
+        Word(&artifact.contract_fingerprint),
+    ];
+    let (id, version): (i64, i64) = transaction
+        .prepare_cached(NEXT_VERSION)?
+        .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let row = params![
+        id,
+        version,
+        artifact.checksum.as_str(),
+        artifact.successes,
+        artifact.failures,
+        artifact.repairs,
+        Word(artifact.cacheability),
+        artifact.runtime_version,
+        PROMPT_VERSION,
+        Json(&artifact.manifest),
+        artifact.code,
+    ];
+    run(transaction, ADMIT, row)?;
+    run(transaction, DROP_VERSIONS, params![id, MAX_VERSIONS])?;
+    Ok(())
+}
+
+const SCORE: &str = "
+    UPDATE artifact_versions SET successes = successes + ?6, failures = failures + NOT ?6
+    WHERE checksum = ?5 AND artifact_id = (
+      SELECT id FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4)";
+
+fn score(
+    transaction: &Connection,
+    request: &CallRequest,
+    checksum: &Checksum,
+    verdict: Verdict,
+) -> Result<(), Fault> {
+    let succeeded = match verdict {
+        Verdict::Succeeded => true,
+        Verdict::Failed => false,
+        Verdict::Answered | Verdict::Excused => return Ok(()),
+    };
+    let row = params![
+        request.role.as_str(),
+        request.method.as_str(),
+        request.language.name(),
+        Word(fingerprint(request)),
+        checksum.as_str(),
+        succeeded,
+    ];
+    run(transaction, SCORE, row)?;
+    Ok(())
+}
+
+const KEEP_CONTENT: &str = "
+    INSERT OR REPLACE INTO contents (owner_id, reference, start, bytes, created_at, payload)
+    VALUES (?1, ?2, coalesce((SELECT start + bytes FROM contents ORDER BY id DESC LIMIT 1), 0), ?3,
+            strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?4)
+    RETURNING id, start + bytes";
+const OLDEST_CONTENT: &str = "SELECT id, start FROM contents ORDER BY id LIMIT 1";
+const DROP_CONTENT: &str = "DELETE FROM contents WHERE id = ?1";
+
+/// Ids and places on the tape only grow: what is too old is at the far end, found without counting what is kept.
+fn keep_content(transaction: &Connection, held: &Held, content: &Content) -> Result<(), Fault> {
+    let row = params![held.id, content.reference, content.payload.len(), content.payload];
+    let (newest, end): (u64, u64) = transaction
+        .prepare_cached(KEEP_CONTENT)?
+        .query_row(row, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let first_kept = newest.saturating_sub(MAX_CONTENTS - 1);
+    let first_byte_kept = end.saturating_sub(MAX_CONTENTS_BYTES);
+    loop {
+        let oldest = one(transaction, OLDEST_CONTENT, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let too_old = |(id, start): &(u64, u64)| *id < first_kept || *start < first_byte_kept;
+        let Some((id, _)) = oldest.filter(too_old) else { return Ok(()) };
+        run(transaction, DROP_CONTENT, [id])?;
+    }
+}
+
+const RECORD: &str = "INSERT INTO history (owner_id, call_id, record) VALUES (?1, ?2, ?3)";
+const TRIM_HISTORY: &str = "
+    DELETE FROM history WHERE owner_id = ?1 AND id <= (
+      SELECT id FROM history WHERE owner_id = ?1 ORDER BY id LIMIT 1 OFFSET ?2 - 1)";
+const UNCOUNT: &str = "UPDATE owners SET history_count = history_count - ?2 WHERE id = ?1";
+/// Sorts the instances there are: a thousand or so, once per batch of new ones.
+const TRIM_INSTANCES: &str = "
+    DELETE FROM owners WHERE kind = 'instance' AND updated_at < (
+      SELECT updated_at FROM owners WHERE kind = 'instance' ORDER BY updated_at DESC LIMIT 1 OFFSET ?1)";
+
+/// Once in a while, in batches: the oldest records of this owner, and the owners longest unused.
+fn trim(transaction: &Connection, owner: &Owner, held: &Held) -> Result<(), Fault> {
+    if held.history_count > MAX_HISTORY + HISTORY_BATCH {
+        let trimmed =
+            run(transaction, TRIM_HISTORY, params![held.id, held.history_count - MAX_HISTORY])?;
+        run(transaction, UNCOUNT, params![held.id, trimmed])?;
+    }
+    if owner.session.is_none() && held.history_count == 1 && held.id % INSTANCES_BATCH == 0 {
+        run(transaction, TRIM_INSTANCES, [MAX_INSTANCES])?;
+    }
+    Ok(())
+}
+
+const RAISE_FLOOR: &str = "
+    UPDATE meta SET value = max(value, 1 + (
+      SELECT max(context_version) FROM owners WHERE kind = 'session' AND name = ?1))
+    WHERE key = 'context_floor'";
+const REMOVE_SESSION: &str = "DELETE FROM owners WHERE kind = 'session' AND name = ?1";
+const SESSION_EXISTS: &str = "SELECT 1 FROM owners WHERE kind = 'session' AND name = ?1 LIMIT 1";
+
+pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<bool, Fault> {
+    if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
+        return Ok(false);
+    }
+    run(transaction, RAISE_FLOOR, [name])?;
+    run(transaction, REMOVE_SESSION, [name])?;
+    Ok(true)
+}
+
+/// Runs a statement; gives the number of rows it changed.
+fn run(transaction: &Connection, sql: &str, params: impl Params) -> Result<usize, Fault> {
+    Ok(transaction.prepare_cached(sql)?.execute(params)?)
+}
+
+#[cfg(test)]
+pub(super) const SEEKS: [&str; 18] = [
+    HOLD,
+    NEXT_CONTEXT,
+    UNSET,
+    SET,
+    KEEP_TOOL,
+    ADOPT_METHODS,
+    COUNT_CALL,
+    ADD_METHOD,
+    NEXT_VERSION,
+    ADMIT,
+    DROP_VERSIONS,
+    SCORE,
+    DROP_CONTENT,
+    RECORD,
+    TRIM_HISTORY,
+    UNCOUNT,
+    RAISE_FLOOR,
+    REMOVE_SESSION,
+];
+/// Scans that stop at their limit.
+#[cfg(test)]
+pub(super) const BOUNDED_SCANS: [&str; 2] = [KEEP_CONTENT, OLDEST_CONTENT];

@@ -1,0 +1,313 @@
+//! Worker processes: the host side of the worker protocol (specs/worker-protocol.md).
+//!
+//! ```text
+//! Workers ── guest(language) ── start ──► WorkerTurn      one exchange: execute, asks, done
+//!    │  Permits   who may run now                │
+//!    │  Pool      an agent's kept worker         ├─ Worker = Process (kill) + Link (talk)
+//!    │  Nursery   zygote and spare, per place ───┘
+//!    │     └─ Launcher ─ interpreter, Sandbox, Spawner thread
+//!    └─ Keeper    the thread for what nobody should wait for
+//! ```
+//!
+//! A program that has not proved itself runs in a worker of its own, killed the moment it is done. A
+//! proven one runs in its agent's kept worker, which is killed by anything but a good end.
+
+mod frame;
+mod keeper;
+mod launcher;
+mod link;
+mod nursery;
+mod permit;
+mod pool;
+mod process;
+mod sandbox;
+mod turn;
+mod zygote;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+use lifecycle::execution::{Environment, Order, WorkerFault, WorkerTrace};
+
+use crate::guest::interpreter::InterpreterInfo;
+use crate::guest::{Guest, Seat, Turn};
+
+use keeper::Keeper;
+use launcher::Launcher;
+use nursery::{Nursery, Place};
+use permit::{Permit, Permits};
+use pool::Pool;
+use turn::{Assignment, StartFault, Worker, WorkerTurn};
+
+/// How often whoever waits looks whether the caller gave up.
+const CANCELLATION_PERIOD: Duration = Duration::from_millis(25);
+/// Workers tried when they turn out to be dead before they were sent anything.
+const START_TRIES: usize = 3;
+/// Zygotes kept that no worker belongs to; the one unused for longest goes first.
+const MAX_IDLE_ZYGOTES: usize = 8;
+/// How long such a zygote is kept.
+const ZYGOTE_IDLE_LIMIT: Duration = Duration::from_mins(30);
+/// Longest between two looks for what is idle.
+const MAX_TIDY_PERIOD: Duration = Duration::from_secs(30);
+/// Shortest, so that a short idle limit does not become a busy loop.
+const MIN_TIDY_PERIOD: Duration = Duration::from_millis(10);
+
+/// How workers are made and bounded.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// The Python to use, whatever `path` says.
+    pub python: Option<PathBuf>,
+    /// The Ruby to use, whatever `path` says.
+    pub ruby: Option<PathBuf>,
+    /// Where interpreters, and programs, look for commands.
+    pub path: OsString,
+    /// Where workers' private directories are made.
+    pub scratch: PathBuf,
+    /// Programs running at once.
+    pub max_running: usize,
+    /// Longest a call queues for its turn to run.
+    pub queue_limit: Duration,
+    /// How long an agent's worker is kept without being used.
+    pub idle_limit: Duration,
+}
+
+impl WorkerOptions {
+    /// Sensible bounds; interpreters found on `path`, private directories made in `scratch`.
+    pub fn new(path: impl Into<OsString>, scratch: impl Into<PathBuf>) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            python: None,
+            ruby: None,
+            path: path.into(),
+            scratch: scratch.into(),
+            max_running: (2 * cores).max(2),
+            queue_limit: Duration::from_mins(1),
+            idle_limit: Duration::from_mins(5),
+        }
+    }
+}
+
+/// Runs programs in worker processes. Dropping it ends them all and waits for them.
+#[derive(Debug)]
+pub struct Workers {
+    shared: Arc<Shared>,
+}
+
+impl Workers {
+    /// Starts the threads that look after workers; no interpreter is booted before it is needed.
+    pub fn start(options: &WorkerOptions) -> io::Result<Self> {
+        Ok(Self { shared: Shared::start(options)? })
+    }
+
+    /// Runs programs of one language. Once these workers are dropped it starts no more.
+    pub fn guest(&self, language: Language) -> Arc<dyn Guest> {
+        Arc::new(WorkerGuest { shared: Arc::clone(&self.shared), language })
+    }
+
+    /// The interpreter that would run programs of this language, or what to install.
+    pub fn probe(&self, language: Language) -> Result<InterpreterInfo, String> {
+        self.shared.launcher.interpreter(language)
+    }
+
+    /// The containment workers run under.
+    pub fn tier(&self) -> &'static str {
+        self.shared.launcher.tier()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// One guest language, run in worker processes.
+#[derive(Debug)]
+struct WorkerGuest {
+    shared: Arc<Shared>,
+    language: Language,
+}
+
+impl Guest for WorkerGuest {
+    fn start(
+        &self,
+        environment: &Environment,
+        order: &Order<'_>,
+        seat: &Seat<'_>,
+    ) -> Result<Box<dyn Turn>, WorkerFault> {
+        let place = Place { language: self.language, environment: environment.id.clone() };
+        let permit = self.shared.permits.acquire(seat.cancellation)?;
+        self.shared
+            .start_turn(&place, permit, order, seat)
+            .map(|turn| Box::new(turn) as Box<dyn Turn>)
+    }
+
+    fn discard(&self, agent: &str) {
+        self.shared.pool.discard(agent, self.language);
+    }
+}
+
+/// What turns, guests and the keeper share.
+#[derive(Debug)]
+struct Shared {
+    permits: Arc<Permits>,
+    pool: Pool,
+    nurseries: Mutex<BTreeMap<Place, Known>>,
+    launcher: Launcher,
+    keeper: Keeper,
+    closing: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Known {
+    nursery: Arc<Nursery>,
+    used: Instant,
+}
+
+impl Shared {
+    fn start(options: &WorkerOptions) -> io::Result<Arc<Self>> {
+        let (keeper, errands) = Keeper::new();
+        let shared = Arc::new(Self {
+            permits: Arc::new(Permits::new(options.max_running.max(1), options.queue_limit)),
+            pool: Pool::new(options.idle_limit),
+            nurseries: Mutex::default(),
+            launcher: Launcher::new(options)?,
+            keeper,
+            closing: AtomicBool::new(false),
+        });
+        let period = (options.idle_limit / 2).clamp(MIN_TIDY_PERIOD, MAX_TIDY_PERIOD);
+        shared.keeper.start(errands, Arc::downgrade(&shared), period)?;
+        Ok(shared)
+    }
+
+    fn start_turn(
+        self: &Arc<Self>,
+        place: &Place,
+        permit: Permit,
+        order: &Order<'_>,
+        seat: &Seat<'_>,
+    ) -> Result<WorkerTurn, WorkerFault> {
+        let mut permit = permit;
+        for _ in 0..START_TRIES {
+            let assignment = self.assign(place, order.proven, seat.agent)?;
+            match WorkerTurn::start(self, assignment, permit, order, seat) {
+                Ok(turn) => return Ok(turn),
+                Err(StartFault::WorkerGone(unused)) => permit = unused,
+                Err(StartFault::Fault(fault)) => return Err(fault),
+            }
+        }
+        Err(WorkerFault::Unavailable(format!(
+            "{START_TRIES} workers in a row died before they were used"
+        )))
+    }
+
+    /// Finds somebody to do it.
+    fn assign(&self, place: &Place, proven: bool, agent: &str) -> Result<Assignment, WorkerFault> {
+        let begun = Instant::now();
+        let kept = if proven { self.kept(place, agent) } else { None };
+        let warm = kept.is_some();
+        let (lease, worker) = match kept {
+            Some((lease, worker)) => (Some(lease), worker),
+            None => (proven.then(|| self.pool.lease(agent, place)), self.unused(place)?),
+        };
+        let trace = WorkerTrace {
+            pid: Some(worker.pid()),
+            warm,
+            restarts: self.pool.losses(agent),
+            sandbox_tier: self.launcher.tier().to_owned(),
+            isolation: begun.elapsed(),
+        };
+        Ok(Assignment { worker, lease, trace })
+    }
+
+    /// The agent's own worker, if it has one that is still fit.
+    fn kept(&self, place: &Place, agent: &str) -> Option<(Arc<pool::Lease>, Worker)> {
+        let (lease, mut worker) = self.pool.lend(agent, place)?;
+        if worker.is_fit() {
+            return Some((lease, worker));
+        }
+        self.pool.mourn(agent);
+        None
+    }
+
+    fn unused(&self, place: &Place) -> Result<Worker, WorkerFault> {
+        let nursery = self.nursery(place);
+        let (process, link) = nursery.take(&self.launcher)?;
+        Ok(Worker::new(process, link, nursery, self.keeper.errands()))
+    }
+
+    fn nursery(&self, place: &Place) -> Arc<Nursery> {
+        let mut nurseries = locked(&self.nurseries);
+        if let Some(known) = nurseries.get_mut(place) {
+            known.used = Instant::now();
+            return Arc::clone(&known.nursery);
+        }
+        let nursery = Arc::new(Nursery::new(place.clone()));
+        if self.is_closing() {
+            nursery.close(); // nobody would close it later
+            return nursery;
+        }
+        let known = Known { nursery: Arc::clone(&nursery), used: Instant::now() };
+        nurseries.insert(place.clone(), known);
+        if nurseries.len() > MAX_IDLE_ZYGOTES {
+            self.keeper.errands().tidy();
+        }
+        nursery
+    }
+
+    /// Ends what was idle for too long.
+    fn tidy(&self) {
+        self.pool.expire();
+        let retired = retire(&mut locked(&self.nurseries));
+        drop(retired); // ends them, which takes a moment, outside the lock
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.keeper.stop();
+        self.pool.close();
+        let nurseries = std::mem::take(&mut *locked(&self.nurseries));
+        for known in nurseries.into_values() {
+            known.nursery.close();
+        }
+    }
+}
+
+/// Takes out the nurseries nobody uses: those past their time, and the oldest of too many.
+fn retire(nurseries: &mut BTreeMap<Place, Known>) -> Vec<Known> {
+    // A worker holds on to its nursery, so one nobody else holds has no worker but its spare.
+    let mut idle: Vec<(Instant, Place)> = nurseries
+        .iter()
+        .filter(|(_, known)| Arc::strong_count(&known.nursery) == 1)
+        .map(|(place, known)| (known.used, place.clone()))
+        .collect();
+    idle.sort();
+    let excess = idle.len().saturating_sub(MAX_IDLE_ZYGOTES);
+    idle.into_iter()
+        .enumerate()
+        .filter(|(at, (used, _))| *at < excess || used.elapsed() >= ZYGOTE_IDLE_LIMIT)
+        .filter_map(|(_, (_, place))| nurseries.remove(&place))
+        .collect()
+}
+
+/// A time to come; some far day when that is beyond the clock.
+fn after(start: Instant, wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_hours(24 * 365);
+    start.checked_add(wait).unwrap_or_else(|| start + FAR)
+}
+
+/// A lock whose holder panicked is still good: every critical section here leaves its state whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,456 @@
+//! The frames of an attempt channel: one JSON object per line (specs/worker-protocol.md §2).
+//!
+//! Encoding borrows everything. Decoding trusts nothing: one flat, fully optional record is read, then
+//! narrowed to what its `op` and `kind` call for. (No tagged enums: serde buffers those, and buffered
+//! numbers of any size do not survive.)
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use lifecycle::context::{ContextChanges, ContextDelta};
+use lifecycle::dialect::{Position, SyntaxFault};
+use lifecycle::execution::{Order, ReportEnding};
+use lifecycle::outcome::{Limit, Outcome, Reported};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::guest::{Answer, Ask};
+
+/// The protocol this host speaks.
+pub(super) const IPC_VERSION: u32 = 1;
+/// Longest frame either side accepts, its line end not counted.
+pub(super) const FRAME_BYTES: usize = 32 << 20;
+
+/// What a worker said.
+#[derive(Debug)]
+pub(super) enum Frame {
+    /// It wants something.
+    Ask {
+        /// To be given back with the answer.
+        id: u64,
+        /// What it wants.
+        ask: Ask,
+    },
+    /// It is done.
+    Done(ReportEnding, ContextChanges),
+    /// It could not serve the `execute` it was sent.
+    Unserved(String),
+}
+
+/// Why a frame was refused.
+#[derive(Debug, Error)]
+pub(super) enum FrameFault {
+    /// Not an object of the protocol's fields and types.
+    #[error("it sent a malformed frame: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// A field this kind of frame needs.
+    #[error("it sent a frame without `{0}`")]
+    Missing(&'static str),
+    /// A word outside the protocol.
+    #[error("it sent an unknown `{field}`")]
+    Unknown {
+        /// Which field holds it.
+        field: &'static str,
+    },
+}
+
+/// Writes an `execute` frame. `code` is left out for a program the worker holds already.
+pub(super) fn execute(
+    frame: &mut Vec<u8>,
+    order: &Order<'_>,
+    delta: &ContextDelta,
+    code: Option<&str>,
+) {
+    let request = order.request;
+    let arguments = order.arguments();
+    write(
+        frame,
+        &Execute {
+            op: "execute",
+            ipc_version: IPC_VERSION,
+            call_id: &request.id.0,
+            role: request.role.as_str(),
+            method_name: request.method.as_str(),
+            code_digest: order.program.checksum().as_str(),
+            code,
+            args: &arguments.args,
+            kwargs: &arguments.kwargs,
+            context: Delta {
+                version: delta.version,
+                base: delta.base,
+                set: Entries(&delta.set),
+                unset: &delta.unset,
+            },
+            limits: Limits { frame_bytes: FRAME_BYTES },
+        },
+    );
+}
+
+/// Writes an `answer` frame.
+pub(super) fn answer(frame: &mut Vec<u8>, ask_id: u64, answer: &Answer) {
+    let mut reply = Reply { op: "answer", ask_id, ..Reply::default() };
+    match answer {
+        Answer::Outcome(outcome) => reply.outcome = Some(OutcomeView::of(outcome)),
+        Answer::Agent { handle, role } => {
+            reply.agent = Some(handle);
+            reply.role = Some(role);
+        }
+        Answer::Value(value) => reply.value = Some(value),
+        Answer::Refused { error_type, message } => {
+            reply.error = Some(RefusalView { error_type, error_message: message });
+        }
+    }
+    write(frame, &reply);
+}
+
+/// Reads what a worker sent.
+pub(super) fn decode(frame: &[u8]) -> Result<Frame, FrameFault> {
+    let spoken: Spoken<'_> = serde_json::from_slice(frame)?;
+    match spoken.op.as_ref() {
+        "ask" => Ok(Frame::Ask { id: need(spoken.ask_id, "ask_id")?, ask: spoken.ask()? }),
+        "done" => spoken.done(),
+        _ => Err(FrameFault::Unknown { field: "op" }),
+    }
+}
+
+fn write(frame: &mut Vec<u8>, message: &impl Serialize) {
+    frame.clear();
+    // Text-keyed JSON written to memory cannot fail; were it to, the worker refuses the broken line.
+    let _ = serde_json::to_writer(&mut *frame, message);
+    frame.push(b'\n');
+}
+
+#[derive(Serialize)]
+struct Execute<'a> {
+    op: &'static str,
+    ipc_version: u32,
+    call_id: &'a str,
+    role: &'a str,
+    method_name: &'a str,
+    code_digest: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    args: &'a [Value],
+    kwargs: &'a Map<String, Value>,
+    context: Delta<'a>,
+    limits: Limits,
+}
+
+#[derive(Serialize)]
+struct Delta<'a> {
+    version: u64,
+    base: Option<u64>,
+    set: Entries<'a>,
+    unset: &'a [String],
+}
+
+/// Shared values, written as one object without being copied.
+struct Entries<'a>(&'a [(String, Arc<Value>)]);
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in self.0 {
+            map.serialize_entry(key, value.as_ref())?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Limits {
+    frame_bytes: usize,
+}
+
+#[derive(Serialize, Default)]
+struct Reply<'a> {
+    op: &'static str,
+    ask_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<OutcomeView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<RefusalView<'a>>,
+}
+
+#[derive(Serialize)]
+struct RefusalView<'a> {
+    error_type: &'a str,
+    error_message: &'a str,
+}
+
+#[derive(Serialize)]
+struct OutcomeView<'a> {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Value>,
+    #[serde(flatten)]
+    failure: Option<FailureView<'a>>,
+    tool_role: &'a str,
+    method_name: &'a str,
+}
+
+#[derive(Serialize)]
+struct FailureView<'a> {
+    error_type: &'a str,
+    error_message: &'a str,
+    retriable: bool,
+    metadata: &'a Map<String, Value>,
+}
+
+impl<'a> OutcomeView<'a> {
+    fn of(outcome: &'a Outcome) -> Self {
+        let failure = outcome.failure().map(|failure| FailureView {
+            error_type: failure.kind.code(),
+            error_message: &failure.message,
+            retriable: failure.kind.retriable(),
+            metadata: &failure.metadata,
+        });
+        Self {
+            status: outcome.status(),
+            value: outcome.value(),
+            failure,
+            tool_role: outcome.role.as_str(),
+            method_name: outcome.method.as_str(),
+        }
+    }
+}
+
+/// Every field a worker may send; the others are skipped.
+#[derive(Deserialize)]
+struct Spoken<'a> {
+    #[serde(borrow)]
+    op: Cow<'a, str>,
+    ask_id: Option<u64>,
+    #[serde(borrow)]
+    kind: Option<Cow<'a, str>>,
+    agent: Option<String>,
+    method_name: Option<String>,
+    args: Option<Vec<Value>>,
+    kwargs: Option<Map<String, Value>>,
+    name: Option<String>,
+    role: Option<String>,
+    options: Option<Map<String, Value>>,
+    detached: Option<bool>,
+    entries: Option<Map<String, Value>>,
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+    /// A number in an ask, a word in a `done`.
+    limit: Option<Value>,
+    before: Option<String>,
+    #[serde(borrow)]
+    status: Option<Cow<'a, str>>,
+    value: Option<Value>,
+    outcome: Option<OutcomeSpoken>,
+    context: Option<ContextSpoken>,
+    #[serde(borrow)]
+    error_type: Option<Cow<'a, str>>,
+    error_class: Option<String>,
+    error_message: Option<String>,
+    location: Option<Location>,
+    path: Option<String>,
+    exit: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct OutcomeSpoken {
+    status: String,
+    value: Option<Value>,
+    error_type: Option<String>,
+    error_message: Option<String>,
+    retriable: Option<bool>,
+    metadata: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct ContextSpoken {
+    set: Map<String, Value>,
+    unset: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Location {
+    line: u32,
+    column: Option<u32>,
+}
+
+impl Spoken<'_> {
+    fn ask(self) -> Result<Ask, FrameFault> {
+        Ok(match need(self.kind, "kind")?.as_ref() {
+            "call" => Ask::Call {
+                agent: need(self.agent, "agent")?,
+                method: need(self.method_name, "method_name")?,
+                args: self.args.unwrap_or_default(),
+                kwargs: self.kwargs.unwrap_or_default(),
+            },
+            "tool" => Ask::Tool { name: need(self.name, "name")? },
+            "delegate" => Ask::Delegate {
+                role: need(self.role, "role")?,
+                options: self.options.unwrap_or_default(),
+                detached: self.detached.unwrap_or_default(),
+            },
+            "remember" => Ask::Remember {
+                agent: need(self.agent, "agent")?,
+                entries: need(self.entries, "entries")?,
+            },
+            "runtime_context" => Ask::RuntimeContext { agent: need(self.agent, "agent")? },
+            "content" => Ask::Content { reference: need(self.reference, "ref")? },
+            "tools" => Ask::Tools,
+            "history" => Ask::History { limit: count(self.limit.as_ref())?, before: self.before },
+            _ => return Err(FrameFault::Unknown { field: "kind" }),
+        })
+    }
+
+    fn done(self) -> Result<Frame, FrameFault> {
+        let ending = match need(self.status.as_deref(), "status")? {
+            "ok" => ReportEnding::Value(self.value.unwrap_or_default()),
+            "outcome" => need(self.outcome, "outcome")?.ending()?,
+            "error" => return self.failed(),
+            _ => return Err(FrameFault::Unknown { field: "status" }),
+        };
+        let context = need(self.context, "context")?;
+        Ok(Frame::Done(ending, ContextChanges { set: context.set, unset: context.unset }))
+    }
+
+    /// A program that failed changed nothing that counts.
+    fn failed(self) -> Result<Frame, FrameFault> {
+        let message = self.error_message.unwrap_or_default();
+        let location =
+            self.location.map(|at| Position { line: at.line, column: at.column.unwrap_or(1) });
+        let ending = match need(self.error_type.as_deref(), "error_type")? {
+            "execution" => ReportEnding::Raised {
+                class: need(self.error_class, "error_class")?,
+                message,
+                location,
+            },
+            "invalid_code" => {
+                let position = location.unwrap_or(Position { line: 1, column: 1 });
+                ReportEnding::Malformed(SyntaxFault { message, position })
+            }
+            "non_serializable_result" => {
+                ReportEnding::Unserializable { path: need(self.path, "path")?, message }
+            }
+            // A status beyond any real one still means that it failed.
+            "worker_crash" => ReportEnding::Exited {
+                status: need(self.exit, "exit")?.as_i64().unwrap_or(i64::MAX),
+            },
+            "resource_limit" => ReportEnding::Limited(limit(self.limit.as_ref())?, message),
+            "protocol" => return Ok(Frame::Unserved(message)),
+            _ => return Err(FrameFault::Unknown { field: "error_type" }),
+        };
+        Ok(Frame::Done(ending, ContextChanges::default()))
+    }
+}
+
+impl OutcomeSpoken {
+    fn ending(self) -> Result<ReportEnding, FrameFault> {
+        match self.status.as_str() {
+            "ok" => Ok(ReportEnding::Value(self.value.unwrap_or_default())),
+            "error" => Ok(ReportEnding::Reported {
+                reported: Reported {
+                    code: need(self.error_type, "outcome.error_type")?,
+                    retriable: self.retriable.unwrap_or_default(),
+                },
+                message: self.error_message.unwrap_or_default(),
+                metadata: self.metadata.unwrap_or_default(),
+            }),
+            _ => Err(FrameFault::Unknown { field: "outcome.status" }),
+        }
+    }
+}
+
+fn need<T>(field: Option<T>, name: &'static str) -> Result<T, FrameFault> {
+    field.ok_or(FrameFault::Missing(name))
+}
+
+fn count(limit: Option<&Value>) -> Result<u32, FrameFault> {
+    let limit = need(limit, "limit")?.as_u64().ok_or(FrameFault::Unknown { field: "limit" })?;
+    Ok(u32::try_from(limit).unwrap_or(u32::MAX))
+}
+
+fn limit(word: Option<&Value>) -> Result<Limit, FrameFault> {
+    match need(word, "limit")?.as_str() {
+        Some("memory") => Ok(Limit::Memory),
+        Some("frame") => Ok(Limit::Frame),
+        _ => Err(FrameFault::Unknown { field: "limit" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn hostile_frames_are_refused_with_a_reason() {
+        for (frame, expected) in [
+            ("", "malformed"),
+            ("garbage", "malformed"),
+            ("[]", "malformed"),
+            ("{}", "missing field `op`"),
+            (r#"{"op":"done","op":"ask"}"#, "duplicate field"),
+            (r#"{"op":"execute"}"#, "unknown `op`"),
+            (r#"{"op":"ask","kind":"tools"}"#, "without `ask_id`"),
+            (r#"{"op":"ask","ask_id":-1,"kind":"tools"}"#, "malformed"),
+            (r#"{"op":"ask","ask_id":1e999,"kind":"tools"}"#, "malformed"),
+            (r#"{"op":"ask","ask_id":1,"kind":"shell"}"#, "unknown `kind`"),
+            (r#"{"op":"ask","ask_id":1,"kind":"call","agent":"a"}"#, "without `method_name`"),
+            (r#"{"op":"ask","ask_id":1,"kind":"history","limit":"all"}"#, "unknown `limit`"),
+            (r#"{"op":"done"}"#, "without `status`"),
+            (r#"{"op":"done","status":"ok","value":1}"#, "without `context`"),
+            (r#"{"op":"done","status":"ok","context":{"set":[],"unset":[]}}"#, "malformed"),
+            (
+                r#"{"op":"done","status":"outcome","context":{"set":{},"unset":[]}}"#,
+                "without `outcome`",
+            ),
+            (r#"{"op":"done","status":"error"}"#, "without `error_type`"),
+            (
+                r#"{"op":"done","status":"error","error_type":"resource_limit","limit":"luck"}"#,
+                "unknown `limit`",
+            ),
+        ] {
+            let fault = decode(frame.as_bytes()).unwrap_err().to_string();
+            assert!(fault.contains(expected), "{frame}: {fault}");
+        }
+        let deep = format!(r#"{{"op":"done","status":"ok","value":{}"#, "[".repeat(100_000));
+        assert!(decode(deep.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
+        assert!(decode(b"{\"op\":\"done\xff\"}").is_err());
+    }
+
+    #[test]
+    fn integers_of_any_size_survive() {
+        let frame = br#"{"op":"done","status":"ok","value":[1267650600228229401496703205376],"context":{"set":{"n":1e400},"unset":[]}}"#;
+        let Frame::Done(ReportEnding::Value(value), changes) = decode(frame).unwrap() else {
+            panic!("a value was sent")
+        };
+        assert_eq!(value.to_string(), "[1267650600228229401496703205376]");
+        assert_eq!(changes.set["n"].to_string(), "1e+400");
+    }
+
+    #[test]
+    fn answers_carry_what_was_asked_for_and_nothing_else() {
+        let mut frame = Vec::new();
+        for (given, expected) in [
+            (Answer::Value(Value::Null), json!({"op": "answer", "ask_id": 7, "value": null})),
+            (
+                Answer::Agent { handle: "a1".into(), role: "r".into() },
+                json!({"op": "answer", "ask_id": 7, "agent": "a1", "role": "r"}),
+            ),
+            (
+                Answer::Refused { error_type: "t".into(), message: "m".into() },
+                json!({"op": "answer", "ask_id": 7, "error": {"error_type": "t", "error_message": "m"}}),
+            ),
+        ] {
+            answer(&mut frame, 7, &given);
+            assert_eq!(frame.pop(), Some(b'\n'));
+            assert_eq!(serde_json::from_slice::<Value>(&frame).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The thread that does what nobody should wait for: forking the next spare, having killed workers
+//! waited for, ending what was idle too long.
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::nursery::Nursery;
+use super::process::WorkerId;
+use super::{Shared, locked};
+
+/// Something to do soon.
+#[derive(Debug)]
+enum Errand {
+    /// Fork the next spare.
+    Refill(Arc<Nursery>),
+    /// Have a killed worker waited for.
+    Bury(Arc<Nursery>, WorkerId),
+    /// Look for what is idle.
+    Tidy,
+    /// End the thread.
+    Stop,
+}
+
+/// Where errands are left.
+#[derive(Debug, Clone)]
+pub(super) struct Errands(mpsc::Sender<Errand>);
+
+// Once the keeper has stopped, zygotes are closed, which does all of these at once: that nobody hears
+// an errand then is right.
+impl Errands {
+    pub(super) fn refill(&self, nursery: &Arc<Nursery>) {
+        let _ = self.0.send(Errand::Refill(Arc::clone(nursery)));
+    }
+
+    pub(super) fn bury(&self, nursery: &Arc<Nursery>, worker: WorkerId) {
+        let _ = self.0.send(Errand::Bury(Arc::clone(nursery), worker));
+    }
+
+    pub(super) fn tidy(&self) {
+        let _ = self.0.send(Errand::Tidy);
+    }
+}
+
+/// The thread, once started.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    errands: Errands,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Errands left for a keeper.
+#[derive(Debug)]
+pub(super) struct Waiting(mpsc::Receiver<Errand>);
+
+impl Keeper {
+    /// Errands can be left at once; they are run when the thread is started.
+    pub(super) fn new() -> (Self, Waiting) {
+        let (sender, receiver) = mpsc::channel();
+        (Self { errands: Errands(sender), thread: Mutex::default() }, Waiting(receiver))
+    }
+
+    /// Starts the thread; it tidies `shared` every `period`, without keeping it alive.
+    pub(super) fn start(
+        &self,
+        errands: Waiting,
+        shared: Weak<Shared>,
+        period: Duration,
+    ) -> io::Result<()> {
+        let thread = thread::Builder::new()
+            .name("recurgent-keeper".to_owned())
+            .spawn(move || run_errands(&errands.0, &shared, period))?;
+        *locked(&self.thread) = Some(thread);
+        Ok(())
+    }
+
+    pub(super) fn errands(&self) -> Errands {
+        self.errands.clone()
+    }
+
+    /// Ends the thread when its errands are done.
+    pub(super) fn stop(&self) {
+        let _ = self.errands.0.send(Errand::Stop);
+        if let Some(thread) = locked(&self.thread).take() {
+            // It cannot have panicked; if it has, there is nothing left to stop.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_errands(errands: &mpsc::Receiver<Errand>, shared: &Weak<Shared>, period: Duration) {
+    loop {
+        match errands.recv_timeout(period) {
+            Ok(Errand::Refill(nursery)) => nursery.refill(),
+            Ok(Errand::Bury(nursery, worker)) => nursery.bury(worker),
+            Ok(Errand::Tidy) | Err(RecvTimeoutError::Timeout) => {
+                if let Some(shared) = shared.upgrade() {
+                    shared.tidy();
+                }
+            }
+            Ok(Errand::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}

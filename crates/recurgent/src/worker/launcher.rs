@@ -1,0 +1,73 @@
+//! Boots zygotes: knows the interpreters, the sandbox and the thread that spawns.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use lifecycle::dialect::Language;
+
+use super::sandbox::Sandbox;
+use super::zygote::{Spawner, Zygote};
+use super::{WorkerOptions, locked};
+use crate::guest::interpreter::{self, InterpreterInfo};
+
+/// Boots zygotes.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    python: Installed,
+    ruby: Installed,
+    path: OsString,
+    sandbox: Sandbox,
+    spawner: Spawner,
+}
+
+/// A guest language on this machine.
+#[derive(Debug)]
+struct Installed {
+    chosen: Option<PathBuf>,
+    /// Kept once found. A missing interpreter is looked for again: it may be installed meanwhile.
+    found: Mutex<Option<InterpreterInfo>>,
+}
+
+impl Launcher {
+    pub(super) fn new(options: &WorkerOptions) -> io::Result<Self> {
+        let installed = |chosen: &Option<PathBuf>| Installed {
+            chosen: chosen.clone(),
+            found: Mutex::default(),
+        };
+        Ok(Self {
+            python: installed(&options.python),
+            ruby: installed(&options.ruby),
+            path: options.path.clone(),
+            sandbox: Sandbox::new(options.path.clone(), options.scratch.clone()),
+            spawner: Spawner::start()?,
+        })
+    }
+
+    /// The containment its zygotes run under.
+    pub(super) fn tier(&self) -> &'static str {
+        self.sandbox.tier()
+    }
+
+    /// Boots an interpreter of this language, or says what is wrong.
+    pub(super) fn boot(&self, language: Language) -> Result<Zygote, String> {
+        let interpreter = self.interpreter(language)?;
+        Zygote::boot(language, &interpreter, &self.sandbox, &self.spawner)
+    }
+
+    /// The interpreter of this language, or what to install.
+    pub(super) fn interpreter(&self, language: Language) -> Result<InterpreterInfo, String> {
+        let installed = match language {
+            Language::Python => &self.python,
+            Language::Ruby => &self.ruby,
+        };
+        let mut found = locked(&installed.found);
+        if let Some(interpreter) = found.as_ref() {
+            return Ok(interpreter.clone());
+        }
+        let interpreter = interpreter::find(language, installed.chosen.as_deref(), &self.path)?;
+        *found = Some(interpreter.clone());
+        Ok(interpreter)
+    }
+}

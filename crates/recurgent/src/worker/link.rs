@@ -1,0 +1,256 @@
+//! One worker's three descriptors, served together: the channel, and what the program prints.
+//!
+//! Whatever the host waits for, it keeps draining the program's output, so that no flood can block a
+//! program that would otherwise end, and it keeps looking at the clock and at cancellation.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use lifecycle::execution::Output;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::CANCELLATION_PERIOD;
+use super::frame::FRAME_BYTES;
+use crate::guest::Cancellation;
+
+/// Output kept per stream and attempt.
+const OUTPUT_BYTES: usize = 64 * 1024;
+/// Read from a stream at once.
+const OUTPUT_CHUNK: usize = 16 * 1024;
+/// Reads from a stream before the others get their turn; enough to empty a pipe.
+const READS_IN_A_ROW: usize = 8;
+/// Room made for a frame before reading.
+const FRAME_CHUNK: usize = 8 * 1024;
+/// Buffer kept by an idle worker.
+const IDLE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// The host's ends of a worker's descriptors.
+#[derive(Debug)]
+pub(super) struct Link {
+    channel: OwnedFd,
+    stdout: Stream,
+    stderr: Stream,
+    inbox: Vec<u8>,
+}
+
+/// Until when, and as long as nobody calls it off.
+#[derive(Debug)]
+pub(super) struct Watch<'a> {
+    /// When the program's time is up.
+    pub(super) deadline: Instant,
+    /// Ends the wait early.
+    pub(super) cancellation: &'a Cancellation,
+}
+
+/// Why nothing was heard or said.
+#[derive(Debug)]
+pub(super) enum LinkFault {
+    /// The worker's end is gone.
+    Closed,
+    /// A frame over [`FRAME_BYTES`].
+    Oversized,
+    /// The deadline passed.
+    TimedOut,
+    /// The caller gave up.
+    Cancelled,
+    /// The host's own end failed.
+    Failed(io::Error),
+}
+
+impl Link {
+    /// Over the host's ends; the streams must not block.
+    pub(super) fn new(channel: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) -> Self {
+        Self {
+            channel,
+            stdout: Stream::new(stdout),
+            stderr: Stream::new(stderr),
+            inbox: Vec::new(),
+        }
+    }
+
+    /// Sends one frame.
+    pub(super) fn send(&mut self, frame: &[u8], watch: &Watch<'_>) -> Result<(), LinkFault> {
+        let mut rest = frame;
+        while !rest.is_empty() {
+            match rustix::net::send(&self.channel, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            {
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, watch)?,
+                Err(errno) => excused(errno)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives one frame and gives it to `decode`.
+    ///
+    /// More may have arrived with it: a program whose own timeout gave up on an ask goes on to the next
+    /// one. That is kept for later; whether it is in order is for the turn to say.
+    pub(super) fn receive<T>(
+        &mut self,
+        watch: &Watch<'_>,
+        decode: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, LinkFault> {
+        let end = self.fill(watch)?;
+        let decoded = decode(self.inbox.get(..end).unwrap_or_default());
+        self.inbox.drain(..=end);
+        self.inbox.shrink_to(IDLE_BUFFER_BYTES);
+        Ok(decoded)
+    }
+
+    /// Whether it said more than was heard yet.
+    pub(super) fn has_more(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Reads until a line is in; gives the place of its end.
+    fn fill(&mut self, watch: &Watch<'_>) -> Result<usize, LinkFault> {
+        let mut searched = 0;
+        loop {
+            let unsearched = self.inbox.get(searched..).unwrap_or_default();
+            if let Some(end) = memchr::memchr(b'\n', unsearched) {
+                return Ok(searched + end);
+            }
+            searched = self.inbox.len();
+            if searched > FRAME_BYTES {
+                return Err(LinkFault::Oversized);
+            }
+            self.wait(PollFlags::IN, watch)?;
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> Result<(), LinkFault> {
+        self.inbox.reserve(FRAME_CHUNK);
+        let room = rustix::buffer::spare_capacity(&mut self.inbox);
+        match rustix::net::recv(&self.channel, room, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Err(LinkFault::Closed),
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => excused(errno),
+        }
+    }
+
+    /// Whether the worker waits to be spoken to. What it printed unasked is thrown away.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let quiet = matches!(self.poll(PollFlags::IN, Duration::ZERO), Ok(false));
+        self.take_output();
+        quiet && !self.has_more()
+    }
+
+    /// What was printed since last asked.
+    ///
+    /// A worker flushes before it says `done`. The channel comes first in every poll, so the poll that
+    /// reported the frame looked at the streams after the flush: nothing more needs to be read here.
+    pub(super) fn take_output(&mut self) -> Output {
+        let (stdout, beyond_stdout) = self.stdout.take();
+        let (stderr, beyond_stderr) = self.stderr.take();
+        Output { stdout, stderr, dropped_bytes: beyond_stdout + beyond_stderr }
+    }
+
+    /// Waits until the channel is ready, draining the streams meanwhile.
+    fn wait(&mut self, interest: PollFlags, watch: &Watch<'_>) -> Result<(), LinkFault> {
+        loop {
+            if watch.cancellation.is_cancelled() {
+                return Err(LinkFault::Cancelled);
+            }
+            let left = watch.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(LinkFault::TimedOut);
+            }
+            if self.poll(interest, left.min(CANCELLATION_PERIOD))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks once; whether the channel is ready.
+    fn poll(&mut self, interest: PollFlags, at_most: Duration) -> Result<bool, LinkFault> {
+        let Self { channel, stdout, stderr, .. } = self;
+        let mut polled =
+            [PollFd::new(channel, interest), stdout.watched(channel), stderr.watched(channel)];
+        match poll(&mut polled, Timespec::try_from(at_most).ok().as_ref()) {
+            Ok(0) | Err(Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(errno) => return Err(LinkFault::Failed(errno.into())),
+        }
+        let [channel_ready, stdout_ready, stderr_ready] = polled.map(|fd| !fd.revents().is_empty());
+        if stdout_ready {
+            stdout.drain();
+        }
+        if stderr_ready {
+            stderr.drain();
+        }
+        Ok(channel_ready)
+    }
+}
+
+/// Interruptions are no faults.
+fn excused(errno: Errno) -> Result<(), LinkFault> {
+    match errno {
+        Errno::INTR => Ok(()),
+        Errno::PIPE | Errno::CONNRESET => Err(LinkFault::Closed),
+        other => Err(LinkFault::Failed(other.into())),
+    }
+}
+
+/// One output stream of a worker.
+#[derive(Debug)]
+struct Stream {
+    /// `None` once every writer is gone; a poll would report that for ever.
+    source: Option<OwnedFd>,
+    kept: Vec<u8>,
+    dropped: u64,
+}
+
+impl Stream {
+    fn new(source: OwnedFd) -> Self {
+        Self { source: Some(source), kept: Vec::new(), dropped: 0 }
+    }
+
+    /// Its entry in a poll; a closed stream lends its place to `other`, asking for nothing.
+    fn watched<'a>(&'a self, other: &'a OwnedFd) -> PollFd<'a> {
+        match &self.source {
+            Some(source) => PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN),
+            None => PollFd::from_borrowed_fd(other.as_fd(), PollFlags::empty()),
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [MaybeUninit::uninit(); OUTPUT_CHUNK];
+        for _ in 0..READS_IN_A_ROW {
+            let Some(source) = &self.source else { return };
+            let (bytes, _) = match rustix::io::read(source, &mut buffer) {
+                Ok(read) => read,
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(_) => (&mut [][..], &mut [][..]),
+            };
+            let room = OUTPUT_BYTES.saturating_sub(self.kept.len()).min(bytes.len());
+            let (kept, beyond) = bytes.split_at(room);
+            self.kept.extend_from_slice(kept);
+            self.dropped += beyond.len() as u64;
+            if bytes.is_empty() {
+                self.source = None;
+            } else if bytes.len() < OUTPUT_CHUNK {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self) -> (String, u64) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if self.kept.is_empty() {
+            return (String::new(), dropped);
+        }
+        let kept = std::mem::take(&mut self.kept);
+        // Bytes cut at the limit or never meant as text become replacement characters.
+        (
+            String::from_utf8(kept)
+                .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+            dropped,
+        )
+    }
+}

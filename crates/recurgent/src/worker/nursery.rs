@@ -1,0 +1,192 @@
+//! Where the workers of one guest and environment come from: a zygote, booted when first needed and
+//! again when it died, and one spare worker forked ahead of need.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+use lifecycle::execution::WorkerFault;
+
+use super::launcher::Launcher;
+use super::link::Link;
+use super::locked;
+use super::process::{Ending, Process, WorkerId};
+use super::zygote::{Zygote, ZygoteFault};
+
+/// Wait after a failed boot; doubles with each further one.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
+/// Failed boots in a row after which the zygote is given up for [`GIVEN_UP_FOR`].
+const MAX_FAILED_BOOTS: u32 = 5;
+/// How long nobody tries again.
+const GIVEN_UP_FOR: Duration = Duration::from_mins(1);
+
+/// Which workers can stand in for each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The guest.
+    pub(super) language: Language,
+    /// The prepared set of packages; `None`: the bare language.
+    pub(super) environment: Option<String>,
+}
+
+/// The source of workers for one place.
+#[derive(Debug)]
+pub(super) struct Nursery {
+    place: Place,
+    /// Held while an exchange with the zygote lasts: it serves one at a time anyway, and whoever finds
+    /// the spare being forked wants to wait for just that.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    zygote: Option<Zygote>,
+    spare: Option<(Process, Link)>,
+    failed: Option<FailedBoots>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct FailedBoots {
+    in_a_row: u32,
+    retry_at: Instant,
+    problem: String,
+}
+
+impl Nursery {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, state: Mutex::default() }
+    }
+
+    /// A worker nobody has used: the spare, or one forked now.
+    pub(super) fn take(&self, launcher: &Launcher) -> Result<(Process, Link), WorkerFault> {
+        let mut state = locked(&self.state);
+        if let Some(spare) = state.spare.take() {
+            return Ok(spare);
+        }
+        match self.fork(&mut state, launcher)? {
+            Ok(worker) => Ok(worker),
+            // The zygote died unnoticed since it was last used: once more, with a new one.
+            Err(ZygoteFault::Lost(_)) => self.fork(&mut state, launcher)?.map_err(unavailable),
+            Err(fault @ ZygoteFault::Refused(_)) => Err(unavailable(fault)),
+        }
+    }
+
+    /// Forks a spare unless there is one; whoever needs a worker next reports what goes wrong here.
+    pub(super) fn refill(&self) {
+        let mut state = locked(&self.state);
+        if state.spare.is_none() {
+            state.spare = state.exchange(Zygote::fork).and_then(Result::ok);
+        }
+    }
+
+    /// Has a killed worker waited for. Where its zygote is gone that is done: it died with it.
+    pub(super) fn bury(&self, worker: WorkerId) {
+        locked(&self.state).exchange_about(worker, |zygote| {
+            zygote.settle()?;
+            zygote.bury(worker.pid)
+        });
+    }
+
+    /// How an ended worker ended; `None` when its zygote is gone as well.
+    pub(super) fn reap(&self, worker: WorkerId) -> Option<Ending> {
+        locked(&self.state)
+            .exchange_about(worker, |zygote| zygote.reap(worker.pid))
+            .and_then(Result::ok)
+    }
+
+    /// Ends the zygote and all its workers, for good.
+    pub(super) fn close(&self) {
+        *locked(&self.state) = State { closed: true, ..State::default() };
+    }
+
+    fn fork(
+        &self,
+        state: &mut State,
+        launcher: &Launcher,
+    ) -> Result<Result<(Process, Link), ZygoteFault>, WorkerFault> {
+        if state.zygote.is_none() {
+            state.zygote = Some(self.boot(state, launcher)?);
+        }
+        Ok(state
+            .exchange(Zygote::fork)
+            .unwrap_or_else(|| Err(ZygoteFault::Lost("it has no zygote".to_owned()))))
+    }
+
+    fn boot(&self, state: &mut State, launcher: &Launcher) -> Result<Zygote, WorkerFault> {
+        if state.closed {
+            return Err(WorkerFault::Unavailable("the runtime is shutting down".to_owned()));
+        }
+        if let Some(failed) =
+            state.failed.as_ref().filter(|failed| Instant::now() < failed.retry_at)
+        {
+            return Err(WorkerFault::Unavailable(failed.problem.clone()));
+        }
+        let booted = launcher.boot(self.place.language);
+        state.failed =
+            booted.as_ref().err().map(|problem| FailedBoots::after(state.failed.as_ref(), problem));
+        booted.map_err(WorkerFault::Unavailable)
+    }
+}
+
+impl State {
+    /// Lets the zygote, if there is one, do something; it is dropped when it proves to be lost.
+    fn exchange<T>(
+        &mut self,
+        request: impl FnOnce(&mut Zygote) -> Result<T, ZygoteFault>,
+    ) -> Option<Result<T, ZygoteFault>> {
+        let result = request(self.zygote.as_mut()?);
+        if let Err(ZygoteFault::Lost(_)) = result {
+            // The spare was its child and ends with it.
+            (self.zygote, self.spare) = (None, None);
+        }
+        Some(result)
+    }
+
+    /// The same, if this zygote is the one that forked the worker.
+    fn exchange_about<T>(
+        &mut self,
+        worker: WorkerId,
+        request: impl FnOnce(&mut Zygote) -> Result<T, ZygoteFault>,
+    ) -> Option<Result<T, ZygoteFault>> {
+        self.zygote.as_ref().filter(|zygote| zygote.forked(worker))?;
+        self.exchange(request)
+    }
+}
+
+impl FailedBoots {
+    fn after(earlier: Option<&Self>, problem: &str) -> Self {
+        let in_a_row = earlier.map_or(1, |earlier| earlier.in_a_row.saturating_add(1));
+        let back_off = if in_a_row < MAX_FAILED_BOOTS {
+            FIRST_BACK_OFF * 2_u32.pow(in_a_row - 1)
+        } else {
+            GIVEN_UP_FOR
+        };
+        Self { in_a_row, retry_at: Instant::now() + back_off, problem: problem.to_owned() }
+    }
+}
+
+fn unavailable(fault: ZygoteFault) -> WorkerFault {
+    match fault {
+        ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem) => {
+            WorkerFault::Unavailable(format!("no worker could be forked: {problem}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_boots_back_off_and_are_given_up_for_a_while() {
+        let mut failed = FailedBoots::after(None, "broken");
+        for in_a_row in 2..=8 {
+            let before = failed.retry_at;
+            failed = FailedBoots::after(Some(&failed), "broken");
+            assert_eq!(failed.in_a_row, in_a_row);
+            assert!(failed.retry_at > before);
+        }
+        assert!(failed.retry_at.duration_since(Instant::now()) > GIVEN_UP_FOR / 2);
+    }
+}

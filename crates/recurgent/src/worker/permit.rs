@@ -1,0 +1,166 @@
+//! How many programs run at once. Callers queue in the order they came.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use lifecycle::execution::WorkerFault;
+
+use super::{CANCELLATION_PERIOD, after, locked};
+use crate::guest::Cancellation;
+
+/// Hands out the right to run a program.
+#[derive(Debug)]
+pub(super) struct Permits {
+    total: usize,
+    /// Longest anyone queues.
+    patience: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Non-zero only while nobody queues.
+    free: usize,
+    queue: VecDeque<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    thread: Thread,
+    granted: AtomicBool,
+}
+
+/// The right to run one program; dropped, it goes to whoever has waited longest.
+#[derive(Debug)]
+pub(super) struct Permit(Arc<Permits>);
+
+impl Permits {
+    pub(super) fn new(total: usize, patience: Duration) -> Self {
+        let state = State { free: total, queue: VecDeque::new() };
+        Self { total, patience, state: Mutex::new(state) }
+    }
+
+    /// Waits for a turn to run.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        cancellation: &Cancellation,
+    ) -> Result<Permit, WorkerFault> {
+        let Some(waiter) = self.queue_up() else { return Ok(Permit(Arc::clone(self))) };
+        let deadline = after(Instant::now(), self.patience);
+        loop {
+            thread::park_timeout(CANCELLATION_PERIOD);
+            let fault = if waiter.granted.load(Ordering::Acquire) {
+                return Ok(Permit(Arc::clone(self)));
+            } else if cancellation.is_cancelled() {
+                WorkerFault::Cancelled
+            } else if Instant::now() >= deadline {
+                self.too_busy()
+            } else {
+                continue;
+            };
+            self.leave(&waiter);
+            return Err(fault);
+        }
+    }
+
+    /// `None`: there was a free permit, and it is the caller's now.
+    fn queue_up(&self) -> Option<Arc<Waiter>> {
+        let mut state = locked(&self.state);
+        if let Some(left) = state.free.checked_sub(1) {
+            state.free = left;
+            return None;
+        }
+        let waiter =
+            Arc::new(Waiter { thread: thread::current(), granted: AtomicBool::new(false) });
+        state.queue.push_back(Arc::clone(&waiter));
+        Some(waiter)
+    }
+
+    /// Gives up waiting; a permit granted meanwhile goes on to the next.
+    fn leave(&self, waiter: &Arc<Waiter>) {
+        let mut state = locked(&self.state);
+        state.queue.retain(|other| !Arc::ptr_eq(other, waiter));
+        if waiter.granted.load(Ordering::Acquire) {
+            state.release();
+        }
+    }
+
+    fn too_busy(&self) -> WorkerFault {
+        WorkerFault::Unavailable(format!(
+            "all {} places for running programs were taken for {} s; call less at once, or raise max_running",
+            self.total,
+            self.patience.as_secs_f64()
+        ))
+    }
+}
+
+impl State {
+    /// Handed over rather than set free, so that a newcomer cannot overtake the queue.
+    fn release(&mut self) {
+        match self.queue.pop_front() {
+            Some(waiter) => {
+                waiter.granted.store(true, Ordering::Release);
+                waiter.thread.unpark();
+            }
+            None => self.free += 1,
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        locked(&self.0.state).release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(total: usize, patience: Duration) -> Arc<Permits> {
+        Arc::new(Permits::new(total, patience))
+    }
+
+    #[test]
+    fn callers_are_served_in_the_order_they_came() {
+        let permits = permits(1, Duration::from_secs(10));
+        let none = Cancellation::default();
+        let held = permits.acquire(&none).unwrap();
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let (shared, order) = (Arc::clone(&permits), Arc::clone(&served));
+                let thread = thread::spawn(move || {
+                    let _permit = shared.acquire(&Cancellation::default()).unwrap();
+                    order.lock().unwrap().push(n);
+                });
+                while locked(&permits.state).queue.len() <= n {
+                    thread::yield_now();
+                }
+                thread
+            })
+            .collect();
+        drop(held);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(*served.lock().unwrap(), (0..8).collect::<Vec<_>>());
+        assert_eq!(locked(&permits.state).free, 1);
+    }
+
+    #[test]
+    fn waiting_ends_by_deadline_or_cancellation_and_loses_no_permit() {
+        let permits = permits(1, Duration::from_millis(40));
+        let cancellation = Cancellation::default();
+        let held = permits.acquire(&cancellation).unwrap();
+        assert!(matches!(permits.acquire(&cancellation), Err(WorkerFault::Unavailable(_))));
+        cancellation.cancel();
+        assert_eq!(permits.acquire(&cancellation).unwrap_err(), WorkerFault::Cancelled);
+        drop(held);
+        let state = locked(&permits.state);
+        assert_eq!((state.free, state.queue.len()), (1, 0));
+    }
+}

@@ -1,0 +1,164 @@
+//! Workers that are kept: each serves one agent, in one place, between its calls.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+
+use super::locked;
+use super::nursery::Place;
+use super::turn::Worker;
+
+/// Idle workers kept; the one idle for longest goes first.
+const MAX_KEPT: usize = 128;
+/// Agents whose losses are remembered.
+const MAX_MOURNERS: usize = 4096;
+
+/// The kept workers of all agents.
+#[derive(Debug)]
+pub(super) struct Pool {
+    idle_limit: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Searched from end to end: comparing a hundred names costs less than building a key.
+    kept: Vec<Kept>,
+    /// Every lease alive, idle or at work, so that a discard finds those at work.
+    leases: Vec<Weak<Lease>>,
+    losses: BTreeMap<String, u32>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    lease: Arc<Lease>,
+    worker: Worker,
+    since: Instant,
+}
+
+/// Ties a worker to the agent it serves.
+#[derive(Debug)]
+pub(super) struct Lease {
+    agent: String,
+    place: Place,
+    discarded: AtomicBool,
+}
+
+impl Pool {
+    pub(super) fn new(idle_limit: Duration) -> Self {
+        Self { idle_limit, state: Mutex::default() }
+    }
+
+    /// The agent's idle worker, for the caller alone until it is given back.
+    pub(super) fn lend(&self, agent: &str, place: &Place) -> Option<(Arc<Lease>, Worker)> {
+        let mut state = locked(&self.state);
+        let at = state.kept.iter().position(|kept| kept.lease.is_for(agent, place))?;
+        let kept = state.kept.swap_remove(at);
+        Some((kept.lease, kept.worker))
+    }
+
+    /// A lease for a worker that is to become the agent's.
+    pub(super) fn lease(&self, agent: &str, place: &Place) -> Arc<Lease> {
+        let lease = Lease {
+            agent: agent.to_owned(),
+            place: place.clone(),
+            discarded: AtomicBool::new(false),
+        };
+        let lease = Arc::new(lease);
+        let mut state = locked(&self.state);
+        state.leases.retain(|known| known.strong_count() > 0);
+        state.leases.push(Arc::downgrade(&lease));
+        lease
+    }
+
+    /// Keeps a worker for its agent's next call.
+    pub(super) fn give_back(&self, lease: Arc<Lease>, worker: Worker) {
+        let mut state = locked(&self.state);
+        // Two calls of one agent may run at once; one worker is kept.
+        let taken = state.kept.iter().any(|kept| kept.lease.is_for(&lease.agent, &lease.place));
+        if taken || state.closed || lease.discarded.load(Ordering::Acquire) {
+            drop(state); // ending a worker is no work to do under the lock
+            return drop(worker);
+        }
+        state.kept.push(Kept { lease, worker, since: Instant::now() });
+        let excess = (state.kept.len() > MAX_KEPT).then(|| state.longest_idle()).flatten();
+        drop(state);
+        drop(excess);
+    }
+
+    /// Ends the agent's workers in this language: idle ones now, others when their turn ends.
+    pub(super) fn discard(&self, agent: &str, language: Language) {
+        let mut state = locked(&self.state);
+        for lease in state.leases.iter().filter_map(Weak::upgrade) {
+            if lease.agent == agent && lease.place.language == language {
+                lease.discarded.store(true, Ordering::Release);
+            }
+        }
+        let discarded: Vec<Kept> = state
+            .kept
+            .extract_if(.., |kept| kept.lease.discarded.load(Ordering::Acquire))
+            .collect();
+        for _ in &discarded {
+            state.mourn(agent);
+        }
+        drop(state);
+        drop(discarded);
+    }
+
+    /// Notes that the agent lost a worker.
+    pub(super) fn mourn(&self, agent: &str) {
+        locked(&self.state).mourn(agent);
+    }
+
+    /// Workers the agent lost so far.
+    pub(super) fn losses(&self, agent: &str) -> u32 {
+        locked(&self.state).losses.get(agent).copied().unwrap_or(0)
+    }
+
+    /// Ends workers that were idle for too long.
+    pub(super) fn expire(&self) {
+        let mut state = locked(&self.state);
+        let expired: Vec<Kept> =
+            state.kept.extract_if(.., |kept| kept.since.elapsed() >= self.idle_limit).collect();
+        drop(state);
+        drop(expired);
+    }
+
+    /// Ends all idle workers and keeps none from now on.
+    pub(super) fn close(&self) {
+        let mut state = locked(&self.state);
+        state.closed = true;
+        let kept = std::mem::take(&mut state.kept);
+        drop(state);
+        drop(kept);
+    }
+}
+
+impl State {
+    fn longest_idle(&mut self) -> Option<Kept> {
+        let at =
+            self.kept.iter().enumerate().min_by_key(|(_, kept)| kept.since).map(|(at, _)| at)?;
+        Some(self.kept.swap_remove(at))
+    }
+
+    fn mourn(&mut self, agent: &str) {
+        if let Some(losses) = self.losses.get_mut(agent) {
+            *losses = losses.saturating_add(1);
+        } else {
+            if self.losses.len() >= MAX_MOURNERS {
+                self.losses.pop_first();
+            }
+            self.losses.insert(agent.to_owned(), 1);
+        }
+    }
+}
+
+impl Lease {
+    fn is_for(&self, agent: &str, place: &Place) -> bool {
+        self.agent == agent && self.place == *place
+    }
+}

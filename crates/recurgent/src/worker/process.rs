@@ -1,0 +1,140 @@
+//! A worker's process, seen from the host, which is not its parent.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+/// Longest a worker that closed its channel may take to end.
+const LAST_BREATH: Duration = Duration::from_millis(500);
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Killed by a signal.
+    Signal(i32),
+    /// Exited with a status.
+    Exit(i32),
+    /// It was not told.
+    Unknown,
+}
+
+impl Ending {
+    /// As a zygote tells it.
+    pub(super) fn reported(signal: Option<i32>, status: Option<i32>) -> Self {
+        match (signal, status) {
+            (Some(signal), _) => Self::Signal(signal),
+            (None, Some(status)) => Self::Exit(status),
+            (None, None) => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => match signal_name(*signal) {
+                Some(name) => write!(f, "it was killed by {name}"),
+                None => write!(f, "it was killed by signal {signal}"),
+            },
+            Self::Exit(status) => write!(f, "it exited with status {status}"),
+            Self::Unknown => f.write_str("it ended"),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    [
+        (Signal::KILL, "SIGKILL"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::INT, "SIGINT"),
+        (Signal::HUP, "SIGHUP"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+    ]
+    .into_iter()
+    .find_map(|(known, name)| (known.as_raw() == signal).then_some(name))
+}
+
+/// Which worker: a process number alone may be used again under a zygote booted later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WorkerId {
+    /// Which zygote forked it.
+    pub(super) zygote: u64,
+    /// Its process number.
+    pub(super) pid: u32,
+}
+
+/// A worker's process and process group.
+#[derive(Debug)]
+pub(super) struct Process {
+    id: WorkerId,
+    pid: Pid,
+    #[cfg(target_os = "linux")]
+    descriptor: std::os::fd::OwnedFd,
+}
+
+impl Process {
+    /// Opens a process its zygote has just forked. The zygote waits for it only when told to, so the
+    /// number cannot have passed to another.
+    pub(super) fn open(id: WorkerId) -> io::Result<Self> {
+        let pid = i32::try_from(id.pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .filter(|pid| !pid.is_init())
+            .ok_or_else(|| io::Error::other("no process number"))?;
+        Ok(Self {
+            id,
+            pid,
+            #[cfg(target_os = "linux")]
+            descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
+        })
+    }
+
+    /// Which it is.
+    pub(super) fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// Ends it and everything in its process group, at once.
+    pub(super) fn kill(&self) {
+        if self.is_ours() {
+            // The worker leads a session, so it cannot have left its group. ESRCH: none is left.
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+
+    /// Whether the number is still this process's. Not so when its zygote died and someone else waited
+    /// for it; then the number, and a process group of that number, may be a stranger's.
+    #[cfg(target_os = "linux")]
+    fn is_ours(&self) -> bool {
+        rustix::process::pidfd_send_signal(&self.descriptor, Signal::KILL).is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_ours(&self) -> bool {
+        true
+    }
+
+    /// Whether it ends by itself, now that its channel has closed.
+    #[cfg(target_os = "linux")]
+    pub(super) fn ends_by_itself(&self) -> bool {
+        use std::os::fd::AsFd;
+        super::zygote::readable(self.descriptor.as_fd(), LAST_BREATH)
+    }
+
+    /// Taken for granted where it cannot be watched.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn ends_by_itself(&self) -> bool {
+        std::thread::sleep(LAST_BREATH);
+        true
+    }
+}

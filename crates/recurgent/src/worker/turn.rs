@@ -1,0 +1,362 @@
+//! A worker at work: one exchange, from `execute` to `done`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lifecycle::context::ContextChanges;
+use lifecycle::execution::{Order, ReportEnding, WorkerFault, WorkerTrace};
+use lifecycle::outcome::{EndedBy, Limit};
+use lifecycle::program::Checksum;
+
+use super::frame::{self, FRAME_BYTES, Frame};
+use super::keeper::Errands;
+use super::link::{Link, LinkFault, Watch};
+use super::nursery::Nursery;
+use super::permit::Permit;
+use super::pool::Lease;
+use super::process::Process;
+use super::{Shared, after};
+use crate::guest::{Answer, Cancellation, Done, Said, Seat, Turn};
+
+/// Programs a kept worker is taken to hold. Both sides forget the least recently used, and workers hold
+/// more than this, so what is counted on here is never forgotten there.
+const KNOWN_PROGRAMS: usize = 64;
+/// Encoding buffer kept by an idle worker.
+const IDLE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// A forked worker. Dropping it ends it, and its process group with it.
+#[derive(Debug)]
+pub(super) struct Worker {
+    process: Process,
+    link: Link,
+    nursery: Arc<Nursery>,
+    errands: Errands,
+    /// The context version it holds.
+    holds: Option<u64>,
+    /// The programs it holds, the one used last at the back.
+    programs: VecDeque<Checksum>,
+    outbox: Vec<u8>,
+    /// Whether its zygote has waited for it.
+    reaped: bool,
+}
+
+impl Worker {
+    pub(super) fn new(
+        process: Process,
+        link: Link,
+        nursery: Arc<Nursery>,
+        errands: Errands,
+    ) -> Self {
+        Self {
+            process,
+            link,
+            nursery,
+            errands,
+            holds: None,
+            programs: VecDeque::new(),
+            outbox: Vec::new(),
+            reaped: false,
+        }
+    }
+
+    /// Its process number.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id().pid
+    }
+
+    /// Whether a kept worker still waits for work and has said nothing unasked.
+    pub(super) fn is_fit(&mut self) -> bool {
+        self.link.is_quiet()
+    }
+
+    /// Has the next spare forked.
+    fn have_replaced(&self) {
+        self.errands.refill(&self.nursery);
+    }
+
+    fn send_order(&mut self, order: &Order<'_>, watch: &Watch<'_>) -> Result<(), LinkFault> {
+        let delta = order.context().since(self.holds);
+        let checksum = order.program.checksum();
+        let known = self.programs.iter().position(|program| program == checksum);
+        let code = known.is_none().then_some(order.program.program().source.as_str());
+        frame::execute(&mut self.outbox, order, &delta, code);
+        if self.outbox.len() > FRAME_BYTES {
+            return Err(LinkFault::Oversized);
+        }
+        self.link.send(&self.outbox, watch)?;
+        self.outbox.shrink_to(IDLE_BUFFER_BYTES);
+        self.holds = Some(delta.version);
+        self.used(known, checksum);
+        Ok(())
+    }
+
+    /// Moves a program to the back, as the worker does.
+    fn used(&mut self, known: Option<usize>, checksum: &Checksum) {
+        let program =
+            known.and_then(|at| self.programs.remove(at)).unwrap_or_else(|| checksum.clone());
+        self.programs.push_back(program);
+        if self.programs.len() > KNOWN_PROGRAMS {
+            self.programs.pop_front();
+        }
+    }
+
+    fn send_answer(
+        &mut self,
+        id: u64,
+        answer: &Answer,
+        watch: &Watch<'_>,
+    ) -> Result<(), LinkFault> {
+        frame::answer(&mut self.outbox, id, answer);
+        if self.outbox.len() > FRAME_BYTES {
+            let message = format!("the answer is over {FRAME_BYTES} bytes; ask for less at once");
+            let refused = Answer::Refused { error_type: "resource_limit".to_owned(), message };
+            frame::answer(&mut self.outbox, id, &refused);
+        }
+        self.link.send(&self.outbox, watch)
+    }
+
+    /// Explains an end that the host did not bring about.
+    fn obituary(&mut self) -> WorkerFault {
+        let ended = self.process.ends_by_itself();
+        self.process.kill(); // what it left in its process group, if not itself
+        let ending = self.nursery.reap(self.process.id());
+        self.reaped = ending.is_some();
+        match ending {
+            // Everybody's worker dies with the zygote: no reason to blame this program.
+            None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
+            Some(_) if !ended => by_program("it closed its channel"),
+            Some(ending) => by_program(ending),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.process.kill();
+            self.errands.bury(&self.nursery, self.process.id());
+        }
+    }
+}
+
+/// What a turn is given to start with.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    /// Who runs it.
+    pub(super) worker: Worker,
+    /// Whose it stays afterwards; `None`: it runs this one attempt.
+    pub(super) lease: Option<Arc<Lease>>,
+    /// What is known of it for the log.
+    pub(super) trace: WorkerTrace,
+}
+
+/// A program under way.
+#[derive(Debug)]
+pub(super) struct WorkerTurn {
+    shared: Arc<Shared>,
+    agent: String,
+    cancellation: Cancellation,
+    clock: Clock,
+    /// `None` while the host answers, and when the turn is over.
+    permit: Option<Permit>,
+    /// `None` when the turn is over.
+    worker: Option<Worker>,
+    lease: Option<Arc<Lease>>,
+    trace: WorkerTrace,
+    /// The ask to be answered.
+    asked: Option<u64>,
+    last_ask: u64,
+}
+
+/// Why a turn did not start.
+#[derive(Debug)]
+pub(super) enum StartFault {
+    /// The worker was dead already: try another, with the same permit.
+    WorkerGone(Permit),
+    /// It would not help.
+    Fault(WorkerFault),
+}
+
+impl WorkerTurn {
+    /// Sends a worker its order.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        assignment: Assignment,
+        permit: Permit,
+        order: &Order<'_>,
+        seat: &Seat<'_>,
+    ) -> Result<Self, StartFault> {
+        let Assignment { mut worker, lease, trace } = assignment;
+        let clock = Clock::start(seat.time_limit);
+        let ordered = worker.send_order(order, &clock.watch(seat.cancellation));
+        if !trace.warm {
+            worker.have_replaced();
+        }
+        match ordered {
+            Ok(()) => {}
+            Err(LinkFault::Closed) => return Err(StartFault::WorkerGone(permit)),
+            Err(fault) => {
+                return Err(StartFault::Fault(shared.explain(fault, &mut worker, seat.time_limit)));
+            }
+        }
+        Ok(Self {
+            shared: Arc::clone(shared),
+            agent: seat.agent.to_owned(),
+            cancellation: seat.cancellation.clone(),
+            clock,
+            permit: Some(permit),
+            worker: Some(worker),
+            lease,
+            trace,
+            asked: None,
+            last_ask: 0,
+        })
+    }
+
+    fn hear(&mut self) -> Result<Said, WorkerFault> {
+        let Some(worker) = self.worker.as_mut().filter(|_| self.asked.is_none()) else {
+            return Err(misused());
+        };
+        let watch = self.clock.watch(&self.cancellation);
+        match worker.link.receive(&watch, frame::decode) {
+            Ok(Ok(Frame::Ask { id, ask })) if id > self.last_ask => {
+                self.clock.stop();
+                self.permit = None; // others may run while the host answers
+                (self.asked, self.last_ask) = (Some(id), id);
+                Ok(Said::Ask(ask))
+            }
+            Ok(Ok(Frame::Ask { .. })) => Err(by_program("it asked under a number used before")),
+            Ok(Ok(Frame::Done(..))) if worker.link.has_more() => {
+                Err(by_program("it spoke after it was done"))
+            }
+            Ok(Ok(Frame::Done(ending, changes))) => {
+                Ok(Said::Done(Box::new(self.finish(ending, changes))))
+            }
+            Ok(Ok(Frame::Unserved(problem))) => Err(crashed(EndedBy::Host, problem)),
+            Ok(Err(fault)) => Err(by_program(fault)),
+            Err(fault) => Err(self.shared.explain(fault, worker, self.clock.limit)),
+        }
+    }
+
+    fn reply(&mut self, answer: &Answer) -> Result<(), WorkerFault> {
+        let (Some(worker), Some(id)) = (self.worker.as_mut(), self.asked.take()) else {
+            return Err(misused());
+        };
+        self.permit = Some(self.shared.permits.acquire(&self.cancellation)?);
+        self.clock.resume();
+        worker
+            .send_answer(id, answer, &self.clock.watch(&self.cancellation))
+            .map_err(|fault| self.shared.explain(fault, worker, self.clock.limit))
+    }
+
+    /// Keeps the worker if it may serve again; otherwise it ends here, and with it all it changed.
+    fn finish(&mut self, ending: ReportEnding, changes: ContextChanges) -> Done {
+        self.permit = None;
+        let mut worker = self.worker.take();
+        let output = worker.as_mut().map(|worker| worker.link.take_output()).unwrap_or_default();
+        if let (Some(worker), Some(lease), true) = (worker, self.lease.take(), ended_well(&ending))
+        {
+            self.shared.pool.give_back(lease, worker);
+        }
+        Done { ending, changes, output, worker: std::mem::take(&mut self.trace) }
+    }
+
+    /// Ends the worker of a turn that went wrong.
+    fn abandon(&mut self) {
+        self.permit = None;
+        if self.worker.take().is_some() {
+            self.shared.pool.mourn(&self.agent);
+        }
+    }
+}
+
+impl Turn for WorkerTurn {
+    fn listen(&mut self) -> Result<Said, WorkerFault> {
+        let said = self.hear();
+        if said.is_err() {
+            self.abandon();
+        }
+        said
+    }
+
+    fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault> {
+        let replied = self.reply(&answer);
+        if replied.is_err() {
+            self.abandon();
+        }
+        replied
+    }
+}
+
+/// The time a program itself takes.
+#[derive(Debug)]
+struct Clock {
+    limit: Duration,
+    spent: Duration,
+    since: Instant,
+}
+
+impl Clock {
+    fn start(limit: Duration) -> Self {
+        Self { limit, spent: Duration::ZERO, since: Instant::now() }
+    }
+
+    fn stop(&mut self) {
+        self.spent += self.since.elapsed();
+    }
+
+    fn resume(&mut self) {
+        self.since = Instant::now();
+    }
+
+    fn watch<'a>(&self, cancellation: &'a Cancellation) -> Watch<'a> {
+        Watch { deadline: after(self.since, self.limit.saturating_sub(self.spent)), cancellation }
+    }
+}
+
+impl Shared {
+    /// What a broken exchange means for the attempt. May wait a moment to learn how the worker ended.
+    fn explain(&self, fault: LinkFault, worker: &mut Worker, limit: Duration) -> WorkerFault {
+        match fault {
+            LinkFault::TimedOut => WorkerFault::TimedOut(limit),
+            LinkFault::Cancelled => WorkerFault::Cancelled,
+            LinkFault::Oversized => WorkerFault::Limited(
+                Limit::Frame,
+                format!("a frame is over {FRAME_BYTES} bytes; pass less at once"),
+            ),
+            LinkFault::Failed(error) => {
+                crashed(EndedBy::Host, format!("the worker cannot be reached: {error}"))
+            }
+            LinkFault::Closed if self.is_closing() => {
+                crashed(EndedBy::Host, "the runtime is shutting down".to_owned())
+            }
+            LinkFault::Closed => worker.obituary(),
+        }
+    }
+}
+
+/// Whether a worker's state after this ending is one to build on.
+fn ended_well(ending: &ReportEnding) -> bool {
+    match ending {
+        ReportEnding::Value(_) | ReportEnding::Reported { .. } => true,
+        ReportEnding::Raised { .. }
+        | ReportEnding::Malformed(_)
+        | ReportEnding::Unserializable { .. }
+        | ReportEnding::Exited { .. }
+        | ReportEnding::Limited(..) => false,
+    }
+}
+
+fn by_program(what: impl std::fmt::Display) -> WorkerFault {
+    crashed(EndedBy::Program, format!("the worker ended before its program was done: {what}"))
+}
+
+fn crashed(by: EndedBy, detail: String) -> WorkerFault {
+    WorkerFault::Crashed { by, detail }
+}
+
+/// Listening while an answer is due, answering what was not asked, or either after the end.
+fn misused() -> WorkerFault {
+    crashed(EndedBy::Host, "the turn is over, or it is the other side's turn to speak".to_owned())
+}

@@ -1,0 +1,356 @@
+//! A zygote: an interpreter booted once, with the harness loaded, that forks workers on request
+//! (specs/worker-protocol.md §1).
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketFlags, SocketType, socketpair,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::Deserialize;
+
+use super::frame::IPC_VERSION;
+use super::link::Link;
+use super::process::{Ending, Process, WorkerId};
+use super::sandbox::{Sandbox, Scratch};
+use crate::guest::interpreter::{self, InterpreterInfo};
+
+/// Longest an interpreter may take from start to `ready`.
+const BOOT_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest a zygote may take to fork.
+const FORK_DEADLINE: Duration = Duration::from_secs(5);
+/// Longest anyone waits to learn how a worker ended.
+const REAP_DEADLINE: Duration = Duration::from_millis(250);
+/// Grace between closing the control channel and `SIGKILL`.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked at meanwhile.
+const CLOSE_PERIOD: Duration = Duration::from_millis(1);
+/// Requests sent without waiting before replies must be read.
+const MAX_PENDING: usize = 32;
+/// Longest control message.
+const PACKET_BYTES: usize = 4096;
+/// What is kept of a failed boot's output.
+const EXPLANATION_BYTES: usize = 2000;
+
+/// A booted interpreter. Dropping it ends it, and all its workers with it.
+#[derive(Debug)]
+pub(super) struct Zygote {
+    /// Told apart from every other of this host.
+    id: u64,
+    process: Child,
+    control: OwnedFd,
+    /// Requests not answered yet, oldest first. The zygote answers each once, in order.
+    pending: VecDeque<Request>,
+    /// Holds the files of its workers; gone when they are.
+    _scratch: Scratch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Fork,
+    Reap(u32),
+}
+
+/// Why a zygote did not do as asked.
+#[derive(Debug)]
+pub(super) enum ZygoteFault {
+    /// It could not; it may later.
+    Refused(String),
+    /// It ended, hangs, or answers nonsense: boot another.
+    Lost(String),
+}
+
+/// Any control message; fields a message lacks are `None`.
+#[derive(Debug, Deserialize)]
+struct Reply {
+    op: String,
+    pid: Option<u32>,
+    signal: Option<i32>,
+    exit: Option<i32>,
+    message: Option<String>,
+    ipc_version: Option<u32>,
+    guest: Option<String>,
+}
+
+impl Zygote {
+    /// Boots an interpreter; explains why when it does not come up.
+    pub(super) fn boot(
+        language: Language,
+        interpreter: &InterpreterInfo,
+        sandbox: &Sandbox,
+        spawner: &Spawner,
+    ) -> Result<Self, String> {
+        let (mut zygote, output) = spawn(language, interpreter, sandbox, spawner)
+            .map_err(|error| format!("{} does not start: {error}", interpreter.path.display()))?;
+        zygote.await_ready(language).map_err(|problem| {
+            zygote.close();
+            let said = explanation(output);
+            format!("{} did not boot: {problem}{said}", interpreter.path.display())
+        })?;
+        Ok(zygote)
+    }
+
+    fn await_ready(&mut self, language: Language) -> Result<(), String> {
+        let reply = match self.receive(Instant::now() + BOOT_DEADLINE) {
+            Ok(reply) => reply,
+            Err(ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem)) => return Err(problem),
+        };
+        let ready = reply.op == "ready" && reply.guest.as_deref() == Some(language.name());
+        match reply.ipc_version {
+            Some(IPC_VERSION) if ready => Ok(()),
+            version => Err(format!("it greeted with {:?}, protocol version {version:?}", reply.op)),
+        }
+    }
+
+    /// Whether it forked this worker.
+    pub(super) fn forked(&self, worker: WorkerId) -> bool {
+        worker.zygote == self.id
+    }
+
+    /// Forks a worker, ready to be sent work.
+    pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
+        let (link, theirs) =
+            open_link().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
+        let deadline = Instant::now() + FORK_DEADLINE;
+        self.request(Request::Fork, &theirs.each_ref().map(AsFd::as_fd))?;
+        drop(theirs); // so that the worker's end is the only one, and its end is seen
+        let reply = self.reply_to(Request::Fork, deadline)?;
+        match (reply.op.as_str(), reply.pid) {
+            ("forked", Some(pid)) => {
+                let process = Process::open(WorkerId { zygote: self.id, pid })
+                    .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
+                Ok((process, link))
+            }
+            ("failed", _) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),
+            (op, _) => Err(ZygoteFault::Lost(format!("its zygote answered a fork with {op:?}"))),
+        }
+    }
+
+    /// Has a killed worker waited for, without waiting for that.
+    pub(super) fn bury(&mut self, pid: u32) -> Result<(), ZygoteFault> {
+        while self.pending.len() >= MAX_PENDING {
+            self.receive_next(Instant::now() + FORK_DEADLINE)?;
+        }
+        self.request(Request::Reap(pid), &[])
+    }
+
+    /// Reads the replies that are there.
+    pub(super) fn settle(&mut self) -> Result<(), ZygoteFault> {
+        while !self.pending.is_empty() && readable(self.control.as_fd(), Duration::ZERO) {
+            self.receive_next(Instant::now())?;
+        }
+        Ok(())
+    }
+
+    /// Has an ended worker waited for, and says how it ended if that is known soon. A zygote that takes
+    /// longer is busy, not lost: it is asked all the same.
+    pub(super) fn reap(&mut self, pid: u32) -> Result<Ending, ZygoteFault> {
+        let deadline = Instant::now() + REAP_DEADLINE;
+        self.request(Request::Reap(pid), &[])?;
+        while readable(self.control.as_fd(), deadline.saturating_duration_since(Instant::now())) {
+            let (answered, reply) = self.receive_next(deadline)?;
+            if answered == Request::Reap(pid) {
+                return Ok(Ending::reported(reply.signal, reply.exit));
+            }
+        }
+        Ok(Ending::Unknown)
+    }
+
+    fn request(
+        &mut self,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ZygoteFault> {
+        let message = match request {
+            Request::Fork => r#"{"op":"fork"}"#.to_owned(),
+            Request::Reap(pid) => format!(r#"{{"op":"reap","pid":{pid}}}"#),
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            rights.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let packet = [IoSlice::new(message.as_bytes())];
+        // Never blocks: a zygote behind by a whole socket buffer of such small packets hangs.
+        rustix::net::sendmsg(
+            &self.control,
+            &packet,
+            &mut rights,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )
+        .map_err(|errno| ZygoteFault::Lost(format!("its zygote does not listen: {errno}")))?;
+        self.pending.push_back(request);
+        Ok(())
+    }
+
+    /// The reply to the request made last; replies to earlier ones, which nobody waits for, come first.
+    fn reply_to(&mut self, request: Request, deadline: Instant) -> Result<Reply, ZygoteFault> {
+        loop {
+            let (answered, reply) = self.receive_next(deadline)?;
+            if answered == request && self.pending.is_empty() {
+                return Ok(reply);
+            }
+        }
+    }
+
+    fn receive_next(&mut self, deadline: Instant) -> Result<(Request, Reply), ZygoteFault> {
+        let reply = self.receive(deadline)?;
+        let request = self.pending.pop_front();
+        request.map(|request| (request, reply)).ok_or_else(|| lost("its zygote spoke unasked"))
+    }
+
+    fn receive(&self, deadline: Instant) -> Result<Reply, ZygoteFault> {
+        if !readable(self.control.as_fd(), deadline.saturating_duration_since(Instant::now())) {
+            return Err(lost("its zygote hangs"));
+        }
+        let mut packet = [0; PACKET_BYTES];
+        let length = match rustix::net::recv(&self.control, &mut packet[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(Errno::CONNRESET) => return Err(lost("its zygote ended")),
+            Ok((_, length)) => length,
+            Err(errno) => {
+                return Err(ZygoteFault::Lost(format!("its zygote cannot be heard: {errno}")));
+            }
+        };
+        serde_json::from_slice(packet.get(..length).unwrap_or(&packet)).map_err(|error| {
+            ZygoteFault::Lost(format!("its zygote sent a malformed packet: {error}"))
+        })
+    }
+
+    /// Ends it: asked first, so that it ends its workers and waits for them; killed if it lingers.
+    fn close(&mut self) {
+        // Fails only when it is gone already.
+        let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
+        let deadline = Instant::now() + CLOSE_GRACE;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(CLOSE_PERIOD);
+        }
+        // Its workers lead sessions of their own, and die with it because they asked the kernel to.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn lost(problem: &str) -> ZygoteFault {
+    ZygoteFault::Lost(problem.to_owned())
+}
+
+/// The zygote and the output it would explain itself with.
+fn spawn(
+    language: Language,
+    interpreter: &InterpreterInfo,
+    sandbox: &Sandbox,
+    spawner: &Spawner,
+) -> io::Result<(Zygote, OwnedFd)> {
+    static BOOTED: AtomicU64 = AtomicU64::new(0);
+    let scratch = sandbox.scratch()?;
+    let (control, theirs) = pair(SocketType::SEQPACKET)?;
+    // Non-blocking for both ends: a zygote that prints after its boot, unread, must not stop.
+    let (output, printed) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let mut command = interpreter::command(language, interpreter);
+    command.stdin(theirs).stdout(printed.try_clone()?).stderr(printed);
+    sandbox.confine(&mut command, &scratch);
+    let process = spawner.spawn(command)?;
+    let id = BOOTED.fetch_add(1, Ordering::Relaxed);
+    Ok((Zygote { id, process, control, pending: VecDeque::new(), _scratch: scratch }, output))
+}
+
+/// The last of what a zygote printed, as the end of a sentence.
+fn explanation(output: OwnedFd) -> String {
+    let mut said = Vec::new();
+    // Non-blocking: ends with an error where there is nothing more, which is all there is to read.
+    let _ = std::fs::File::from(output).take(1 << 16).read_to_end(&mut said);
+    let text = String::from_utf8_lossy(&said);
+    let text = text.trim();
+    let cut = text.len().saturating_sub(EXPLANATION_BYTES);
+    let start = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!("; it said: {}", text.get(start..).unwrap_or_default())
+    }
+}
+
+/// A worker's descriptors: the host's ends, and the three to hand over.
+fn open_link() -> io::Result<(Link, [OwnedFd; 3])> {
+    let (channel, their_channel) = pair(SocketType::STREAM)?;
+    let (stdout, their_stdout) = output_pipe()?;
+    let (stderr, their_stderr) = output_pipe()?;
+    Ok((Link::new(channel, stdout, stderr), [their_channel, their_stdout, their_stderr]))
+}
+
+fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Blocks whoever prints, never whoever reads.
+fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK)?;
+    Ok((ours, theirs))
+}
+
+/// Whether there is something to read within a time.
+pub(super) fn readable(descriptor: BorrowedFd<'_>, within: Duration) -> bool {
+    let deadline = Instant::now() + within;
+    loop {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], left.as_ref()) {
+            Err(Errno::INTR) => {}
+            ready => return matches!(ready, Ok(1..)),
+        }
+    }
+}
+
+/// The one thread that starts interpreters.
+///
+/// A zygote asks the kernel to die with its parent, and the kernel takes the *thread* that spawned it
+/// for its parent. So the spawning thread must last as long as the host.
+#[derive(Debug)]
+pub(super) struct Spawner(mpsc::Sender<SpawnJob>);
+
+#[derive(Debug)]
+struct SpawnJob {
+    command: Command,
+    spawned: mpsc::SyncSender<io::Result<Child>>,
+}
+
+impl Spawner {
+    pub(super) fn start() -> io::Result<Self> {
+        let (sender, jobs) = mpsc::channel::<SpawnJob>();
+        thread::Builder::new().name("recurgent-spawner".to_owned()).spawn(move || {
+            for SpawnJob { mut command, spawned } in jobs {
+                // The host's copies of the child's descriptors close with the command, before the reply.
+                let child = command.spawn();
+                drop(command);
+                // Whoever asked waits for this; if it does not, the child sees its control channel close.
+                let _ = spawned.send(child);
+            }
+        })?;
+        Ok(Self(sender))
+    }
+
+    fn spawn(&self, command: Command) -> io::Result<Child> {
+        let (spawned, reply) = mpsc::sync_channel(1);
+        let gone = || io::Error::other("the spawner thread is gone");
+        self.0.send(SpawnJob { command, spawned }).map_err(|_| gone())?;
+        reply.recv().map_err(|_| gone())?
+    }
+}

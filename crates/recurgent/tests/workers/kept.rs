@@ -1,0 +1,144 @@
+//! Workers kept for their agent's next call.
+
+use std::time::Duration;
+
+use lifecycle::context::{Context, ContextChanges};
+use lifecycle::dialect::Language;
+use serde_json::{Map, Value, json};
+
+use crate::drive::{BOTH, Driver, Program};
+use crate::{PID, gives, gone};
+
+#[test]
+fn a_proven_agent_keeps_its_worker_until_it_is_discarded() {
+    for (language, code) in PID {
+        let driver = Driver::new();
+        let run = |agent: &'static str| {
+            driver
+                .run(&Program { language, code, agent, proven: true, ..Program::default() })
+                .unwrap()
+        };
+        let first = run("a");
+        let second = run("a");
+        assert_eq!(first.worker.pid, second.worker.pid);
+        assert_eq!((first.worker.warm, second.worker.warm), (false, true));
+        assert_eq!((first.worker.restarts, second.worker.restarts), (0, 0));
+        let other = run("b");
+        assert_ne!(other.worker.pid, first.worker.pid, "agents share no worker");
+        driver.guest(language).discard("a");
+        gone(first.worker.pid.unwrap());
+        let third = run("a");
+        assert_ne!(third.worker.pid, first.worker.pid);
+        assert_eq!((third.worker.warm, third.worker.restarts), (false, 1));
+        assert_eq!(run("b").worker.pid, other.worker.pid, "others are left alone");
+    }
+}
+
+#[test]
+fn a_bad_end_costs_the_kept_worker() {
+    let driver = Driver::new();
+    for ((language, pid), bad) in PID.into_iter().zip(["raise ValueError('x')", "raise 'x'"]) {
+        let run = |code| {
+            driver.run(&Program { language, code, proven: true, ..Program::default() }).unwrap()
+        };
+        let first = run(pid).worker.pid;
+        assert_eq!(run(bad).worker.pid, first);
+        assert_ne!(run(pid).worker.pid, first);
+    }
+}
+
+#[test]
+fn a_kept_worker_killed_while_idle_is_replaced_unnoticed() {
+    let driver = Driver::new();
+    for (language, code) in PID {
+        let program = Program { language, code, proven: true, ..Program::default() };
+        let first = driver.run(&program).unwrap().worker.pid.unwrap();
+        let pid = rustix::process::Pid::from_raw(first.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        gone(first);
+        let second = driver.run(&program).unwrap().worker;
+        assert_ne!(second.pid, Some(first));
+        assert!(!second.warm);
+    }
+}
+
+#[test]
+fn idle_workers_are_ended_in_time() {
+    let driver = Driver::with(|options| options.idle_limit = Duration::from_millis(50));
+    for (language, code) in PID {
+        let program = Program { language, code, proven: true, ..Program::default() };
+        gone(driver.run(&program).unwrap().worker.pid.unwrap());
+    }
+}
+
+fn set(key: &str, value: Value) -> ContextChanges {
+    ContextChanges { set: Map::from_iter([(key.to_owned(), value)]), unset: Vec::new() }
+}
+
+#[test]
+fn a_kept_worker_sees_each_change_of_the_memory_once() {
+    let driver = Driver::new();
+    let python = "context['n'] = context.get('n', 0) + 1\nresult = [sorted(context), context['n']]";
+    let ruby = "context['n'] = (context['n'] || 0) + 1\n[context.keys.sort, context['n']]";
+    for (language, code) in [(Language::Python, python), (Language::Ruby, ruby)] {
+        let mut context = Context::default();
+        let run = |context: &Context| {
+            driver.run(&Program {
+                language,
+                code,
+                proven: true,
+                context: context.clone(),
+                ..Program::default()
+            })
+        };
+        let first = run(&context).unwrap();
+        assert_eq!(first.changes, set("n", json!(1)));
+        context.apply(first.changes);
+        context.apply(set("other", json!("x")));
+        let second = run(&context).unwrap();
+        assert_eq!(second.changes, set("n", json!(2)));
+        assert_eq!(second.worker.pid, first.worker.pid);
+        // Rejected: its changes are not applied, and the worker must not remember them either.
+        let third = run(&context).unwrap();
+        assert_eq!(third.changes, set("n", json!(2)));
+        assert_eq!(third.worker.pid, first.worker.pid);
+        context.apply(third.changes);
+        context.apply(ContextChanges { set: Map::new(), unset: vec!["other".into()] });
+        let fourth = run(&context);
+        assert!(gives(&fourth, &json!([["n"], 3])), "{fourth:?}");
+    }
+}
+
+#[test]
+fn a_megabyte_of_memory_crosses_once() {
+    let driver = Driver::new();
+    for (language, code) in [
+        (Language::Python, "result = len(context['big'])"),
+        (Language::Ruby, "context['big'].size"),
+    ] {
+        let mut context = Context::default();
+        context.apply(set("big", json!(vec!["0123456789abcdef"; 60_000])));
+        for proven in [false, true, true] {
+            let context = context.clone();
+            let ended =
+                driver.run(&Program { language, code, proven, context, ..Program::default() });
+            assert!(gives(&ended, &json!(60_000)), "{ended:?}");
+            assert!(ended.unwrap().changes.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_worker_is_never_asked_for_a_program_it_has_forgotten() {
+    let driver = Driver::new();
+    for language in BOTH {
+        let programs: Vec<String> = (0..300).map(|n| format!("{n} + 0")).collect();
+        let run = |n: usize| {
+            let code = &programs[n];
+            let ended = driver.run(&Program { language, code, proven: true, ..Program::default() });
+            assert!(gives(&ended, &json!(n)), "{ended:?}");
+        };
+        (0..300).for_each(run);
+        (0..300).rev().for_each(run);
+    }
+}

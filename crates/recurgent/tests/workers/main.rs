@@ -1,0 +1,84 @@
+//! What if a worker hangs, dies, floods, lies? Real interpreters, real processes.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod asks;
+#[expect(dead_code, reason = "the benchmark uses the rest")]
+mod drive;
+mod endings;
+mod hostile;
+mod kept;
+mod supervisor;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use drive::{Driver, Program, is_alive};
+use lifecycle::dialect::Language;
+use lifecycle::execution::{ReportEnding, WorkerFault};
+use lifecycle::outcome::EndedBy;
+use recurgent::guest::Done;
+use serde_json::Value;
+
+/// Far more than any program here needs, so that only a hang meets it.
+const AMPLE: Duration = Duration::from_secs(20);
+
+/// Programs that give their process number.
+const PID: [(Language, &str); 2] =
+    [(Language::Python, "import os\nresult = os.getpid()"), (Language::Ruby, "Process.pid")];
+
+/// A program in both languages, and how it must end.
+struct Case {
+    name: &'static str,
+    python: &'static str,
+    ruby: &'static str,
+    expect: fn(&Result<Done, WorkerFault>) -> bool,
+}
+
+fn check(cases: &[Case]) {
+    let driver = Driver::new();
+    for case in cases {
+        for (language, code) in [(Language::Python, case.python), (Language::Ruby, case.ruby)] {
+            for proven in [false, true] {
+                let ended = driver.run(&Program { language, code, proven, ..Program::default() });
+                assert!(
+                    (case.expect)(&ended),
+                    "{} in {language:?}, proven {proven}: {ended:#?}",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
+fn value(ended: &Result<Done, WorkerFault>) -> Option<&Value> {
+    match ended {
+        Ok(Done { ending: ReportEnding::Value(value), .. }) => Some(value),
+        _ => None,
+    }
+}
+
+fn number(digits: &str) -> Value {
+    serde_json::from_str(digits).unwrap()
+}
+
+fn gives(ended: &Result<Done, WorkerFault>, expected: &Value) -> bool {
+    value(ended) == Some(expected)
+}
+
+fn crashed_saying(ended: &Result<Done, WorkerFault>, words: &str) -> bool {
+    matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Program, detail }) if detail.contains(words))
+}
+
+/// Waits for a process to end; asserts that it does.
+fn gone(pid: u32) {
+    let begun = Instant::now();
+    while is_alive(pid) {
+        assert!(begun.elapsed() < AMPLE, "process {pid} is still alive");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,172 @@
+//! Permits, zygotes, interpreters, and the end of it all.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use lifecycle::dialect::Language;
+use lifecycle::execution::WorkerFault;
+use lifecycle::outcome::EndedBy;
+use recurgent::guest::{Answer, Said};
+use serde_json::{Value, json};
+
+use crate::drive::{BOTH, Driver, Program, descendants, is_alive};
+use crate::{PID, gives, gone, value};
+
+#[test]
+fn many_callers_share_few_permits() {
+    let driver = Driver::with(|options| options.max_running = 4);
+    let failures = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for caller in 0..16 {
+            let (driver, failures) = (&driver, &failures);
+            scope.spawn(move || {
+                let agent = format!("agent-{caller}");
+                for attempt in 0..20 {
+                    let language = BOTH[attempt % 2];
+                    let args = vec![json!(caller), json!(attempt)];
+                    let proven = attempt % 4 >= 2;
+                    let program = Program {
+                        language,
+                        code: "args[0] * 100 + args[1]",
+                        agent: &agent,
+                        proven,
+                        args,
+                        ..Program::default()
+                    };
+                    let ended = driver.run(&program);
+                    if !gives(&ended, &json!(caller * 100 + attempt)) {
+                        failures.lock().unwrap().push(ended);
+                    }
+                }
+            });
+        }
+    });
+    assert!(failures.lock().unwrap().is_empty(), "{failures:?}");
+}
+
+const ZYGOTE_KILLERS: [(Language, &str); 2] = [
+    (Language::Python, "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(60)"),
+    (Language::Ruby, "Process.kill(9, Process.ppid)\nsleep 60"),
+];
+
+#[test]
+fn a_killed_zygote_is_booted_again() {
+    let driver = Driver::new();
+    for (language, code) in ZYGOTE_KILLERS {
+        let ended = driver.run(&Program { language, code, ..Program::default() });
+        let by_host = matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. }));
+        assert!(by_host, "{ended:?}");
+        let ended = driver.run(&Program { language, code: "1 + 1", ..Program::default() });
+        assert!(gives(&ended, &json!(2)), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_worker_of_a_lost_zygote_is_not_blamed_on_its_program() {
+    let driver = Driver::new();
+    for (language, killer) in ZYGOTE_KILLERS {
+        let mut turn =
+            driver.start(&Program { language, code: "content('x')", ..Program::default() });
+        assert!(matches!(turn.listen(), Ok(Said::Ask(_))));
+        driver.run(&Program { language, code: killer, ..Program::default() }).unwrap_err();
+        driver.boot(language); // another zygote, which never forked the worker asked about next
+        let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
+        assert!(matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. })), "{ended:?}");
+    }
+}
+
+#[test]
+fn environments_have_zygotes_of_their_own() {
+    let driver = Driver::new();
+    for (language, code) in
+        [(Language::Python, "import os\nresult = os.getppid()"), (Language::Ruby, "Process.ppid")]
+    {
+        let parents: Vec<Value> = [None, Some("x"), Some("y"), None]
+            .map(|environment| {
+                driver.run(&Program { language, code, environment, ..Program::default() })
+            })
+            .iter()
+            .map(|ended| value(ended).cloned().unwrap())
+            .collect();
+        assert_eq!(parents[0], parents[3]);
+        assert_eq!(parents.iter().map(Value::to_string).collect::<BTreeSet<_>>().len(), 3);
+    }
+}
+
+#[test]
+fn a_missing_or_broken_interpreter_is_explained() {
+    let explained = |adjust: fn(&mut recurgent::worker::WorkerOptions)| {
+        let driver = Driver::with(adjust);
+        match driver.run(&Program { code: "1", ..Program::default() }) {
+            Err(WorkerFault::Unavailable(message)) => message,
+            other => panic!("{other:?}"),
+        }
+    };
+    let missing = explained(|options| options.path = "/nonexistent".into());
+    assert!(
+        missing.contains("apt-get install python3") && missing.contains("RECURGENT_PYTHON"),
+        "{missing}"
+    );
+    let broken = explained(|options| options.python = Some("/bin/true".into()));
+    assert!(broken.contains("/bin/true"), "{broken}");
+}
+
+#[test]
+fn dropping_the_workers_leaves_no_process_and_ends_running_turns() {
+    let mut driver = Driver::new();
+    for (language, code) in PID {
+        for proven in [false, true] {
+            driver.run(&Program { language, code, proven, ..Program::default() }).unwrap();
+        }
+    }
+    let mut turn = driver.start(&Program { code: "while True: pass", ..Program::default() });
+    let mine: Vec<u32> = descendants().into_iter().filter(|pid| driver.owns(*pid)).collect();
+    assert!(mine.len() >= 5, "two zygotes, two kept, one running, and spares: {mine:?}");
+    driver.close();
+    for pid in mine {
+        assert!(!is_alive(pid), "process {pid} outlived its supervisor");
+    }
+    let ended = turn.listen().unwrap_err();
+    assert!(matches!(ended, WorkerFault::Crashed { by: EndedBy::Host, .. }), "{ended:?}");
+    let ended = driver.run(&Program { code: "1", ..Program::default() });
+    assert!(matches!(ended, Err(WorkerFault::Unavailable(_))), "{ended:?}");
+}
+
+#[test]
+fn workers_die_with_their_host() {
+    let mut host = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "supervisor::a_host_to_be_killed", "--nocapture"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(host.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut told =
+        |what| lines.find_map(|line| line.split_once(what).map(|(_, told)| told.to_owned()));
+    let (workers, scratch) = (told("workers: ").unwrap(), told("scratch: ").unwrap());
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let pids: Vec<u32> = workers.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    assert!(pids.len() >= 5, "two zygotes, two kept, one running: {pids:?}");
+    pids.into_iter().for_each(gone);
+    std::fs::remove_dir_all(scratch).unwrap();
+}
+
+/// The process that `workers_die_with_their_host` kills, which runs it by its exact name.
+#[test]
+fn a_host_to_be_killed() {
+    if !std::env::args().any(|argument| argument == "--exact") {
+        return;
+    }
+    let driver = Driver::new();
+    driver.run(&Program { code: "1", proven: true, ..Program::default() }).unwrap();
+    driver
+        .run(&Program { language: Language::Ruby, code: "1", proven: true, ..Program::default() })
+        .unwrap();
+    let mut turn = driver.start(&Program { code: "while True: pass", ..Program::default() });
+    let pids: Vec<String> = descendants().iter().map(ToString::to_string).collect();
+    println!("workers: {}\nscratch: {}", pids.join(" "), driver.scratch().display());
+    turn.listen().unwrap_err();
+}
