@@ -1,2 +1,19 @@
-//! **Shows.** The `recurgent` binary.
-fn main() {}
+//! **Shows.** The `recurgent` binary: commands, and how what comes of them looks.
+
+mod command;
+mod demo;
+mod exit;
+mod interrupt;
+mod render;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match command::run(std::env::args_os().collect()) {
+        Ok(exit) => exit.into(),
+        Err(fault) => {
+            render::fault(&fault);
+            fault.exit.into()
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The command line: every verb, what all of them share, and who performs them.
+
+mod agent;
+mod ask;
+mod call;
+mod config;
+mod conformance;
+mod demo;
+mod doctor;
+mod repl;
+mod sessions;
+mod settings;
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+pub(crate) use agent::Answer;
+
+use crate::exit::{Exit, Fault, exit_code_help};
+use crate::render;
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent demo                                        see it work, without a model or network
+  recurgent call calculator add 3 4                     call any method on any role
+  recurgent call calculator add 3 --session desk        memory that outlives the process
+  recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
+  recurgent repl calculator                             talk to an agent
+  recurgent doctor                                      what is missing on this machine";
+
+/// An agent runtime that grows software through use
+///
+/// Call any method on an agent: a model writes a program for it, the runtime vets it, runs it in a
+/// worker process, checks the outcome, and keeps what works.
+#[derive(Debug, Parser)]
+#[command(
+    name = "recurgent",
+    version,
+    after_help = format!("{EXAMPLES}\n\n{}", exit_code_help()),
+    max_term_width = 100
+)]
+struct Line {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Call(call::Options),
+    Ask(ask::Options),
+    Repl(repl::Options),
+    Demo(demo::Options),
+    Doctor(doctor::Options),
+    Config(config::Options),
+    Sessions(sessions::Options),
+    Conformance(conformance::Options),
+    /// Print a completion script for a shell
+    ///
+    /// For bash: recurgent completions bash > ~/.local/share/bash-completion/completions/recurgent
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Performs what the command line asks for.
+pub(crate) fn run(line: Vec<OsString>) -> Result<Exit, Fault> {
+    let as_json = wants_json(&line);
+    let answer = match Line::try_parse_from(line) {
+        Ok(line) => perform(line.verb),
+        Err(error) => misread(&error, as_json),
+    };
+    answer.map_err(|fault| Fault { as_json, ..fault })
+}
+
+fn perform(verb: Verb) -> Result<Exit, Fault> {
+    match verb {
+        Verb::Call(options) => options.run(),
+        Verb::Ask(options) => options.run(),
+        Verb::Repl(options) => options.run(),
+        Verb::Demo(options) => options.run(),
+        Verb::Doctor(options) => options.run(),
+        Verb::Config(options) => options.run(),
+        Verb::Sessions(options) => options.run(),
+        Verb::Conformance(options) => options.run(),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Line::command(), "recurgent", &mut script);
+            render::bytes(&script)?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// Whether the line asks for JSON; known even when the rest of it cannot be read.
+fn wants_json(line: &[OsString]) -> bool {
+    line.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// Help and version are answers; everything else is a usage error, in the form that was asked for.
+fn misread(error: &clap::Error, as_json: bool) -> Result<Exit, Fault> {
+    let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if as_json && !is_answer {
+        let text = error.render().to_string();
+        let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
+        return Err(Fault::usage(text));
+    }
+    // A reader that went away wants no help.
+    let _ = error.print();
+    Ok(if is_answer { Exit::Ok } else { Exit::Usage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Line::command().debug_assert();
+    }
+}

@@ -1,0 +1,155 @@
+//! An agent from the command line: the options all calling commands share, and how they call.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use recurgent::lifecycle::event::{Event, Subject};
+use recurgent::lifecycle::request::{Method, Role};
+use recurgent::observe::Observer;
+use recurgent::store::sqlite::SqliteStore;
+use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
+use serde_json::{Map, Value};
+
+use super::settings::Settings;
+use crate::exit::Fault;
+use crate::interrupt::Interrupt;
+use crate::render::trace::{Detail, LiveTrace};
+use crate::render::{self, Stream};
+
+/// Which agent, and how to watch it.
+#[derive(Debug, Args)]
+pub(crate) struct AgentOptions {
+    /// Keep memory and history under this name, across processes
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    session: Option<String>,
+    /// What the agent is for
+    #[arg(long, value_name = "TEXT")]
+    purpose: Option<String>,
+    /// The shape answers must have, such as `{"type": "array", "min_items": 1}`
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    deliverable: Option<Map<String, Value>>,
+    /// Write the model's answers to a new recording
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Show every call, program and attempt on standard error
+    #[arg(long)]
+    trace: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl AgentOptions {
+    /// Opens what an agent needs and makes it. No model is asked, no process started.
+    pub(crate) fn open(&self, role: &Role) -> Result<Caller, Fault> {
+        let interrupt = Interrupt::install()?;
+        let config = self.settings.config()?;
+        let store = SqliteStore::open(&config.store_path()?)?;
+        store.notices().iter().for_each(|notice| render::notice(notice));
+        let latest = Latest::default();
+        let mut builder =
+            Runtime::builder(config).store(Arc::new(store)).observer(Box::new(latest.clone()));
+        builder = self.watched(builder);
+        if let Some(path) = &self.record {
+            builder = builder.record(path.clone());
+        }
+        let runtime = builder.build()?;
+        let agent = self.agent(&runtime, role)?;
+        Ok(Caller { agent, runtime, interrupt, latest })
+    }
+
+    fn watched(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
+        let detail = match self.trace {
+            true => Detail::Full,
+            false if std::io::stderr().is_terminal() => Detail::Progress,
+            false => return builder,
+        };
+        builder.observer(Box::new(LiveTrace::new(detail, render::coloured(Stream::Error))))
+    }
+
+    fn agent(&self, runtime: &Runtime, role: &Role) -> Result<Agent, Fault> {
+        let mut builder = runtime.agent(role.as_str());
+        if let Some(session) = &self.session {
+            builder = builder.session(session);
+        }
+        if let Some(purpose) = &self.purpose {
+            builder = builder.purpose(purpose);
+        }
+        if let Some(deliverable) = &self.deliverable {
+            builder = builder.deliverable(Value::Object(deliverable.clone()));
+        }
+        Ok(builder.build()?)
+    }
+}
+
+/// An agent at work, with what is needed to call it and to be interrupted.
+pub(crate) struct Caller {
+    /// Whom to call.
+    pub(crate) agent: Agent,
+    /// What it runs on.
+    pub(crate) runtime: Runtime,
+    interrupt: Interrupt,
+    latest: Latest,
+}
+
+/// What came of a call, and which call it was.
+pub(crate) struct Answer {
+    /// What came of it.
+    pub(crate) outcome: Outcome,
+    /// Which call; reading and writing memory is none.
+    pub(crate) subject: Option<Subject>,
+}
+
+impl Caller {
+    /// Calls a method; Ctrl-C stops the call.
+    pub(crate) fn call(&mut self, method: &Method, arguments: Arguments) -> Result<Answer, Fault> {
+        self.latest.take();
+        let agent = &mut self.agent;
+        let outcome = self.interrupt.during(|cancellation| {
+            agent.set_cancellation(cancellation);
+            agent.call(method.as_str(), arguments)
+        })?;
+        Ok(Answer { outcome, subject: self.latest.take() })
+    }
+}
+
+impl Answer {
+    /// The outcome's wire form, with the call's identity when it has one.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut fields = self.outcome.to_json();
+        if let (Value::Object(fields), Some(subject)) = (&mut fields, &self.subject) {
+            fields.insert("trace_id".to_owned(), subject.trace.0.clone().into());
+            fields.insert("call_id".to_owned(), subject.call.0.clone().into());
+        }
+        fields
+    }
+}
+
+/// Remembers which top-level call was last under way.
+#[derive(Debug, Clone, Default)]
+struct Latest(Arc<Mutex<Option<Subject>>>);
+
+impl Latest {
+    fn take(&self) -> Option<Subject> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Observer for Latest {
+    fn event(&self, event: &Event) {
+        if event.subject.depth == 0 {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(event.subject.clone());
+        }
+    }
+}
+
+/// JSON if it is JSON, text if not.
+pub(crate) fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("it must be a JSON object: {error}"))
+}

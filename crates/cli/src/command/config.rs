@@ -1,0 +1,88 @@
+//! `recurgent config`: the effective settings and where each came from.
+
+use clap::Args;
+use recurgent::config::{Config, Key, Source};
+use serde_json::{Value, json};
+
+use super::settings::Settings;
+use crate::exit::{Exit, Fault};
+use crate::render::paint::Style;
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent config
+  recurgent config --set guest=ruby
+  RECURGENT_EXECUTION_TIMEOUT_SECONDS=5 recurgent config --json
+
+Later wins: built-in defaults, the configuration file (config.toml, or the file RECURGENT_CONFIG
+names), RECURGENT_* environment variables, flags.";
+
+/// Print the effective settings and where each came from
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let config = self.settings.config()?;
+        if self.json {
+            render::json(&as_json(&config))?;
+        } else {
+            render::lines(&as_table(&config))?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn as_json(config: &Config) -> Value {
+    let settings: Vec<Value> = config
+        .entries()
+        .map(|(key, text, source)| {
+            let value = effective(config, key, text);
+            json!({"key": key.name, "value": value, "source": source.to_string(), "help": key.help})
+        })
+        .collect();
+    json!({ "file": config.file().map(|path| path.display().to_string()), "settings": settings })
+}
+
+fn as_table(config: &Config) -> Vec<String> {
+    let rows: Vec<(&Key, String, &Source)> = config
+        .entries()
+        .map(|(key, text, source)| (key, effective(config, key, text).unwrap_or_default(), source))
+        .collect();
+    let names = rows.iter().map(|(key, ..)| key.name.len()).max().unwrap_or_default();
+    let values = rows.iter().map(|(_, value, _)| value.chars().count()).max().unwrap_or_default();
+    let paint = render::paint(Stream::Output);
+    let file = match config.file() {
+        Some(path) if path.exists() => path.display().to_string(),
+        Some(path) => format!("{} (not there)", path.display()),
+        None => "none: no home directory".to_owned(),
+    };
+    let heading = [paint.in_style(Style::Faint, &format!("configuration file: {file}"))];
+    let table = rows.iter().map(|(key, value, source)| {
+        let style = if **source == Source::Default { Style::Faint } else { Style::Good };
+        let name = paint.in_style(Style::Name, &format!("{:<names$}", key.name));
+        let source = paint.in_style(style, &source.to_string());
+        format!("{name}  {value:<values$}  {source}")
+    });
+    heading.into_iter().chain(table).collect()
+}
+
+/// The value that is used: some empty ones are worked out.
+fn effective(config: &Config, key: &Key, text: &str) -> Option<String> {
+    let found = match key.name {
+        "state_dir" => config.state_dir().ok(),
+        "log" => config.log_path().ok().flatten(),
+        _ => None,
+    };
+    found
+        .map(|path| path.display().to_string())
+        .or_else(|| Some(text.to_owned()).filter(|text| !text.is_empty()))
+}

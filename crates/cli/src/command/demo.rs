@@ -1,0 +1,57 @@
+//! `recurgent demo`: see it work.
+
+use clap::Args;
+
+use super::settings::Place;
+use crate::demo::{self, DemoFault, Plan};
+use crate::exit::{Exit, Fault};
+use crate::interrupt::Interrupt;
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent demo                 in Python
+  recurgent demo                 again: what is stored needs no model
+  recurgent demo --guest ruby    the same in Ruby";
+
+/// See it work on this machine, without a model, a key or a network
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The language programs are written in
+    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
+    guest: Option<String>,
+    /// Forget what earlier demos stored
+    #[arg(long)]
+    fresh: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let config = self.place.config(&[("guest", self.guest.as_deref())])?;
+        let told = Interrupt::install()?.during(|cancellation| {
+            let plan = Plan {
+                guest: config.agent_options().language,
+                fresh: self.fresh,
+                colour: render::coloured(Stream::Output),
+                cancellation,
+            };
+            demo::run(&config, &plan)
+        });
+        told.map(|()| Exit::Ok).map_err(fault)
+    }
+}
+
+fn fault(fault: DemoFault) -> Fault {
+    let message = fault.to_string();
+    match fault {
+        DemoFault::Setup(fault) => fault.into(),
+        DemoFault::Agent(fault) => fault.into(),
+        DemoFault::Fresh(..) | DemoFault::Feeds(_) => Fault::setup(message),
+        DemoFault::Guest(_) => Fault::unavailable(message),
+        DemoFault::Interrupted => Fault::cancelled(message),
+        DemoFault::Unexpected { .. } => Fault::failed(message),
+    }
+}

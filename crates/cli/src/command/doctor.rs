@@ -1,0 +1,229 @@
+//! `recurgent doctor`: what is there, what is missing, and what to do about it.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use clap::Args;
+use recurgent::Language;
+use recurgent::config::{Config, Source};
+use recurgent::provider;
+use recurgent::store::sqlite::SqliteStore;
+use recurgent::worker::Workers;
+use serde_json::{Value, json};
+
+use super::settings::Settings;
+use crate::exit::{Exit, Fault};
+use crate::render::paint::{Style, clean};
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent doctor
+  recurgent doctor --guest ruby --json";
+
+/// Check what agents need on this machine, and say what to do about what is missing
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// One thing that was looked at.
+struct Check {
+    name: &'static str,
+    state: State,
+    /// What was found; when not ok, with what to do next.
+    found: String,
+}
+
+/// How it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    /// Works, with less than there could be.
+    Warn,
+    /// Needed and broken; how a call would exit.
+    Fail(Exit),
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail(_) => "fail",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::Ok => Style::Good,
+            Self::Warn => Style::Warning,
+            Self::Fail(_) => Style::Bad,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let checks = match self.settings.config() {
+            Ok(config) => examine(&config),
+            Err(fault) if fault.exit == Exit::Usage => return Err(fault),
+            Err(fault) => vec![failing("config", Exit::Setup, fault.message)],
+        };
+        let exit = checks.iter().find_map(|check| match check.state {
+            State::Fail(exit) => Some(exit),
+            State::Ok | State::Warn => None,
+        });
+        if self.json {
+            render::json(&as_json(&checks, exit.is_none()))?;
+        } else {
+            render::lines(&as_lines(&checks))?;
+        }
+        Ok(exit.unwrap_or(Exit::Ok))
+    }
+}
+
+fn as_json(checks: &[Check], healthy: bool) -> Value {
+    let checks: Vec<Value> = checks
+        .iter()
+        .map(|check| json!({"name": check.name, "state": check.state.name(), "found": check.found}))
+        .collect();
+    json!({ "status": if healthy { "ok" } else { "error" }, "checks": checks })
+}
+
+fn as_lines(checks: &[Check]) -> Vec<String> {
+    let paint = render::paint(Stream::Output);
+    let line = |check: &Check| {
+        let state = paint.in_style(check.state.style(), &format!("{:<4}", check.state.name()));
+        format!("{state}  {:<8}  {}", check.name, clean(&check.found))
+    };
+    checks.iter().map(line).collect()
+}
+
+fn ok(name: &'static str, found: impl Into<String>) -> Check {
+    Check { name, state: State::Ok, found: found.into() }
+}
+
+fn warning(name: &'static str, found: impl Into<String>) -> Check {
+    Check { name, state: State::Warn, found: found.into() }
+}
+
+fn failing(name: &'static str, exit: Exit, found: impl Into<String>) -> Check {
+    Check { name, state: State::Fail(exit), found: found.into() }
+}
+
+fn examine(config: &Config) -> Vec<Check> {
+    let mut checks = vec![config_file(config), store(config), log(config), provider(config)];
+    match Workers::start(&config.worker_options()) {
+        Ok(workers) => {
+            let wanted = config.agent_options().language;
+            checks.extend(
+                [Language::Python, Language::Ruby]
+                    .map(|language| interpreter(&workers, language, wanted)),
+            );
+            checks.push(sandbox(workers.tier()));
+        }
+        Err(error) => checks.push(failing(
+            "workers",
+            Exit::Unavailable,
+            format!("cannot be started: {error}; free some processes or memory and run again"),
+        )),
+    }
+    checks
+}
+
+fn config_file(config: &Config) -> Check {
+    match config.file() {
+        Some(path) if path.exists() => ok("config", path.display().to_string()),
+        Some(path) => {
+            ok("config", format!("defaults; {} would be read if it existed", path.display()))
+        }
+        None => warning("config", "no home directory; set RECURGENT_CONFIG to use a file"),
+    }
+}
+
+fn store(config: &Config) -> Check {
+    let probe = || -> Result<Check, Fault> {
+        let path = config.store_path()?;
+        let store = SqliteStore::open(&path)?;
+        // No session has this name, so nothing goes; but it takes a write transaction to find out.
+        store.remove_session("")?;
+        let sessions = store.sessions()?.len();
+        let found = format!("{}: opens, current, writable; {sessions} sessions", path.display());
+        let notices = store.notices();
+        Ok(if notices.is_empty() {
+            ok("store", found)
+        } else {
+            warning("store", notices.join("; "))
+        })
+    };
+    probe().unwrap_or_else(|fault| failing("store", Exit::Setup, fault.message))
+}
+
+fn log(config: &Config) -> Check {
+    match config.log_path() {
+        Ok(None) => warning("log", "off; remove the setting `log` to have one line per call"),
+        Ok(Some(path)) => match appendable(&path) {
+            Ok(()) => ok("log", path.display().to_string()),
+            // A failing log never fails a call.
+            Err(error) => warning(
+                "log",
+                format!("{}: {error}; make it writable, or set RECURGENT_LOG", path.display()),
+            ),
+        },
+        Err(fault) => failing("log", Exit::Setup, fault.to_string()),
+    }
+}
+
+/// Whether a line could be appended; leaves nothing behind.
+fn appendable(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return OpenOptions::new().append(true).open(path).map(drop);
+    }
+    let probe = path.with_extension(format!("probe-{}", std::process::id()));
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    OpenOptions::new().create_new(true).append(true).open(&probe)?;
+    fs::remove_file(probe)
+}
+
+fn provider(config: &Config) -> Check {
+    let name = config.provider();
+    let source = config.entries().find(|(key, ..)| key.name == "provider");
+    let why = source.map_or(&Source::Default, |(_, _, source)| source);
+    match provider::named(name) {
+        Err(fault) => failing("provider", Exit::Setup, format!("{fault} (set by: {why})")),
+        Ok(_) if name == "auto" => warning(
+            "provider",
+            "no model is configured: stored programs run, new ones cannot be written; \
+             use --provider scripted:FILE or --provider replay:FILE",
+        ),
+        Ok(_) => ok("provider", format!("{name} (set by: {why})")),
+    }
+}
+
+fn interpreter(workers: &Workers, language: Language, wanted: Language) -> Check {
+    match workers.probe(language) {
+        Ok(found) => ok(language.name(), format!("{} at {}", found.version, found.path.display())),
+        Err(problem) if language == wanted => failing(language.name(), Exit::Unavailable, problem),
+        Err(problem) => warning(language.name(), problem),
+    }
+}
+
+fn sandbox(tier: &str) -> Check {
+    match tier {
+        "process" => warning(
+            "sandbox",
+            "process: programs run in their own processes with limits, but see your files and network; \
+             run only programs you would run yourself",
+        ),
+        tier => ok("sandbox", tier),
+    }
+}

@@ -1,0 +1,182 @@
+//! `recurgent repl`: a conversation with one agent.
+
+mod input;
+mod line;
+
+use clap::Args;
+use recurgent::lifecycle::request::{Method, Role};
+use recurgent::{Arguments, FailureKind};
+use serde_json::Value;
+
+use super::agent::{AgentOptions, Caller};
+use crate::exit::{Exit, Fault};
+use crate::render::paint::{Style, clean};
+use crate::render::{self, Stream};
+use input::{Entered, Input};
+use line::{DOTS, Dot, Line};
+
+/// Calls and tools that are listed.
+const LISTED: usize = 20;
+
+const FORMS: &str = "\
+  add 3                                     call a method
+  add(3, 4)                                 the same, as in a program
+  convert 100 from=celsius to=fahrenheit    named arguments
+  memory = 5                                write memory; memory alone reads it
+  what is the time?                         a sentence, or ask …: ask
+";
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent repl calculator
+  recurgent repl calculator --session desk --guest ruby
+  printf 'memory = 5\\nadd 3\\n' | recurgent repl calculator
+
+Without a terminal it reads lines, prompts for nothing, and exits with 1 if any call failed.
+Ctrl-C stops the running call, Ctrl-D leaves.";
+
+/// Talk to an agent, line by line
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Whom to talk to
+    role: String,
+    #[command(flatten)]
+    agent: AgentOptions,
+}
+
+/// What a line came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Done,
+    Failed,
+    Cancelled,
+    Quit,
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let role = Role::parse(&self.role)?;
+        let mut caller = self.agent.open(&role)?;
+        let mut input = Input::open(&caller)?;
+        if input.is_terminal() {
+            render::note(&format!(
+                "talking to {}; .help shows what can be typed",
+                clean(role.as_str())
+            ));
+        }
+        let mut exit = Exit::Ok;
+        loop {
+            let turn = match input.next()? {
+                Entered::Line(text) => take(&mut caller, &text)?,
+                Entered::Nothing => Turn::Done,
+                Entered::End => Turn::Quit,
+            };
+            match turn {
+                Turn::Done => {}
+                Turn::Quit => return Ok(exit),
+                Turn::Failed | Turn::Cancelled if input.is_terminal() => {}
+                Turn::Failed => exit = Exit::Failed,
+                Turn::Cancelled => return Ok(Exit::Cancelled),
+            }
+        }
+    }
+}
+
+fn take(caller: &mut Caller, text: &str) -> Result<Turn, Fault> {
+    match line::parse(text) {
+        Ok(Line::Blank) => Ok(Turn::Done),
+        Ok(Line::Dot(Dot::Quit)) => Ok(Turn::Quit),
+        Ok(Line::Dot(dot)) => Ok(match show(caller, dot) {
+            Ok(()) => Turn::Done,
+            Err(fault) => told(&fault),
+        }),
+        Ok(Line::Call { method, arguments }) => call(caller, &method, arguments),
+        Err(problem) => Ok(told(&Fault::usage(problem))),
+    }
+}
+
+/// A call that cannot be made ends the line, not the conversation.
+fn call(caller: &mut Caller, method: &str, arguments: Arguments) -> Result<Turn, Fault> {
+    let method = match Method::parse(method) {
+        Ok(method) => method,
+        Err(fault) => return Ok(told(&fault.into())),
+    };
+    let answer = match caller.call(&method, arguments) {
+        Ok(answer) => answer,
+        Err(fault) => return Ok(told(&fault)),
+    };
+    render::answer(&answer)?;
+    Ok(match answer.outcome.failure() {
+        None => Turn::Done,
+        Some(failure) if failure.kind == FailureKind::Cancelled => Turn::Cancelled,
+        Some(_) => Turn::Failed,
+    })
+}
+
+fn told(fault: &Fault) -> Turn {
+    render::fault(fault);
+    Turn::Failed
+}
+
+fn show(caller: &Caller, dot: Dot) -> Result<(), Fault> {
+    match dot {
+        Dot::Help => {
+            let dots = DOTS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
+            render::text(&format!("{FORMS}{dots}"))
+        }
+        Dot::Memory => {
+            let memory = Value::Object(caller.agent.runtime_context().to_object());
+            render::text(&format!("{memory:#}"))
+        }
+        Dot::Tools => render::lines(&tools(caller)?),
+        Dot::History => render::lines(&history(caller)?),
+        Dot::Quit => Ok(()),
+    }
+}
+
+fn tools(caller: &Caller) -> Result<Vec<String>, Fault> {
+    let paint = render::paint(Stream::Output);
+    let known = caller.runtime.store().tools(None, LISTED)?;
+    let line = |name: &str, purpose: &str, methods: &[String]| {
+        let name = paint.in_style(Style::Name, &format!("{:<24}", clean(name)));
+        let methods = paint.in_style(Style::Faint, &clean(&methods.join(", ")));
+        format!("{name} {} {methods}", clean(purpose))
+    };
+    if known.is_empty() {
+        return Ok(vec!["no tools yet; agents forge them with delegate".to_owned()]);
+    }
+    Ok(known
+        .iter()
+        .map(|known| {
+            let contract = known.tool.contract.as_ref();
+            let purpose = contract.and_then(|contract| contract.purpose.as_deref());
+            line(known.tool.name.as_str(), purpose.unwrap_or_default(), &known.methods)
+        })
+        .collect())
+}
+
+fn history(caller: &Caller) -> Result<Vec<String>, Fault> {
+    let paint = render::paint(Stream::Output);
+    let text = |record: &Value, path: &str| match record.pointer(path) {
+        Some(Value::String(text)) => clean(text),
+        Some(value) => clean(&value.to_string()),
+        None => String::new(),
+    };
+    let records = caller.agent.history(LISTED)?;
+    Ok(records
+        .iter()
+        .map(|record| {
+            let (when, status) =
+                (text(record, "/timestamp"), text(record, "/outcome_summary/status"));
+            let style = if status == "ok" { Style::Good } else { Style::Bad };
+            format!(
+                "{} {} {}{}",
+                paint.in_style(Style::Faint, &when),
+                paint.in_style(style, &format!("{status:<5}")),
+                text(record, "/method_name"),
+                text(record, "/args"),
+            )
+        })
+        .collect())
+}

@@ -1,0 +1,138 @@
+//! Where the repl's lines come from: a terminal with line editing, or whatever standard input is.
+
+use std::io::{self, BufRead, IsTerminal as _, Read as _};
+use std::path::PathBuf;
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{Config, Context, Editor, Helper};
+
+use super::line::DOTS;
+use crate::command::agent::Caller;
+use crate::exit::Fault;
+use crate::render::paint::{Style, clean};
+use crate::render::{self, Stream};
+
+/// Lines the editor remembers across runs.
+const MAX_HISTORY: usize = 1000;
+/// Longest line read without a terminal.
+const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
+/// The editor's memory in the state directory.
+const HISTORY_FILE: &str = "repl_history";
+
+/// Where lines come from.
+pub(super) enum Input {
+    /// Someone types.
+    Terminal {
+        editor: Box<Editor<Assistance, DefaultHistory>>,
+        /// Plain and coloured.
+        prompt: (String, String),
+        history: PathBuf,
+    },
+    /// A file or a pipe.
+    Lines(io::StdinLock<'static>),
+}
+
+/// What came in.
+pub(super) enum Entered {
+    /// A line.
+    Line(String),
+    /// Ctrl-C at the prompt: what was typed is dropped.
+    Nothing,
+    /// Ctrl-D, or the end of the input.
+    End,
+}
+
+impl Input {
+    pub(super) fn open(caller: &Caller) -> Result<Self, Fault> {
+        if !io::stdin().is_terminal() {
+            return Ok(Self::Lines(io::stdin().lock()));
+        }
+        let history = caller.runtime.config().state_dir()?.join(HISTORY_FILE);
+        let unusable = |error| Fault::setup(format!("the terminal cannot be used: {error}"));
+        let config = Config::builder()
+            .max_history_size(MAX_HISTORY)
+            .map_err(unusable)?
+            .auto_add_history(true)
+            .build();
+        let mut editor = Box::new(Editor::with_config(config).map_err(unusable)?);
+        editor.set_helper(Some(Assistance));
+        // None on the first run; a broken one is not worth a failure.
+        let _ = editor.load_history(&history);
+        let plain = format!("{}> ", clean(caller.agent.role().as_str()));
+        let coloured = render::paint(Stream::Output).in_style(Style::Name, &plain);
+        Ok(Self::Terminal { editor, prompt: (plain, coloured), history })
+    }
+
+    pub(super) fn is_terminal(&self) -> bool {
+        match self {
+            Self::Terminal { .. } => true,
+            Self::Lines(_) => false,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<Entered, Fault> {
+        match self {
+            Self::Terminal { editor, prompt, history } => match editor.readline(&*prompt) {
+                Ok(line) => {
+                    // Kept line by line, so that a killed repl forgets nothing.
+                    let _ = editor.append_history(history);
+                    Ok(Entered::Line(line))
+                }
+                Err(ReadlineError::Interrupted) => {
+                    render::note("Ctrl-D or .quit leaves");
+                    Ok(Entered::Nothing)
+                }
+                Err(ReadlineError::Eof) => Ok(Entered::End),
+                Err(error) => Err(Fault::setup(format!("the terminal cannot be read: {error}"))),
+            },
+            Self::Lines(stdin) => read_line(stdin),
+        }
+    }
+}
+
+fn read_line(stdin: &mut impl BufRead) -> Result<Entered, Fault> {
+    let unread = |problem: String| Fault::setup(format!("cannot read standard input: {problem}"));
+    let mut line = String::new();
+    let bytes = stdin
+        .take(MAX_LINE_BYTES)
+        .read_line(&mut line)
+        .map_err(|error| unread(error.to_string()))?;
+    match bytes {
+        0 => Ok(Entered::End),
+        bytes if bytes as u64 == MAX_LINE_BYTES => {
+            Err(unread(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
+        }
+        _ => Ok(Entered::Line(line)),
+    }
+}
+
+/// What the editor helps with: completing dot commands. The prompt's colour needs one to be there.
+pub(super) struct Assistance;
+
+impl Completer for Assistance {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = line.get(..position).unwrap_or_default();
+        let names = DOTS.iter().map(|(name, ..)| *name);
+        let fitting = names.filter(|name| typed.starts_with('.') && name.starts_with(typed));
+        Ok((0, fitting.map(str::to_owned).collect()))
+    }
+}
+
+impl Hinter for Assistance {
+    type Hint = String;
+}
+impl Highlighter for Assistance {}
+impl Validator for Assistance {}
+impl Helper for Assistance {}

@@ -1,0 +1,246 @@
+//! What a line typed into the repl means.
+
+use recurgent::Arguments;
+use serde_json::{Map, Value};
+
+use crate::command::agent::value;
+use crate::command::ask::ASK;
+
+/// What a line means.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Line {
+    /// Nothing at all.
+    Blank,
+    /// Something asked of the repl itself.
+    Dot(Dot),
+    /// A call; `name=` writes memory.
+    Call {
+        /// The method.
+        method: String,
+        /// With what.
+        arguments: Arguments,
+    },
+}
+
+/// Something asked of the repl itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dot {
+    /// What can be typed.
+    Help,
+    /// What the agent remembers.
+    Memory,
+    /// The tools there are.
+    Tools,
+    /// The latest calls.
+    History,
+    /// Leave.
+    Quit,
+}
+
+/// Every dot command.
+pub(super) const DOTS: [(&str, Dot, &str); 5] = [
+    (".help", Dot::Help, "this"),
+    (".memory", Dot::Memory, "what the agent remembers"),
+    (".tools", Dot::Tools, "the tools there are"),
+    (".history", Dot::History, "the latest calls"),
+    (".quit", Dot::Quit, "leave (Ctrl-D)"),
+];
+
+/// Reads a line, or says what is wrong with it.
+pub(super) fn parse(line: &str) -> Result<Line, String> {
+    let line = line.trim();
+    if line.is_empty() {
+        return Ok(Line::Blank);
+    }
+    if line.starts_with('.') {
+        return dot(line);
+    }
+    if let Some(question) = question(line) {
+        return Ok(call(ASK, vec![question.into()], Map::new()));
+    }
+    let name_end = line.find(|c: char| !is_name(c)).unwrap_or(line.len());
+    let (name, rest) = line.split_at(name_end);
+    if name.is_empty() {
+        return Err(format!("{line:?} begins with no method name; .help shows what can be typed"));
+    }
+    if let Some(assigned) = rest.trim_start().strip_prefix('=').filter(|v| !v.starts_with('=')) {
+        return assignment(name, assigned.trim());
+    }
+    let inside = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    let (pieces, marks): (_, &[char]) = match inside {
+        Some(inside) => (split(inside, |c| c == ',')?, &['=', ':']),
+        None if rest.is_empty() || rest.starts_with(char::is_whitespace) => {
+            (split(rest, char::is_whitespace)?, &['='])
+        }
+        None => {
+            return Err(format!("cannot read {rest:?} after {name}; write {name}(…) or {name} …"));
+        }
+    };
+    let (mut args, mut kwargs) = (Vec::new(), Map::new());
+    for piece in pieces {
+        match named(piece, marks) {
+            Some((name, text)) => {
+                kwargs.insert(name.to_owned(), literal(text));
+            }
+            None => args.push(literal(piece)),
+        }
+    }
+    Ok(call(name, args, kwargs))
+}
+
+fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> Line {
+    Line::Call { method: method.to_owned(), arguments: Arguments { args, kwargs } }
+}
+
+fn dot(line: &str) -> Result<Line, String> {
+    match DOTS.iter().find(|(name, ..)| *name == line) {
+        Some((_, dot, _)) => Ok(Line::Dot(*dot)),
+        None if line == ".exit" => Ok(Line::Dot(Dot::Quit)),
+        None => {
+            let names = DOTS.map(|(name, ..)| name).join(", ");
+            Err(format!("there is no {line:?}; there are {names}"))
+        }
+    }
+}
+
+/// `ask …`, or a sentence: several words that end in a question mark.
+fn question(line: &str) -> Option<&str> {
+    let asked = line.strip_prefix("ask ").map(str::trim);
+    asked.or_else(|| (line.ends_with('?') && line.contains(char::is_whitespace)).then_some(line))
+}
+
+fn assignment(name: &str, text: &str) -> Result<Line, String> {
+    if text.is_empty() {
+        return Err(format!("{name} = what? Write null to clear it"));
+    }
+    Ok(call(&format!("{name}="), vec![literal(text)], Map::new()))
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '?' | '!')
+}
+
+/// `name=value`, or with `:` where that is a mark too.
+fn named<'a>(piece: &'a str, marks: &[char]) -> Option<(&'a str, &'a str)> {
+    let (name, text) = piece.split_once(|c| marks.contains(&c))?;
+    let name = name.trim_end();
+    let is_named = !name.is_empty()
+        && name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && name.chars().all(is_name)
+        && !text.starts_with('=');
+    is_named.then_some((name, text.trim_start()))
+}
+
+/// JSON if it is JSON, what single quotes hold, or the text itself.
+fn literal(text: &str) -> Value {
+    let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    match quoted {
+        Some(text) => Value::String(text.replace("\\'", "'")),
+        None => value(text),
+    }
+}
+
+/// Pieces between separators; quotes and brackets keep theirs together.
+fn split(text: &str, separates: impl Fn(char) -> bool) -> Result<Vec<&str>, String> {
+    let mut pieces = Vec::new();
+    let (mut start, mut open, mut quote, mut previous) = (0, Vec::new(), None, ' ');
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(_), _) if previous == '\\' => {
+                previous = ' ';
+                continue;
+            }
+            (Some(mark), _) if c == mark => quote = None,
+            (Some(_), _) => {}
+            // An apostrophe inside a word (it's) opens nothing.
+            (None, '"' | '\'') if !previous.is_alphanumeric() => quote = Some(c),
+            (None, '(' | '[' | '{') => open.push(c),
+            (None, ')' | ']' | '}') => {
+                open.pop().ok_or_else(|| format!("{c:?} closes nothing"))?;
+            }
+            (None, _) if open.is_empty() && separates(c) => {
+                pieces.push(text.get(start..at).unwrap_or_default());
+                start = at + c.len_utf8();
+            }
+            (None, _) => {}
+        }
+        previous = c;
+    }
+    if let Some(mark) = quote.or(open.pop()) {
+        return Err(format!("{mark:?} is not closed"));
+    }
+    pieces.push(text.get(start..).unwrap_or_default());
+    Ok(pieces.into_iter().map(str::trim).filter(|piece| !piece.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(line: &str, method: &str, args: Value, kwargs: Value) {
+        let Ok(Line::Call { method: found, arguments }) = parse(line) else {
+            panic!("{line}: {:?}", parse(line));
+        };
+        let found = (found.as_str(), json!(arguments.args), Value::Object(arguments.kwargs));
+        assert_eq!(found, (method, args, kwargs), "{line}");
+    }
+
+    #[test]
+    fn lines_mean_what_they_look_like() {
+        let none = || json!({});
+        check("add 3", "add", json!([3]), none());
+        check("add(3, 4)", "add", json!([3, 4]), none());
+        check("add(3, -4.5)", "add", json!([3, -4.5]), none());
+        check("reset()", "reset", json!([]), none());
+        check("reset", "reset", json!([]), none());
+        check(
+            "convert 100 from=celsius to=fahrenheit",
+            "convert",
+            json!([100]),
+            json!({"from": "celsius", "to": "fahrenheit"}),
+        );
+        check(
+            "convert(100, from: 'celsius', to=\"fahrenheit\")",
+            "convert",
+            json!([100]),
+            json!({"from": "celsius", "to": "fahrenheit"}),
+        );
+        check("memory = 5", "memory=", json!([5]), none());
+        check("memory=[1, 2]", "memory=", json!([[1, 2]]), none());
+        check("name = Ada Lovelace", "name=", json!(["Ada Lovelace"]), none());
+        check("sum [1, 2] opts={\"a\": 1}", "sum", json!([[1, 2]]), json!({"opts": {"a": 1}}));
+        check("say \"two words\" 'and more'", "say", json!(["two words", "and more"]), none());
+        check("say it's fine", "say", json!(["it's", "fine"]), none());
+        check("say \"a \\\" b\"", "say", json!(["a \" b"]), none());
+        check("fetch https://a.b/c?d=e", "fetch", json!(["https://a.b/c?d=e"]), none());
+        check("ready?", "ready?", json!([]), none());
+        check("what is the time?", "ask", json!(["what is the time?"]), none());
+        check("ask for help", "ask", json!(["for help"]), none());
+        check("zähle 3", "zähle", json!([3]), none());
+        check("echo NaN", "echo", json!(["NaN"]), none());
+    }
+
+    #[test]
+    fn dots_ask_the_repl_itself() {
+        assert_eq!(parse("  "), Ok(Line::Blank));
+        assert_eq!(parse(".quit"), Ok(Line::Dot(Dot::Quit)));
+        assert!(parse(".nope").unwrap_err().contains(".memory"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        for (line, problem) in [
+            ("add(3", "write add(…)"),
+            ("add [1, 2", "is not closed"),
+            ("add 1)", "closes nothing"),
+            ("say \"open", "is not closed"),
+            ("memory =", "memory = what?"),
+            ("= 5", "no method name"),
+            ("add==3", "cannot read"),
+        ] {
+            let said = parse(line).unwrap_err();
+            assert!(said.contains(problem), "{line}: {said}");
+        }
+    }
+}

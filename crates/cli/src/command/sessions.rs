@@ -1,0 +1,134 @@
+//! `recurgent sessions`: memory that was kept by name.
+
+use clap::{Args, Subcommand};
+use recurgent::store::sqlite::{SessionSummary, SqliteStore};
+use serde_json::{Map, Value, json};
+
+use super::settings::Place;
+use crate::exit::{Exit, Fault};
+use crate::render::paint::{Style, clean};
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent sessions list
+  recurgent sessions show desk
+  recurgent sessions rm desk";
+
+/// List, show or remove sessions: memory and history that were kept by name
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Every session with its agents
+    List,
+    /// What a session's agents remember
+    Show {
+        /// The session
+        name: String,
+    },
+    /// Forget a session: its memory, history and kept values
+    Rm {
+        /// The session
+        name: String,
+    },
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let store = SqliteStore::open(&self.place.config(&[])?.store_path()?)?;
+        store.notices().iter().for_each(|notice| render::notice(notice));
+        match &self.verb {
+            Verb::List => self.list(&store.sessions()?),
+            Verb::Show { name } => self.show(&store, name.trim()),
+            Verb::Rm { name } => self.remove(&store, name.trim()),
+        }?;
+        Ok(Exit::Ok)
+    }
+
+    fn list(&self, sessions: &[SessionSummary]) -> Result<(), Fault> {
+        if self.json {
+            let sessions: Vec<Value> = sessions.iter().map(summary_json).collect();
+            return render::json(&json!({ "sessions": sessions }));
+        }
+        if sessions.is_empty() {
+            render::notice(
+                "no sessions yet; `recurgent call ROLE METHOD --session NAME` makes one",
+            );
+        }
+        let paint = render::paint(Stream::Output);
+        let rows: Vec<String> = sessions
+            .iter()
+            .map(|session| {
+                let (name, role) = (clean(&session.name), clean(&session.role));
+                let facts = format!(
+                    "keys {}, calls {}, {}",
+                    session.keys, session.history_count, session.updated_at
+                );
+                let name = paint.in_style(Style::Name, &format!("{name:<20}"));
+                format!("{name} {role:<20} {}", paint.in_style(Style::Faint, &facts))
+            })
+            .collect();
+        render::lines(&rows)
+    }
+
+    fn show(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
+        let agents: Map<String, Value> = store
+            .session_context(name)?
+            .into_iter()
+            .map(|(role, context)| (role, Value::Object(context.to_object())))
+            .collect();
+        if agents.is_empty() && !known(store)?.iter().any(|known| known == name) {
+            return Err(unknown(store, name)?);
+        }
+        if self.json {
+            return render::json(&json!({ "name": name, "agents": agents }));
+        }
+        render::text(&format!("{:#}", Value::Object(agents)))
+    }
+
+    fn remove(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
+        if !store.remove_session(name)? {
+            return Err(unknown(store, name)?);
+        }
+        if self.json {
+            return render::json(&json!({ "removed": name }));
+        }
+        render::note(&format!("removed session {}", clean(name)));
+        Ok(())
+    }
+}
+
+fn summary_json(session: &SessionSummary) -> Value {
+    json!({
+        "name": session.name,
+        "role": session.role,
+        "keys": session.keys,
+        "version": session.version,
+        "updated_at": session.updated_at,
+        "history_count": session.history_count,
+    })
+}
+
+/// Session names, each once.
+fn known(store: &SqliteStore) -> Result<Vec<String>, Fault> {
+    let mut names: Vec<String> = store.sessions()?.into_iter().map(|known| known.name).collect();
+    names.dedup();
+    Ok(names)
+}
+
+fn unknown(store: &SqliteStore, name: &str) -> Result<Fault, Fault> {
+    let names = known(store)?;
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Ok(Fault::missing(format!("no session is named {name:?}; there are: {names}")))
+}

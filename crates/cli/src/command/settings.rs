@@ -1,0 +1,68 @@
+//! Settings on the command line: the last of the three layers.
+
+use clap::Args;
+use recurgent::config::Config;
+
+use crate::exit::Fault;
+
+/// Where things are, and any setting by its key.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Place {
+    /// Where the store and the log live
+    #[arg(long, value_name = "DIR", global = true)]
+    state_dir: Option<String>,
+    /// Set any key that `recurgent config` lists; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair, global = true)]
+    set: Vec<(String, String)>,
+}
+
+impl Place {
+    /// The effective configuration: file, environment, then these, then `more`.
+    pub(crate) fn config(&self, more: &[(&str, Option<&str>)]) -> Result<Config, Fault> {
+        let mut config = Config::load()?;
+        let set = self.set.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
+        let state_dir = [("state_dir", self.state_dir.as_deref())];
+        for (key, value) in set.chain(state_dir).chain(more.iter().copied()) {
+            let Some(value) = value else { continue };
+            config.set(key, value).map_err(|fault| Fault::usage(fault.to_string()))?;
+        }
+        Ok(config)
+    }
+}
+
+/// Settings for this run; they win over environment and configuration file.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct Settings {
+    /// The language programs are written in
+    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
+    guest: Option<String>,
+    /// Who writes programs: auto, scripted:FILE or replay:FILE
+    #[arg(long)]
+    provider: Option<String>,
+    /// Take the model's answers from a recording; short for --provider replay:FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "provider")]
+    replay: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Settings {
+    /// The effective configuration.
+    pub(crate) fn config(&self) -> Result<Config, Fault> {
+        let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
+        let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
+        self.place.config(&[("guest", self.guest.as_deref()), ("provider", provider)])
+    }
+}
+
+/// `NAME=VALUE`, split at the first `=`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.to_owned()))
+        }
+        Some(_) | None => Err("it must be NAME=VALUE".to_owned()),
+    }
+}

@@ -1,0 +1,291 @@
+//! The demo: three journeys from a recording, every program vetted and run for real.
+
+mod feeds;
+mod journeys;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use recurgent::config::{Config, ConfigFault};
+use recurgent::guest::interpreter::Version;
+use recurgent::lifecycle::event::{Event, EventKind};
+use recurgent::observe::Observer;
+use recurgent::provider::Replay;
+use recurgent::{
+    Agent, AgentFault, Cancellation, FailureKind, Language, Outcome, Runtime, SetupFault,
+};
+use serde_json::Value;
+
+use crate::render::paint::{Paint, Style};
+use crate::render::trace::{Detail, LiveTrace, WIDTH, duration};
+use feeds::Feeds;
+
+/// Most tools named in the summary.
+const MAX_TOOLS: usize = 8;
+
+/// How the demo is to run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The language programs are written in.
+    pub(crate) guest: Language,
+    /// Whether to forget what earlier runs stored.
+    pub(crate) fresh: bool,
+    /// Whether to use colour.
+    pub(crate) colour: bool,
+    /// Ends the demo early.
+    pub(crate) cancellation: Cancellation,
+}
+
+/// Why the demo did not come to its end.
+#[derive(Debug)]
+pub(crate) enum DemoFault {
+    /// The runtime could not be made.
+    Setup(SetupFault),
+    /// An agent could not be made or changed.
+    Agent(AgentFault),
+    /// What earlier runs stored could not be removed.
+    Fresh(PathBuf, io::Error),
+    /// No port of 127.0.0.1 to serve feeds on.
+    Feeds(io::Error),
+    /// No interpreter for the guest language.
+    Guest(String),
+    /// The user asked for the end.
+    Interrupted,
+    /// A call did not give what it must.
+    Unexpected {
+        /// `role.method`.
+        call: String,
+        /// What it must give.
+        expected: String,
+        /// What it gave.
+        actual: String,
+    },
+}
+
+impl std::fmt::Display for DemoFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Setup(fault) => write!(f, "{fault}"),
+            Self::Agent(fault) => write!(f, "{fault}"),
+            Self::Fresh(path, error) => write!(
+                f,
+                "cannot remove {}: {error}; remove it by hand, or set RECURGENT_STATE_DIR",
+                path.display()
+            ),
+            Self::Feeds(error) => {
+                write!(f, "cannot serve the demo's feeds on 127.0.0.1: {error}; free a port")
+            }
+            Self::Guest(message) => f.write_str(message),
+            Self::Interrupted => {
+                f.write_str("interrupted; what is stored stays, so run the demo again to go on")
+            }
+            Self::Unexpected { call, expected, actual } => write!(
+                f,
+                "the demo went wrong: {call} must give {expected}, not {actual}; \
+                 try again with --fresh, and if it stays so, please report it"
+            ),
+        }
+    }
+}
+
+impl From<SetupFault> for DemoFault {
+    fn from(fault: SetupFault) -> Self {
+        Self::Setup(fault)
+    }
+}
+
+impl From<ConfigFault> for DemoFault {
+    fn from(fault: ConfigFault) -> Self {
+        Self::Setup(fault.into())
+    }
+}
+
+impl From<AgentFault> for DemoFault {
+    fn from(fault: AgentFault) -> Self {
+        Self::Agent(fault)
+    }
+}
+
+/// Runs the whole demo on standard output.
+pub(crate) fn run(config: &Config, plan: &Plan) -> Result<(), DemoFault> {
+    let began = Instant::now();
+    let home = config.state_dir()?.join(format!("demo-{}", plan.guest));
+    if plan.fresh {
+        forget(&home)?;
+    }
+    let tally = Arc::new(Tally::default());
+    let runtime = Runtime::builder(own_config(config, plan, &home)?)
+        .provider(Arc::new(recording(plan.guest).map_err(SetupFault::from)?))
+        .observer(Box::new(Counting(Arc::clone(&tally))))
+        .observer(Box::new(LiveTrace::on_stdout(Detail::Full, plan.colour)))
+        .build()?;
+    let interpreter = runtime.workers().probe(plan.guest).map_err(DemoFault::Guest)?;
+    let feeds = Feeds::serve().map_err(DemoFault::Feeds)?;
+    let stage = Stage { runtime: &runtime, plan, paint: Paint { colour: plan.colour } };
+    stage.opening(interpreter.version);
+    journeys::calculator(&stage)?;
+    journeys::assistant(&stage, &feeds)?;
+    journeys::recovery(&stage)?;
+    stage.summary(&tally, began, &home)
+}
+
+/// The recording that is shipped for a language.
+fn recording(guest: Language) -> Result<Replay, recurgent::provider::ProviderFault> {
+    let (name, text) = match guest {
+        Language::Python => {
+            ("the demo's recording python.jsonl", include_str!("demo/python.jsonl"))
+        }
+        Language::Ruby => ("the demo's recording ruby.jsonl", include_str!("demo/ruby.jsonl")),
+    };
+    Replay::from_text(name, text)
+}
+
+/// The demo's own settings: of the user's, only those that speak of the machine.
+fn own_config(user: &Config, plan: &Plan, home: &Path) -> Result<Config, ConfigFault> {
+    let mut config = Config::defaults();
+    let of_machine = ["python", "ruby", "max_running_workers"];
+    for (key, value, _) in user.entries().filter(|(key, ..)| of_machine.contains(&key.name)) {
+        config.set(key.name, value)?;
+    }
+    config.set("state_dir", &home.to_string_lossy())?;
+    config.set("guest", &plan.guest.to_string())?;
+    config.set("model", "recorded")?;
+    Ok(config)
+}
+
+fn forget(home: &Path) -> Result<(), DemoFault> {
+    match std::fs::remove_dir_all(home) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(DemoFault::Fresh(home.to_owned(), error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Model calls made, and calls that needed none.
+#[derive(Debug, Default)]
+struct Tally {
+    made: AtomicU32,
+    /// Of those, for calls that could have been answered from storage.
+    made_anew: AtomicU32,
+    avoided: AtomicU32,
+}
+
+struct Counting(Arc<Tally>);
+
+impl Observer for Counting {
+    fn event(&self, event: &Event) {
+        if let EventKind::Ended { from_storage, model_calls, .. } = &event.kind {
+            self.0.made.fetch_add(*model_calls, Ordering::Relaxed);
+            self.0.avoided.fetch_add(u32::from(*from_storage), Ordering::Relaxed);
+            // What `ask` runs is never reused.
+            let anew =
+                if event.subject.name.rsplit('.').next() == Some("ask") { 0 } else { *model_calls };
+            self.0.made_anew.fetch_add(anew, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where the journeys are told.
+pub(crate) struct Stage<'a> {
+    runtime: &'a Runtime,
+    plan: &'a Plan,
+    paint: Paint,
+}
+
+impl Stage<'_> {
+    fn opening(&self, version: Version) {
+        let guest = match self.plan.guest {
+            Language::Python => "Python",
+            Language::Ruby => "Ruby",
+        };
+        say(&self.paint.in_style(Style::Title, &format!("recurgent demo, in {guest} {version}")));
+        say("No network and no key: the model's replies come from a recording.");
+        say("Everything else is real: each program is vetted, then run in a worker process.");
+        say("`generated`: the model wrote it just now. `stored`: it ran without the model.\n");
+    }
+
+    fn chapter(&self, title: &str, promise: &str) {
+        let title = self.paint.in_style(Style::Title, title);
+        say(&format!("{title}  {}\n", self.paint.in_style(Style::Faint, promise)));
+    }
+
+    /// Something that is no call, with a note to its right.
+    fn remark(&self, text: &str, note: &str) {
+        let gap = " ".repeat(WIDTH.saturating_sub(2 + text.len() + note.len()));
+        let note = self.paint.in_style(Style::Faint, note);
+        say(&format!("  {}{gap}{note}\n", self.paint.in_style(Style::Name, text)));
+    }
+
+    fn agent(&self, role: &str) -> Result<Agent, DemoFault> {
+        let cancellation = self.plan.cancellation.clone();
+        Ok(self.runtime.agent(role).cancellation(cancellation).build()?)
+    }
+
+    fn summary(&self, tally: &Tally, began: Instant, home: &Path) -> Result<(), DemoFault> {
+        let made = tally.made.load(Ordering::Relaxed);
+        let avoided = tally.avoided.load(Ordering::Relaxed);
+        let tools = self.runtime.store().tools(None, MAX_TOOLS).map_err(AgentFault::from)?;
+        let tools: Vec<&str> = tools.iter().map(|known| known.tool.name.as_str()).collect();
+        self.chapter("Summary", "what it took, and what stays");
+        for (label, text) in [
+            ("model calls", format!("{made} made, {avoided} avoided by running stored programs")),
+            ("tools stored", tools.join(", ")),
+            ("time", duration(began.elapsed())),
+            ("kept in", home.display().to_string()),
+        ] {
+            let label = self.paint.in_style(Style::Faint, &format!("{label:<14}"));
+            say(&format!("  {label}{text}"));
+        }
+        say(if tally.made_anew.load(Ordering::Relaxed) == 0 {
+            "\nOnly `ask` needed the model: every question is its own, so its programs are not\n\
+             reused. Start over with --fresh."
+        } else {
+            "\nRun it again: what is stored now will need no model. Start over with --fresh."
+        });
+        Ok(())
+    }
+}
+
+/// A reader that went away is no reason to stop.
+fn say(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+/// The whole answer is known beforehand.
+fn expect(outcome: &Outcome, expected: &Value) -> Result<(), DemoFault> {
+    expect_at(outcome, "", expected)
+}
+
+/// The part of an answer that is known beforehand.
+fn expect_at(outcome: &Outcome, path: &str, expected: &Value) -> Result<(), DemoFault> {
+    let found = outcome.value().and_then(|value| value.pointer(path));
+    match found {
+        Some(value) if journeys::same(value, expected) => Ok(()),
+        Some(_) | None => Err(unexpected(outcome, expected.to_string())),
+    }
+}
+
+/// The call must end in an error that is final.
+fn expect_failure(outcome: &Outcome, code: &str) -> Result<(), DemoFault> {
+    match outcome.failure() {
+        Some(failure) if failure.kind.code() == code && !failure.kind.retriable() => Ok(()),
+        Some(_) | None => Err(unexpected(outcome, format!("the error {code}"))),
+    }
+}
+
+/// Why an outcome will not do.
+fn unexpected(outcome: &Outcome, expected: String) -> DemoFault {
+    let call = format!("{}.{}", outcome.role, outcome.method);
+    match &outcome.result {
+        Ok(value) => DemoFault::Unexpected { call, expected, actual: value.to_string() },
+        Err(failure) if failure.kind == FailureKind::Cancelled => DemoFault::Interrupted,
+        Err(failure) if failure.kind == FailureKind::GuestUnavailable => {
+            DemoFault::Guest(failure.message.clone())
+        }
+        Err(failure) => DemoFault::Unexpected { call, expected, actual: failure.to_string() },
+    }
+}

@@ -1,0 +1,233 @@
+//! How the process ends: every exit code, and the faults that lead to one.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use recurgent::config::ConfigFault;
+use recurgent::lifecycle::call::StoreFault;
+use recurgent::lifecycle::request::NameFault;
+use recurgent::{AgentFault, Failure, FailureKind, Outcome, SetupFault};
+use serde_json::{Value, json};
+
+/// How the process ends. The numbers are stable: scripts may rely on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// It worked.
+    Ok = 0,
+    /// The call ended in an error outcome.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Configuration, store or provider cannot be used.
+    Setup = 3,
+    /// No interpreter or no sandbox to run programs in.
+    Unavailable = 4,
+    /// Somebody asked for the end.
+    Cancelled = 130,
+}
+
+/// Every exit code with its meaning, as `--help` prints them.
+pub(crate) const EXIT_CODES: [(Exit, &str); 6] = [
+    (Exit::Ok, "it worked"),
+    (Exit::Failed, "the call ended in an error outcome, or what was named does not exist"),
+    (Exit::Usage, "the command line makes no sense"),
+    (Exit::Setup, "configuration, store, provider or output cannot be used"),
+    (Exit::Unavailable, "no interpreter or no sandbox to run programs in"),
+    (Exit::Cancelled, "cancelled by Ctrl-C or SIGTERM"),
+];
+
+impl Exit {
+    /// The number the operating system sees.
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// How a process that made one call ends.
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        outcome.failure().map_or(Self::Ok, Self::of_failure)
+    }
+
+    /// How a process whose only call failed ends.
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        match &failure.kind {
+            FailureKind::Cancelled => Self::Cancelled,
+            FailureKind::GuestUnavailable | FailureKind::SandboxUnavailable => Self::Unavailable,
+            FailureKind::StoreUnavailable => Self::Setup,
+            FailureKind::Provider
+            | FailureKind::RateLimited
+            | FailureKind::ProviderAuth
+            | FailureKind::ProviderRefusal
+            | FailureKind::Timeout(_)
+            | FailureKind::ResourceLimit(_)
+            | FailureKind::InvalidCall
+            | FailureKind::ContextConflict
+            | FailureKind::ReplayDivergence
+            | FailureKind::InvalidCode
+            | FailureKind::InvalidDependencyManifest
+            | FailureKind::DependencyManifestIncompatible
+            | FailureKind::DependencyManifestChanged
+            | FailureKind::DependencyPolicyViolation
+            | FailureKind::DependencyResolutionFailed
+            | FailureKind::DependencyInstallFailed
+            | FailureKind::DependencyActivationFailed
+            | FailureKind::EnvironmentPreparing
+            | FailureKind::Guardrail(_)
+            | FailureKind::MissingCredentials
+            | FailureKind::ServiceUnavailable
+            | FailureKind::UnsupportedCapability
+            | FailureKind::GuardrailRetryExhausted
+            | FailureKind::OutcomeRepairRetryExhausted
+            | FailureKind::Execution
+            | FailureKind::WorkerCrash(_)
+            | FailureKind::NonSerializableResult
+            | FailureKind::ContractViolation
+            | FailureKind::BudgetExceeded
+            | FailureKind::Reported(_) => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// [`EXIT_CODES`] for the end of a help text.
+pub(crate) fn exit_code_help() -> String {
+    EXIT_CODES.iter().fold("Exit codes:".to_owned(), |mut help, (exit, meaning)| {
+        // Writing to a String cannot fail.
+        let _ = write!(help, "\n  {:>3}  {meaning}", exit.code());
+        help
+    })
+}
+
+/// Why a command did not get as far as an outcome.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// How the process ends.
+    pub(crate) exit: Exit,
+    /// The stable code (`error_type`).
+    pub(crate) error_type: &'static str,
+    /// For people: what happened and what to do next.
+    pub(crate) message: String,
+    /// Whether standard output must be one JSON object.
+    pub(crate) as_json: bool,
+}
+
+impl Fault {
+    fn new(exit: Exit, error_type: &'static str, message: impl Into<String>) -> Self {
+        Self { exit, error_type, message: message.into(), as_json: false }
+    }
+
+    /// The command line makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "usage", message)
+    }
+
+    /// Something a command needs cannot be used.
+    pub(crate) fn setup(message: impl Into<String>) -> Self {
+        Self::new(Exit::Setup, "setup", message)
+    }
+
+    /// Nothing to run programs with.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Exit::Unavailable, "guest_unavailable", message)
+    }
+
+    /// Somebody asked for the end.
+    pub(crate) fn cancelled(message: impl Into<String>) -> Self {
+        Self::new(Exit::Cancelled, "cancelled", message)
+    }
+
+    /// It ran, and did not give what it must.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, "failed", message)
+    }
+
+    /// What was named does not exist.
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, "not_found", message)
+    }
+
+    /// A call no agent would take.
+    pub(crate) fn invalid_call(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, "invalid_call", message)
+    }
+
+    /// The same fields an outcome has, so that clients read one shape.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "status": "error",
+            "value": null,
+            "error_type": self.error_type,
+            "error_message": self.message,
+            "retriable": false,
+            "tool_role": null,
+            "method_name": null,
+            "metadata": {},
+        })
+    }
+}
+
+impl From<NameFault> for Fault {
+    fn from(fault: NameFault) -> Self {
+        Self::new(Exit::Usage, "invalid_call", fault.to_string())
+    }
+}
+
+impl From<ConfigFault> for Fault {
+    fn from(fault: ConfigFault) -> Self {
+        Self::setup(fault.to_string())
+    }
+}
+
+impl From<StoreFault> for Fault {
+    fn from(fault: StoreFault) -> Self {
+        match &fault {
+            StoreFault::Unavailable(_) => {
+                Self::new(Exit::Setup, "store_unavailable", fault.to_string())
+            }
+            StoreFault::Conflict { .. } => {
+                Self::new(Exit::Failed, "context_conflict", fault.to_string())
+            }
+        }
+    }
+}
+
+impl From<SetupFault> for Fault {
+    fn from(fault: SetupFault) -> Self {
+        match fault {
+            SetupFault::Config(fault) => fault.into(),
+            SetupFault::Store(fault) => fault.into(),
+            SetupFault::Provider(fault) => Self::setup(fault.to_string()),
+            SetupFault::Workers(_) => Self::unavailable(fault.to_string()),
+        }
+    }
+}
+
+impl From<AgentFault> for Fault {
+    fn from(fault: AgentFault) -> Self {
+        match fault {
+            AgentFault::Name(fault) => fault.into(),
+            AgentFault::Store(fault) => fault.into(),
+            AgentFault::Option(fault) => Self::usage(fault.to_string()),
+            AgentFault::Contract(fault) => Self::usage(fault.to_string()),
+            AgentFault::Value(problem) => Self::invalid_call(problem),
+            AgentFault::UnknownTool { .. } => Self::missing(fault.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exit_code_is_in_the_help_once() {
+        let codes: Vec<u8> = EXIT_CODES.iter().map(|(exit, _)| exit.code()).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 130]);
+        assert!(exit_code_help().contains("\n  130  cancelled"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Ctrl-C and SIGTERM: the first stops the running call, the next ends the process at once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use recurgent::Cancellation;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::exit::{Exit, Fault};
+use crate::render;
+
+/// Passes signals on to the call that is running.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interrupt {
+    /// The running call that was not asked to stop yet.
+    running: Arc<Mutex<Option<Cancellation>>>,
+}
+
+impl Interrupt {
+    /// Listens for signals from now on.
+    pub(crate) fn install() -> Result<Self, Fault> {
+        let fault = |error| Fault::setup(format!("cannot listen for Ctrl-C: {error}; run again"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(fault)?;
+        let interrupt = Self::default();
+        let running = interrupt.clone();
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || signals.forever().for_each(|_| running.signalled()))
+            .map_err(fault)?;
+        Ok(interrupt)
+    }
+
+    /// Makes signals stop what `call` does with the token it is given; nothing else, once it returns.
+    pub(crate) fn during<T>(&self, call: impl FnOnce(Cancellation) -> T) -> T {
+        let cancellation = Cancellation::default();
+        self.set(Some(cancellation.clone()));
+        let answer = call(cancellation);
+        self.set(None);
+        answer
+    }
+
+    fn set(&self, running: Option<Cancellation>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
+    }
+
+    fn signalled(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match running {
+            Some(cancellation) => {
+                cancellation.cancel();
+                render::progress("stopping the call; once more to leave at once");
+            }
+            None => leave(),
+        }
+    }
+}
+
+/// Nothing is lost: what was committed is in the store, what was not must not be.
+#[expect(clippy::exit, reason = "the second Ctrl-C does not wait for the call it ends")]
+fn leave() {
+    std::process::exit(Exit::Cancelled.code().into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_stops_the_running_call_and_no_later_one() {
+        let interrupt = Interrupt::default();
+        let was_stopped = interrupt.during(|cancellation| {
+            interrupt.signalled();
+            cancellation.is_cancelled()
+        });
+        assert!(was_stopped);
+        assert!(!interrupt.during(|cancellation| cancellation.is_cancelled()));
+    }
+}

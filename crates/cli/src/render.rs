@@ -1,0 +1,223 @@
+//! Everything that is written: answers on standard output, everything else on standard error.
+
+pub(crate) mod paint;
+pub(crate) mod trace;
+
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+
+use anstream::{AutoStream, ColorChoice};
+use recurgent::Failure;
+use recurgent::lifecycle::outcome::Cause;
+use serde_json::{Map, Value};
+
+use crate::command::Answer;
+use crate::exit::{Exit, Fault};
+use paint::{Paint, Style, clean, clip};
+
+/// Lines of a failure's message that are shown.
+const MAX_MESSAGE_LINES: usize = 20;
+/// Metadata fields of a failure that are shown.
+const MAX_METADATA: usize = 10;
+/// Columns of one metadata value that are shown.
+const MAX_METADATA_COLUMNS: usize = 160;
+
+/// Where text is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// Answers.
+    Output,
+    /// Everything else.
+    Error,
+}
+
+/// Whether colour is wanted there: on a terminal, unless `NO_COLOR` and its kin say otherwise.
+pub(crate) fn coloured(stream: Stream) -> bool {
+    let choice = match stream {
+        Stream::Output => AutoStream::choice(&io::stdout()),
+        Stream::Error => AutoStream::choice(&io::stderr()),
+    };
+    choice != ColorChoice::Never
+}
+
+/// A paint for a stream.
+pub(crate) fn paint(stream: Stream) -> Paint {
+    Paint { colour: coloured(stream) }
+}
+
+/// What came of a call: the value on standard output, or the failure on standard error.
+pub(crate) fn answer(answer: &Answer) -> Result<(), Fault> {
+    match &answer.outcome.result {
+        Ok(value) => text(&shown(value)),
+        Err(failure) => {
+            let trace = answer.subject.as_ref().map(|subject| subject.trace.0.as_str());
+            note(&failure_block(failure, trace, paint(Stream::Error)));
+            Ok(())
+        }
+    }
+}
+
+/// Strings as they are, everything else as JSON for people.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            format!("{value:#}")
+        }
+    }
+}
+
+/// Exactly one JSON object on one line.
+pub(crate) fn json(value: &Value) -> Result<(), Fault> {
+    bytes(format!("{value}\n").as_bytes())
+}
+
+/// Text for people; on a terminal it cannot move the cursor.
+pub(crate) fn text(text: &str) -> Result<(), Fault> {
+    let text = if io::stdout().is_terminal() { clean_lines(text) } else { text.to_owned() };
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// Lines this program composed itself, colour and all.
+pub(crate) fn lines(lines: &[String]) -> Result<(), Fault> {
+    let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    bytes(text.as_bytes())
+}
+
+/// Bytes on standard output. A reader that went away (`| head`) has had what it wanted.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Fault> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Fault::setup(format!(
+            "cannot write to standard output: {error}; free some space or write elsewhere"
+        ))),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Why a command did not get as far as an outcome, in the form that was asked for.
+pub(crate) fn fault(fault: &Fault) {
+    if fault.as_json {
+        // Nothing is left to tell this to when standard output fails too.
+        let _ = json(&fault.to_json());
+        return;
+    }
+    let error = paint(Stream::Error).in_style(Style::Bad, "error:");
+    note(&format!("{error} {}", clean_lines(&fault.message)));
+}
+
+/// Something people should know that is no failure.
+pub(crate) fn notice(notice: &str) {
+    let label = paint(Stream::Error).in_style(Style::Warning, "note:");
+    note(&format!("{label} {}", clean_lines(notice)));
+}
+
+/// A word about what is going on; only for who watches a terminal.
+pub(crate) fn progress(text: &str) {
+    if io::stderr().is_terminal() {
+        note(&format!("\n{}", paint(Stream::Error).in_style(Style::Faint, text)));
+    }
+}
+
+/// A terminal that is gone is no reason to stop.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// What went wrong, what to do next, and the details that help.
+fn failure_block(failure: &Failure, trace: Option<&str>, paint: Paint) -> String {
+    let code = paint.in_style(Style::Bad, &clean(failure.kind.code()));
+    let mut block = vec![format!("{} {code}", paint.in_style(Style::Bad, "error:"))];
+    let message = failure.message.lines().take(MAX_MESSAGE_LINES).map(clean);
+    block.extend(message.map(|line| format!("  {line}")));
+    let mut details = metadata_lines(&failure.metadata);
+    if let Some(trace) = trace {
+        details.push(("trace_id".to_owned(), trace.to_owned()));
+    }
+    let width = details.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    block.extend(details.iter().map(|(name, value)| {
+        format!("  {} {value}", paint.in_style(Style::Faint, &format!("{name:<width$}")))
+    }));
+    if let Some(next) = next_step(failure) {
+        block.push(format!("  {} {next}", paint.in_style(Style::Title, "next:")));
+    }
+    block.join("\n")
+}
+
+/// Metadata people can use: short values in the order they came.
+fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
+    metadata
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .take(MAX_METADATA)
+        .map(|(name, value)| {
+            let text = match value {
+                Value::String(text) => clean(text),
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_) => clean(&value.to_string()),
+            };
+            (clean(name), clip(&text, MAX_METADATA_COLUMNS))
+        })
+        .collect()
+}
+
+/// What the message, which says what to do about this failure, cannot know: the commands there are.
+fn next_step(failure: &Failure) -> Option<&'static str> {
+    match Exit::of_failure(failure) {
+        Exit::Cancelled => Some("nothing was kept of this call; run it again when you like"),
+        Exit::Unavailable | Exit::Setup => Some("`recurgent doctor` shows what is missing"),
+        Exit::Ok | Exit::Failed | Exit::Usage if failure.kind.retriable() => {
+            Some("run it again; the same call may do better")
+        }
+        Exit::Ok | Exit::Failed | Exit::Usage => match failure.kind.cause() {
+            Cause::Intrinsic => Some("--trace shows the programs that were tried"),
+            Cause::Adaptive | Cause::Extrinsic => None,
+        },
+    }
+}
+
+fn clean_lines(text: &str) -> String {
+    text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use recurgent::FailureKind;
+    use serde_json::json;
+
+    fn check(failure: &Failure, expected: &str) {
+        assert_eq!(failure_block(failure, Some("t1"), Paint { colour: false }), expected);
+    }
+
+    #[test]
+    fn a_failure_says_what_where_and_what_next() {
+        check(
+            &Failure::new(FailureKind::Execution, "ZeroDivisionError: division by zero\nline 2")
+                .with("error_class", "ZeroDivisionError")
+                .with("budget", json!({"spent": 1}))
+                .with("env_id", Value::Null),
+            "error: execution\n  ZeroDivisionError: division by zero\n  line 2\n  \
+             error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1\n  \
+             next: --trace shows the programs that were tried",
+        );
+        check(
+            &Failure::new(FailureKind::Cancelled, "stopped"),
+            "error: cancelled\n  stopped\n  trace_id t1\n  \
+             next: nothing was kept of this call; run it again when you like",
+        );
+        check(
+            &Failure::new(FailureKind::InvalidCall, "no\u{1b}[2J"),
+            "error: invalid_call\n  no\u{fffd}[2J\n  trace_id t1",
+        );
+    }
+
+    #[test]
+    fn strings_are_shown_raw_and_the_rest_as_json() {
+        assert_eq!(shown(&json!("a\nb")), "a\nb");
+        assert_eq!(shown(&json!({"a": [1]})), "{\n  \"a\": [\n    1\n  ]\n}");
+        assert_eq!(shown(&json!(null)), "null");
+    }
+}

@@ -1,0 +1,347 @@
+//! The live trace: calls as they happen, as a tree.
+//!
+//! ```text
+//!   editor.word_count("the quick brown fox")
+//!   │ 1  def word_count(text):
+//!   │ 2      return len(text.split())
+//!   └ 4                                                      generated    31 ms
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use recurgent::lifecycle::event::{Event, EventKind, Subject};
+use recurgent::lifecycle::request::encoded_bytes;
+use recurgent::observe::Observer;
+use recurgent::{Failure, Outcome};
+use serde_json::Value;
+
+use super::paint::{Paint, Style, clean, clip, wrapped};
+
+/// Columns a line may take.
+pub(crate) const WIDTH: usize = 80;
+/// Lines of a program that are shown.
+const MAX_CODE_LINES: usize = 20;
+/// Lines of an answer that are shown.
+const MAX_VALUE_LINES: usize = 16;
+/// Largest answer of which anything is shown.
+const MAX_VALUE_BYTES: usize = 64 * 1024;
+/// Lines of a message that are shown.
+const MAX_MESSAGE_LINES: usize = 4;
+/// Deepest indentation; deeper calls stay there.
+const MAX_INDENT: usize = 8;
+/// Columns kept for a duration.
+const DURATION_COLUMNS: usize = 10;
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// One status line while a call is under way, gone when it ends; nothing unless on a terminal.
+    Progress,
+    /// The tree: every call, attempt, program, rollback and answer.
+    Full,
+}
+
+/// Shows calls while they are under way. Give it to a runtime as an observer.
+pub(crate) struct LiveTrace {
+    detail: Detail,
+    paint: Paint,
+    screen: Mutex<Screen>,
+}
+
+impl LiveTrace {
+    /// On standard error.
+    pub(crate) fn new(detail: Detail, colour: bool) -> Self {
+        let screen = Screen::new(Box::new(io::stderr()), io::stderr().is_terminal());
+        Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
+    }
+
+    /// On standard output, where the trace is what was asked for.
+    pub(crate) fn on_stdout(detail: Detail, colour: bool) -> Self {
+        let screen = Screen::new(Box::new(io::stdout()), io::stdout().is_terminal());
+        Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
+    }
+
+    #[cfg(test)]
+    fn to(out: Box<dyn Write + Send>, detail: Detail, in_place: bool) -> Self {
+        let screen = Mutex::new(Screen::new(out, in_place));
+        Self { detail, paint: Paint { colour: false }, screen }
+    }
+}
+
+impl Observer for LiveTrace {
+    fn event(&self, event: &Event) {
+        let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = match self.detail {
+            Detail::Progress => Vec::new(),
+            Detail::Full => self.lines(event, &mut screen.programs),
+        };
+        // A terminal that is gone is no reason to stop a call.
+        let _ = screen.print(&lines);
+        let status = status(event).map(|text| self.paint.in_style(Style::Faint, &text));
+        let _ = screen.status(status.as_deref());
+    }
+}
+
+/// Where the trace is written, and what it has shown.
+struct Screen {
+    out: Box<dyn Write + Send>,
+    /// Whether a line can be taken back.
+    in_place: bool,
+    status_shown: bool,
+    /// The program each open call is running, by call id.
+    programs: BTreeMap<String, Running>,
+}
+
+/// A program under way.
+struct Running {
+    attempt: usize,
+    source: &'static str,
+}
+
+impl Screen {
+    fn new(out: Box<dyn Write + Send>, in_place: bool) -> Self {
+        Self { out, in_place, status_shown: false, programs: BTreeMap::new() }
+    }
+
+    fn print(&mut self, lines: &[String]) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.status(None)?;
+        lines.iter().try_for_each(|line| writeln!(self.out, "{}", line.trim_end()))?;
+        self.out.flush()
+    }
+
+    /// Replaces the line that tells what is being waited for.
+    fn status(&mut self, text: Option<&str>) -> io::Result<()> {
+        if !self.in_place || (text.is_none() && !self.status_shown) {
+            return Ok(());
+        }
+        write!(self.out, "\r\x1b[2K{}", text.unwrap_or_default())?;
+        self.status_shown = text.is_some();
+        self.out.flush()
+    }
+}
+
+/// What is being waited for, if anything.
+fn status(event: &Event) -> Option<String> {
+    let name = clean(&event.subject.name);
+    let text = match &event.kind {
+        EventKind::Started { .. } => return None,
+        EventKind::Generating { attempt: 1, .. } => format!("asking the model for {name}…"),
+        EventKind::Generating { attempt, .. } => {
+            format!("asking the model for {name}, attempt {attempt}…")
+        }
+        EventKind::Executing { .. } => format!("running {name}…"),
+        EventKind::RolledBack { .. } => format!("{name}: rolled back, trying again…"),
+        EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
+        EventKind::Ended { .. } => return None,
+    };
+    Some(clip(&text, WIDTH))
+}
+
+impl LiveTrace {
+    /// What an event adds to the tree.
+    fn lines(&self, event: &Event, programs: &mut BTreeMap<String, Running>) -> Vec<String> {
+        let subject = &event.subject;
+        let call = &subject.call.0;
+        match &event.kind {
+            EventKind::Started { arguments } => vec![self.heading(subject, arguments)],
+            EventKind::Generating { .. } => Vec::new(),
+            EventKind::Executing { attempt, source, code } => {
+                programs.insert(call.clone(), Running { attempt: *attempt, source });
+                // What is stored was shown when it was written.
+                if *source == "persisted" { Vec::new() } else { self.program(subject, code) }
+            }
+            EventKind::RolledBack { attempt, stage, code, message, program } => {
+                let shown = programs.get(call).is_some_and(|running| {
+                    running.attempt == *attempt && running.source != "persisted"
+                });
+                let program = program.as_deref().filter(|_| !shown);
+                let mut lines = program.map_or_else(Vec::new, |text| self.program(subject, text));
+                let why = if stage == code { String::new() } else { format!(": {code}") };
+                let what = format!("attempt {attempt} rolled back at {stage}{why}");
+                lines.extend(self.rollback(subject, &what, message));
+                lines
+            }
+            EventKind::Ended { outcome, took, .. } => {
+                let running = programs.remove(call);
+                self.ending(subject, outcome, &made_by(running.as_ref(), *took))
+            }
+        }
+    }
+
+    fn heading(&self, subject: &Subject, arguments: &str) -> String {
+        let name = clean(&subject.name);
+        let room = WIDTH.saturating_sub(columns(subject) + name.chars().count() + 2);
+        let name = self.paint.in_style(Style::Name, &name);
+        format!("{}{name}({})", self.indent(subject), clip(&clean(arguments), room))
+    }
+
+    /// Its numbered lines, as many as there is room for.
+    fn program(&self, subject: &Subject, code: &str) -> Vec<String> {
+        let rail = self.rail(subject);
+        let count = code.lines().count();
+        let digits = count.min(MAX_CODE_LINES).to_string().len();
+        let room = WIDTH.saturating_sub(columns(subject) + digits + 4);
+        // A cut that saves nothing is not made.
+        let shown = if count <= MAX_CODE_LINES + 2 { count } else { MAX_CODE_LINES };
+        let mut lines: Vec<String> = code
+            .lines()
+            .take(shown)
+            .enumerate()
+            .map(|(index, line)| {
+                let number = self.paint.in_style(Style::Faint, &format!("{:>digits$}", index + 1));
+                format!("{rail}{number}  {}", clip(&clean(line), room))
+            })
+            .collect();
+        if count > shown {
+            let more = format!("{:>digits$}  {} more lines", "…", count - shown);
+            lines.push(format!("{rail}{}", self.paint.in_style(Style::Faint, &more)));
+        }
+        lines
+    }
+
+    fn rollback(&self, subject: &Subject, what: &str, message: &str) -> Vec<String> {
+        let rail = self.rail(subject);
+        let room = WIDTH.saturating_sub(columns(subject) + 4);
+        let head = self.paint.in_style(Style::Warning, &format!("↺ {}", clip(&clean(what), room)));
+        let told = wrapped(message, room, MAX_MESSAGE_LINES);
+        std::iter::once(format!("{rail}{head}"))
+            .chain(told.iter().map(|line| format!("{rail}  {line}")))
+            .collect()
+    }
+
+    /// The outcome and who made it; a blank line sets one tree apart from the next.
+    fn ending(&self, subject: &Subject, outcome: &Outcome, made_by: &str) -> Vec<String> {
+        let corner = format!("{}{}", self.indent(subject), self.paint.in_style(Style::Faint, "└ "));
+        let room = WIDTH.saturating_sub(columns(subject) + 2);
+        let left = room.saturating_sub(made_by.chars().count() + 2);
+        let (style, text, below) = match &outcome.result {
+            Ok(value) => answer(value, left, subject.depth == 0),
+            Err(failure) => refusal(failure, left, room),
+        };
+        let gap = " ".repeat(room.saturating_sub(text.chars().count() + made_by.chars().count()));
+        let text = self.paint.in_style(style, &text);
+        let mut lines =
+            vec![format!("{corner}{text}{gap}{}", self.paint.in_style(Style::Faint, made_by))];
+        let margin = format!("{}  ", self.indent(subject));
+        lines.extend(below.iter().map(|line| format!("{margin}{line}")));
+        if subject.depth == 0 {
+            lines.push(String::new());
+        }
+        lines
+    }
+
+    fn indent(&self, subject: &Subject) -> String {
+        let rails = "│ ".repeat(usize::from(subject.depth).min(MAX_INDENT));
+        format!("  {}", self.paint.in_style(Style::Faint, &rails))
+    }
+
+    fn rail(&self, subject: &Subject) -> String {
+        format!("{}{}", self.indent(subject), self.paint.in_style(Style::Faint, "│ "))
+    }
+}
+
+/// Columns the indentation of a call takes.
+fn columns(subject: &Subject) -> usize {
+    2 + 2 * usize::from(subject.depth).min(MAX_INDENT)
+}
+
+/// Where the program came from, and the time the call took.
+fn made_by(running: Option<&Running>, took: Duration) -> String {
+    let source = match running {
+        None => String::new(),
+        Some(Running { source: "persisted", .. }) => "stored".to_owned(),
+        Some(Running { attempt: 1, source }) => (*source).to_owned(),
+        Some(Running { attempt, source }) => format!("{source}, attempt {attempt}"),
+    };
+    format!("{source}{:>DURATION_COLUMNS$}", duration(took))
+}
+
+/// A duration to two or three digits.
+pub(crate) fn duration(took: Duration) -> String {
+    let milliseconds = took.as_secs_f64() * 1000.0;
+    if milliseconds < 10.0 {
+        format!("{milliseconds:.1} ms")
+    } else if milliseconds < 1000.0 {
+        format!("{milliseconds:.0} ms")
+    } else {
+        format!("{:.1} s", took.as_secs_f64())
+    }
+}
+
+/// A value on one line, or, at the top of a tree, below it when it does not fit.
+fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<String>) {
+    let bytes = encoded_bytes(value);
+    if bytes > MAX_VALUE_BYTES {
+        return (Style::Good, format!("ok, {bytes} bytes"), Vec::new());
+    }
+    let short = clean(&value.to_string());
+    if short.chars().count() <= room || !at_top {
+        return (Style::Good, clip(&short, room), Vec::new());
+    }
+    let mut below = outline(value);
+    let more = below.len().saturating_sub(MAX_VALUE_LINES);
+    if more > 1 {
+        below.truncate(MAX_VALUE_LINES);
+        below.push(format!("… {more} more lines"));
+    }
+    let below = below.iter().map(|line| clip(line, WIDTH - 4)).collect();
+    (Style::Good, "ok".to_owned(), below)
+}
+
+/// A value as indented lines, one scalar each.
+fn outline(value: &Value) -> Vec<String> {
+    let indented = |value| outline(value).into_iter().map(|line| format!("  {line}"));
+    match value {
+        value if is_scalar(value) => vec![plain(value)],
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(key, value)| {
+                let key = clean(key);
+                if is_scalar(value) {
+                    return vec![format!("{key}: {}", plain(value))];
+                }
+                std::iter::once(format!("{key}:")).chain(indented(value)).collect()
+            })
+            .collect(),
+        // The dash takes the place of the first line's indentation.
+        Value::Array(items) => items
+            .iter()
+            .flat_map(|item| {
+                let mut lines = indented(item);
+                let first = lines.next().unwrap_or_default();
+                let first = first.strip_prefix("  ").map(|line| format!("- {line}"));
+                first.into_iter().chain(lines).collect::<Vec<_>>()
+            })
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![plain(value)],
+    }
+}
+
+/// Whether a value takes one line; empty collections do.
+fn is_scalar(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+/// A scalar without the quotes of JSON.
+fn plain(value: &Value) -> String {
+    clean(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+fn refusal(failure: &Failure, left: usize, room: usize) -> (Style, String, Vec<String>) {
+    let again = if failure.kind.retriable() { "retriable" } else { "not retriable" };
+    let head = clip(&format!("✗ {} ({again})", clean(failure.kind.code())), left);
+    (Style::Bad, head, wrapped(&failure.message, room, MAX_MESSAGE_LINES))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! The demo as a stranger runs it: twice, on both guests, with what it stores in between.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what a test stands on")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest a child of the demo may outlive it.
+const GRACE: Duration = Duration::from_secs(3);
+/// Calls of the demo that no storage answers: the five questions.
+const QUESTIONS: u32 = 5;
+
+#[test]
+fn python_twice() {
+    check_twice("python");
+}
+
+#[test]
+fn ruby_twice() {
+    check_twice("ruby");
+}
+
+#[test]
+fn a_run_after_a_broken_one_goes_on() {
+    let state = tempfile::tempdir().unwrap();
+    // Wherever the signal catches it, what is stored by then is whole.
+    for (signal, milliseconds) in [("KILL", 60), ("INT", 90), ("KILL", 130), ("TERM", 180)] {
+        let demo = start(state.path(), &["--guest", "python"]);
+        thread::sleep(Duration::from_millis(milliseconds));
+        let pid = demo.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let (broken, children) = finish(demo);
+        let expected = if signal == "KILL" { [None, Some(0)] } else { [Some(130), Some(0)] };
+        assert!(expected.contains(&broken.status.code()), "{signal}: {}", shown(&broken));
+        assert_gone(&children);
+    }
+    let (output, _) = finish(start(state.path(), &["--guest", "python"]));
+    assert!(output.status.success(), "{}", shown(&output));
+}
+
+#[test]
+fn fresh_starts_over() {
+    let state = tempfile::tempdir().unwrap();
+    let user_file = state.path().join("mine.txt");
+    fs::write(&user_file, "mine").unwrap();
+    let (first, _) = finish(start(state.path(), &["--guest", "python"]));
+    let (again, _) = finish(start(state.path(), &["--guest", "python", "--fresh"]));
+    assert_eq!(model_calls(&first), model_calls(&again));
+    assert_eq!(fs::read_to_string(user_file).unwrap(), "mine");
+}
+
+#[test]
+fn a_missing_interpreter_is_named_with_its_package() {
+    let state = tempfile::tempdir().unwrap();
+    let mut command = demo(state.path(), &["--guest", "ruby"]);
+    command.env("PATH", state.path());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("ruby") && told.contains("install"), "{told}");
+    assert!(output.stdout.is_empty(), "{}", shown(&output));
+}
+
+fn check_twice(guest: &str) {
+    let state = tempfile::tempdir().unwrap();
+    let arguments = ["--guest", guest];
+
+    let (first, children) = finish(start(state.path(), &arguments));
+    assert!(first.status.success(), "{}", shown(&first));
+    let text = String::from_utf8(first.stdout.clone()).unwrap();
+    for expected in [
+        "  calculator.memory = 5 ",
+        "  calculator.add(3)\n",
+        "  └ 8 ",
+        "  └ 32 ",
+        "  └ 12 ",
+        "  └ 3628800 ",
+        "  └ 212 ",
+        "  └ 6 ",
+        "    - solve(\"2x + 5 = 17\") -> ok\n",
+        "  │ web_fetcher.fetch_url(\"http://127.0.0.1:",
+        "    - Fishers & divers agree on a reef map\n",
+        "    latest: The town clock keeps time to the second\n",
+        "    - Schoolchildren name a comet crater\n",
+        "    source: http://127.0.0.1:",
+        "  └ ✗ unsupported_capability (not retriable) ",
+        "  │ ↺ attempt 1 rolled back at validation: singleton_method_mutation\n",
+        "  │ ↺ attempt 1 rolled back at execution\n",
+        "generated, attempt 2",
+        "web_fetcher",
+        "rss_parser",
+    ] {
+        assert!(text.contains(expected), "no {expected:?} in:\n{text}");
+    }
+    assert_plain(&first);
+    // Seven for the calculator, five questions, two tools, two retries on two calls.
+    assert_eq!(model_calls(&first), (18, 4), "{text}");
+    assert!(!children.is_empty(), "programs run in worker processes");
+    assert_gone(&children);
+
+    for _ in 0..2 {
+        let (again, children) = finish(start(state.path(), &arguments));
+        assert!(again.status.success(), "{}", shown(&again));
+        assert_plain(&again);
+        assert_eq!(model_calls(&again), (QUESTIONS, 15), "{}", shown(&again));
+        assert!(!shown(&again).contains('↺'), "{}", shown(&again));
+        assert_gone(&children);
+    }
+}
+
+/// Colour only on a terminal, and room on a small one.
+fn assert_plain(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains('\x1b'), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(output.stderr.is_empty(), "{}", shown(output));
+}
+
+fn demo(state: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_recurgent"));
+    command
+        .arg("demo")
+        .args(arguments)
+        .env("RECURGENT_STATE_DIR", state)
+        .env("RECURGENT_CONFIG", state.join("no-such-file"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn start(state: &Path, arguments: &[&str]) -> Child {
+    demo(state, arguments).spawn().unwrap()
+}
+
+/// Waits for the demo, and notes every process under it on the way.
+fn finish(demo: Child) -> (Output, BTreeSet<Process>) {
+    let pid = demo.id();
+    let waiting = thread::spawn(move || demo.wait_with_output().unwrap());
+    let mut seen = BTreeSet::new();
+    while !waiting.is_finished() {
+        seen.extend(descendants(pid));
+        thread::sleep(Duration::from_millis(5));
+    }
+    (waiting.join().unwrap(), seen)
+}
+
+/// A process, told from a later one with the same id by when it started.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    started: u64,
+}
+
+fn processes() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(read).collect()
+}
+
+fn read(pid: u32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything; the fields follow its closing bracket.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Process {
+        pid,
+        parent: fields.get(1)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+fn descendants(root: u32) -> Vec<Process> {
+    let all = processes();
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = BTreeSet::from([root]);
+    loop {
+        let next: Vec<Process> = all
+            .iter()
+            .filter(|process| parents.contains(&process.parent) && !parents.contains(&process.pid))
+            .cloned()
+            .collect();
+        if next.is_empty() {
+            return found;
+        }
+        parents.extend(next.iter().map(|process| process.pid));
+        found.extend(next);
+    }
+}
+
+/// None of these is left, not even as a zombie.
+fn assert_gone(children: &BTreeSet<Process>) {
+    let left = || -> Vec<&Process> {
+        let is_left = |child: &&Process| {
+            read(child.pid).is_some_and(|process| process.started == child.started)
+        };
+        children.iter().filter(is_left).collect()
+    };
+    let deadline = Instant::now() + GRACE;
+    while !left().is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(left(), Vec::<&Process>::new());
+}
+
+/// Made and avoided, as the summary tells them.
+fn model_calls(output: &Output) -> (u32, u32) {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.trim_start().starts_with("model calls"));
+    let line = line.unwrap_or_else(|| panic!("no summary in {}", shown(output)));
+    let mut numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+fn shown(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    format!("{}\n{out}\n{err}", output.status)
+}

@@ -1,0 +1,127 @@
+//! Documents that show something are tests: what they show must be so.
+#![expect(clippy::panic, clippy::unwrap_used, clippy::disallowed_methods, reason = "test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use recurgent::config::KEYS;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A fenced block: what follows the fence, and its lines.
+struct Block {
+    info: String,
+    text: String,
+}
+
+fn blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for line in document.lines() {
+        match (line.strip_prefix("```"), open.as_mut()) {
+            (Some(info), None) => open = Some(Block { info: info.to_owned(), text: String::new() }),
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (None, Some(block)) => block.text.extend([line, "\n"]),
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+/// Runs every command of a `console` block in `dir` and checks that it prints what follows it.
+fn check_console(dir: &Path, block: &Block) {
+    for session in block.text.split("$ ").skip(1) {
+        let (command, expected) = session.split_once('\n').unwrap();
+        let arguments =
+            command.strip_prefix("recurgent ").unwrap_or_else(|| panic!("not ours: {command}"));
+        // A shell splits the words, so that what is shown can be pasted.
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(format!("exec \"$RECURGENT\" {arguments}"))
+            .current_dir(dir)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("RECURGENT", env!("CARGO_BIN_EXE_recurgent"))
+            .env("RECURGENT_STATE_DIR", dir.join("state"))
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            fits(&printed, expected),
+            "$ {command}\n{complaint}\nprinted:  {printed}\nexpected: {expected}"
+        );
+    }
+}
+
+/// Whether a text is as shown; `…` stands for what differs each time.
+fn fits(printed: &str, shown: &str) -> bool {
+    let mut parts = shown.split('…');
+    let mut rest = parts.next().and_then(|first| printed.strip_prefix(first));
+    for part in parts {
+        rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
+    }
+    rest == Some("")
+}
+
+#[test]
+fn the_tour_is_true() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut commands = 0;
+    for block in blocks(&read("docs/tour.md")) {
+        if let Some(name) = block.info.strip_prefix("json file=") {
+            std::fs::write(dir.path().join(name), &block.text).unwrap();
+        } else if block.info == "console" {
+            commands += block.text.matches("$ ").count();
+            check_console(dir.path(), &block);
+        }
+    }
+    assert!(commands >= 7, "the tour shows something");
+}
+
+#[test]
+fn the_readme_program_is_the_first_example() {
+    let readme = blocks(&read("README.md"));
+    let program = &readme.iter().find(|block| block.info.starts_with("rust")).unwrap().text;
+    assert!(
+        read("examples/01_calculator.rs").ends_with(program),
+        "README.md and examples/01_calculator.rs differ"
+    );
+}
+
+#[test]
+fn every_setting_is_documented_with_its_default() {
+    let table = read("docs/configuration.md");
+    for key in KEYS {
+        let row = table.lines().find(|line| {
+            line.split('|').nth(1).is_some_and(|names| names.contains(&format!("`{}`", key.name)))
+        });
+        let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", key.name));
+        let default = row.split('|').nth(2).unwrap();
+        assert!(
+            default.contains(key.default()),
+            "{}: the default is {:?}, not {default}",
+            key.name,
+            key.default()
+        );
+    }
+}
+
+#[test]
+fn every_log_field_is_documented() {
+    let schema: serde_json::Value =
+        serde_json::from_str(&read("specs/log-entry.schema.json")).unwrap();
+    let page = read("docs/observability.md");
+    for field in schema["properties"].as_object().unwrap().keys() {
+        assert!(
+            page.contains(&format!("`{field}`")) || page.contains(&format!("`{field}[]`")),
+            "docs/observability.md lacks `{field}`"
+        );
+    }
+}
