@@ -23,7 +23,7 @@ impl Observer for Printer {
                 println!("  attempt {attempt}: asking the model (feedback: {with_feedback})");
             }
             EventKind::Executing { attempt, source, .. } => {
-                println!("  attempt {attempt}: running ({source})")
+                println!("  attempt {attempt}: running ({source})");
             }
             EventKind::RolledBack { attempt, code, message, .. } => {
                 println!("  attempt {attempt}: rolled back, {code}: {message}");

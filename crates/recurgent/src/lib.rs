@@ -27,3 +27,8 @@ pub use lifecycle::dialect::Language;
 pub use lifecycle::outcome::{Failure, FailureKind, Outcome};
 pub use lifecycle::request::Arguments;
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

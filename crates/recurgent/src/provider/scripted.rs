@@ -1,7 +1,8 @@
 //! The scripted provider: programs written by hand, for tests and for trying things out.
 //!
 //! A script is a JSON or YAML object: each key is `role.method` (split at the last dot), each value an
-//! ordered list of payloads. The last payload of a list repeats.
+//! ordered list of payloads. The last payload of a list repeats. Scripts made in code may also have keys
+//! `method`, for any role, and `*`, for anything else.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,6 +15,8 @@ use serde_json::Value;
 
 use super::{DraftLimits, Provider, ProviderFault};
 
+/// The key of answers to anything no other key covers.
+const ANYTHING: &str = "*";
 /// Longest list of keys shown when one is missing.
 const SHOWN_KEYS: usize = 8;
 
@@ -107,10 +110,20 @@ impl Scripted {
         plan.entry(key.to_owned()).or_default().lines.push(line);
     }
 
-    fn next(&self, key: &str) -> Result<Line, DraftFault> {
+    /// Whether there is an answer for a method of a role.
+    pub fn covers(&self, role: &str, method: &str) -> bool {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = format!("{role}.{method}");
+        [key.as_str(), method, ANYTHING].iter().any(|key| plan.contains_key(*key))
+    }
+
+    /// The next answer: of the nearest key there is.
+    fn next(&self, key: &str, method: &str) -> Result<Line, DraftFault> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = plan.get_mut(key).and_then(Answers::next) {
-            return Ok(line);
+        for nearest in [key, method, ANYTHING] {
+            if let Some(line) = plan.get_mut(nearest).and_then(Answers::next) {
+                return Ok(line);
+            }
         }
         let known: Vec<_> = plan.keys().take(SHOWN_KEYS).map(String::as_str).collect();
         Err(DraftFault::Unavailable(format!(
@@ -124,7 +137,7 @@ impl Provider for Scripted {
     fn draft(&self, _prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
         let key = limits.key();
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
-        match self.next(&key)? {
+        match self.next(&key, limits.method.as_str())? {
             Line::Payload(payload) => Ok(Draft { payload, usage: Usage::default() }),
             Line::Fault(fault) => Err(fault),
             Line::Silence => Err(wait(limits)),
