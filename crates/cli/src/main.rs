@@ -1,6 +1,7 @@
 //! **Shows.** The `recurgent` binary: commands, and how what comes of them looks.
 
 mod command;
+mod conformance;
 mod demo;
 mod exit;
 mod interrupt;

@@ -1,15 +1,21 @@
-//! `recurgent conformance`: a slot.
+//! `recurgent conformance`: holds this runtime to scenarios.
 
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
+use recurgent::config::Config;
+use recurgent::worker::Workers;
 
+use crate::conformance::{Suite, Verdict, conform};
 use crate::exit::{Exit, Fault};
+use crate::interrupt::Interrupt;
+use crate::render;
 
 /// Check that scenarios give the same result on a guest language
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where the scenarios are
+    /// Where the scenarios are: a directory of YAML files
     #[arg(long)]
     dir: PathBuf,
     /// The language programs are written in
@@ -18,11 +24,78 @@ pub(crate) struct Options {
     /// Print the results as one JSON object
     #[arg(long)]
     json: bool,
+    /// Only scenarios whose id contains this, or fits it when it has a `*`
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
 }
 
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
-        let Self { dir: _, guest: _, json: _ } = self;
-        Err(Fault::setup("conformance is not built into this binary; use a newer one"))
+        let suite = self.suite().map_err(Fault::usage)?;
+        let mut config = Config::load()?;
+        config.set("guest", &self.guest)?;
+        interpreter(&config)?;
+        let mut progress = Progress::of(&suite);
+        let (report, cancelled) = Interrupt::install()?.during(|cancellation| {
+            let report =
+                conform(&suite, &config, &cancellation, &mut |verdict| progress.tell(verdict));
+            (report, cancellation.is_cancelled())
+        });
+        progress.clear();
+        if cancelled {
+            return Err(Fault::cancelled("the run was cancelled; there is no report"));
+        }
+        if self.json {
+            render::json(&report.to_json())?;
+        } else {
+            render::lines(&report.lines())?;
+        }
+        Ok(if report.failed() == 0 { Exit::Ok } else { Exit::Failed })
+    }
+
+    fn suite(&self) -> Result<Suite, String> {
+        let suite = Suite::read(&self.dir)?;
+        match &self.only {
+            Some(pattern) => suite.only(pattern),
+            None => Ok(suite),
+        }
+    }
+}
+
+/// Without the guest's interpreter every scenario would fail alike; it is said once instead.
+fn interpreter(config: &Config) -> Result<(), Fault> {
+    let workers = Workers::start(&config.worker_options())
+        .map_err(|error| Fault::unavailable(error.to_string()))?;
+    workers.probe(config.agent_options().language).map(drop).map_err(Fault::unavailable)
+}
+
+/// One line on the terminal, written over and over.
+struct Progress {
+    done: usize,
+    failed: usize,
+    of: usize,
+    shown: bool,
+}
+
+impl Progress {
+    fn of(suite: &Suite) -> Self {
+        Self { done: 0, failed: 0, of: suite.len(), shown: io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, verdict: &Verdict) {
+        self.done += 1;
+        self.failed += usize::from(verdict.failed());
+        if self.shown {
+            let Self { done, failed, of, .. } = self;
+            let line = format!("\r\x1b[K{done}/{of}, {failed} failed  {}", verdict.id());
+            // A terminal that is gone is no reason to stop.
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            let _ = io::stderr().write_all(b"\r\x1b[K");
+        }
     }
 }

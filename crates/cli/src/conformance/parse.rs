@@ -1,0 +1,460 @@
+//! From YAML to typed scenarios. What is not understood is an error that names the step.
+
+use recurgent::config::Config;
+use recurgent::{Arguments, Language};
+use serde_json::{Map, Value};
+
+use super::fields::{Fields, any, count, flag, list, map, ordinal, text, texts};
+use super::matcher;
+use super::program::Programs;
+use super::scenario::{
+    Action, Calling, Check, Choice, Doing, Expected, Making, MemoryCheck, Naming, Refusal,
+    Scenario, Settings, Step,
+};
+
+/// Settings by every name they have in scenarios, and the library's name for each.
+const SETTINGS: &[(&str, &str)] = &[
+    ("max_generation_attempts", "max_generation_attempts"),
+    ("guardrail_recovery_budget", "guardrail_recovery_budget"),
+    ("execution_repair_budget", "execution_repair_budget"),
+    ("fresh_outcome_repair_budget", "fresh_outcome_repair_budget"),
+    ("provider_timeout_seconds", "provider_timeout_seconds"),
+    ("execution_timeout_seconds", "execution_timeout_seconds"),
+    ("max_delegation_depth", "max_delegation_depth"),
+    ("delegation_budget", "max_delegation_depth"),
+    ("depth", "max_delegation_depth"),
+    ("max_model_calls", "max_model_calls"),
+    ("model_calls", "max_model_calls"),
+    ("model", "model"),
+    ("debug", "debug"),
+];
+/// Contract fields that may stand in a step.
+const CONTRACT_FIELDS: [&str; 5] =
+    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
+/// What an expected attempt may name, and the keys `assert_attempts` compares.
+const ATTEMPT_KEYS: [&str; 4] = ["code", "source", "stages", "repeated"];
+/// Longest text `$repeat` may stand for.
+const MAX_REPEATED_BYTES: usize = 64 * 1024 * 1024;
+
+/// Reads one scenario.
+pub(super) fn scenario(value: Value, programs: &Programs) -> Result<Scenario, String> {
+    let mut fields = Fields::of(value)?;
+    fields.one(&["id"], text)?;
+    let programs = programs.with(&mut fields)?;
+    let guests = fields.optional(&["guests"], texts)?;
+    let plan = fields.take(&["provider_plan"])?.map(|plan| programs.plan(plan)).transpose()?;
+    let settings = settings(fields.take(&["config"])?)?;
+    let steps = fields.one(&["steps"], list)?;
+    fields.finish()?;
+    let steps = steps
+        .into_iter()
+        .enumerate()
+        .map(|(index, value)| {
+            let op = value.get("op").and_then(Value::as_str).unwrap_or("without `op`").to_owned();
+            step(value).map_err(|problem| format!("step {} {op}: {problem}", index + 1))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    if steps.is_empty() {
+        return Err("has no steps".to_owned());
+    }
+    let guests = guests
+        .map(|names| names.iter().map(|name| name.parse::<Language>()).collect())
+        .transpose()
+        .map_err(|name| format!("unknown guest {name:?}"))?;
+    Ok(Scenario { guests, settings, plan: plan.unwrap_or_default(), steps })
+}
+
+fn settings(value: Option<Value>) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    let Some(value) = value else { return Ok(settings) };
+    let mut fields = Fields::of(value)?;
+    settings.logging = fields.optional(&["logging"], switch)?;
+    for (name, option) in SETTINGS {
+        let Some(value) = fields.take(&[name])? else { continue };
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Config::defaults().set(option, &value).map_err(|fault| format!("`config`: {fault}"))?;
+        if settings.options.insert(option, value).is_some() {
+            return Err(format!("`config` says `{option}` twice"));
+        }
+    }
+    fields.finish().map_err(|problem| format!("`config`: {problem}"))?;
+    Ok(settings)
+}
+
+fn switch(value: Value) -> Result<bool, String> {
+    match value.as_str() {
+        Some("enabled") => Ok(true),
+        Some("disabled") => Ok(false),
+        Some(_) | None => {
+            flag(value).map_err(|_| "must be enabled, disabled, true or false".into())
+        }
+    }
+}
+
+fn step(value: Value) -> Result<Step, String> {
+    let mut fields = Fields::of(value)?;
+    let op = fields.one(&["op"], text)?;
+    let action = match doing(&op, &mut fields)? {
+        Some(doing) => Action::Do(Box::new(doing), refusal(&op, &mut fields)?),
+        None => match check(&op, &mut fields)? {
+            Some(check) => Action::Check(check),
+            None => return Err(format!("unknown operation `{op}`")),
+        },
+    };
+    fields.finish()?;
+    Ok(Step { op, action })
+}
+
+/// Operations that do something.
+fn doing(op: &str, fields: &mut Fields) -> Result<Option<Doing>, String> {
+    Ok(Some(match op {
+        "construct" => Doing::Construct {
+            making: making(fields, &["role"])?,
+            session: fields.optional(&["session"], text)?,
+            settings: settings(fields.take(&["config"])?)?,
+        },
+        "delegate" => Doing::Delegate {
+            target: target(fields)?,
+            making: making(fields, &["role", "tool_role"])?,
+        },
+        "tool" => {
+            let name = fields.one(&["name", "role"], text)?;
+            let named = fields.optional(&["as"], text)?.unwrap_or_else(|| name.clone());
+            Doing::Tool { target: target(fields)?, name, named }
+        }
+        "set" => Doing::Set {
+            target: target(fields)?,
+            key: fields.one(&["key", "name"], text)?,
+            value: expanded(fields.required(&["value"])?)?,
+        },
+        "remember" => {
+            Doing::Remember { target: target(fields)?, entries: expanded_map(fields, "entries")? }
+        }
+        "call" => Doing::Call { target: target(fields)?, calling: calling(fields)? },
+        "tolerant_delegate" => Doing::TolerantDelegate {
+            target: target(fields)?,
+            role: fields.one(&["tool_role", "role"], text)?,
+            calling: calling(fields)?,
+        },
+        "restart" => Doing::Restart,
+        _ => return Ok(None),
+    }))
+}
+
+fn refusal(op: &str, fields: &mut Fields) -> Result<Option<Refusal>, String> {
+    if matches!(op, "restart" | "tolerant_delegate") {
+        return Ok(None);
+    }
+    match fields.take(&["expect_error"])? {
+        None | Some(Value::Bool(false)) => Ok(None),
+        Some(Value::Bool(true)) => Ok(Some(Refusal(String::new()))),
+        Some(Value::String(words)) => Ok(Some(Refusal(words))),
+        Some(_) => Err("`expect_error` must be true, false or a text".to_owned()),
+    }
+}
+
+fn target(fields: &mut Fields) -> Result<Option<String>, String> {
+    fields.optional(&["target"], text)
+}
+
+fn making(fields: &mut Fields, role: &[&str]) -> Result<Making, String> {
+    let role = fields.one(role, text)?;
+    let named = fields.optional(&["as"], text)?.unwrap_or_else(|| role.clone());
+    let contract = fields.optional(&["contract"], map)?;
+    let mut contract_fields = Map::new();
+    for name in CONTRACT_FIELDS {
+        if let Some(value) = fields.take(&[name])? {
+            contract_fields.insert(name.to_owned(), value);
+        }
+    }
+    Ok(Making { role, named, contract, contract_fields })
+}
+
+fn calling(fields: &mut Fields) -> Result<Calling, String> {
+    let args = fields.optional(&["args"], list)?.unwrap_or_default();
+    Ok(Calling {
+        method: fields.one(&["method"], text)?,
+        arguments: Arguments {
+            args: args.into_iter().map(expanded).collect::<Result<_, _>>()?,
+            kwargs: expanded_map(fields, "kwargs")?,
+        },
+        expected: fields
+            .take(&["expect_outcome"])?
+            .map(expected)
+            .transpose()
+            .map_err(|problem| format!("`expect_outcome`: {problem}"))?,
+        provider_calls: fields.optional(&["expect_provider_calls"], count)?,
+    })
+}
+
+fn expected(value: Value) -> Result<Expected, String> {
+    let mut fields = Fields::of(value)?;
+    let mut expected = Expected::default();
+    for (field, names) in [
+        ("status", &["status"] as &[&str]),
+        ("value", &["value"]),
+        ("error_type", &["error_type", "type"]),
+        ("error_message", &["error_message", "message"]),
+        ("retriable", &["retriable"]),
+        ("tool_role", &["tool_role", "role"]),
+        ("method_name", &["method_name", "method"]),
+        ("metadata", &["metadata"]),
+    ] {
+        if let Some(value) = fields.take(names)? {
+            expected.fields.insert(field, pattern(value)?);
+        }
+    }
+    for (name, yes, no) in [("ok", "ok", "error"), ("error", "error", "ok")] {
+        if let Some(flag) = fields.optional(&[name], flag)? {
+            let status = if flag { yes } else { no };
+            expected.fields.insert("status", status.into());
+        }
+    }
+    if let Some(json) = fields.optional(&["value_json"], text)? {
+        let value =
+            serde_json::from_str(&json).map_err(|error| format!("`value_json`: {error}"))?;
+        expected.fields.insert("value", value);
+    }
+    expected.message_includes = match fields.take(&["error_message_includes"])? {
+        None => Vec::new(),
+        Some(Value::String(words)) => vec![words],
+        Some(other) => {
+            texts(other).map_err(|problem| format!("`error_message_includes` {problem}"))?
+        }
+    };
+    fields.finish()?;
+    Ok(expected)
+}
+
+/// Operations that check something.
+fn check(op: &str, fields: &mut Fields) -> Result<Option<Check>, String> {
+    Ok(Some(match op {
+        "assert_agent" => Check::Agent { target: target(fields)? },
+        "assert_role" => {
+            Check::Role { target: target(fields)?, equals: fields.one(&["equals"], text)? }
+        }
+        "assert_same_instance_returned" => match fields.optional(&["from_op"], text)?.as_deref() {
+            None | Some("remember") => Check::SameInstance { target: target(fields)? },
+            Some(other) => return Err(format!("`from_op` must be remember, not {other:?}")),
+        },
+        "assert_respond_to" => Check::RespondTo {
+            target: target(fields)?,
+            method: fields.one(&["method"], text)?,
+            equals: fields.one(&["equals"], flag)?,
+        },
+        "assert_memory_includes" | "assert_memory_equals" | "assert_memory_excludes" => {
+            Check::Memory { target: target(fields)?, memory: memory(op, fields)? }
+        }
+        "assert_provider_calls" => {
+            Check::ProviderCalls { of: Naming::default(), equals: fields.one(&["equals"], count)? }
+        }
+        "assert_provider_calls_for_method" => {
+            let method = Some(fields.one(&["method"], text)?);
+            let of = Naming { role: fields.optional(&["role"], text)?, method };
+            Check::ProviderCalls { of, equals: fields.one(&["equals"], count)? }
+        }
+        "assert_prompt" => Check::Prompt {
+            of: naming(fields)?,
+            nth: fields.optional(&["nth"], ordinal)?,
+            includes: expanded_texts(fields, "includes")?,
+            excludes: expanded_texts(fields, "excludes")?,
+        },
+        "assert_tools" => Check::Tools {
+            include: fields.optional(&["include"], texts)?.unwrap_or_default(),
+            exclude: fields.optional(&["exclude"], texts)?.unwrap_or_default(),
+            metadata: patterns(fields.optional(&["metadata"], map)?.unwrap_or_default())?,
+        },
+        "assert_history" => {
+            let records = fields.one(&["records"], list)?;
+            let records = records.into_iter().map(pattern).collect::<Result<_, _>>()?;
+            Check::History { target: target(fields)?, records }
+        }
+        _ => return log_check(op, fields),
+    }))
+}
+
+/// Operations that check the log.
+fn log_check(op: &str, fields: &mut Fields) -> Result<Option<Check>, String> {
+    Ok(Some(match op {
+        "assert_log_field_equals" => {
+            let field = fields.one(&["field"], text)?;
+            let equals = pattern(fields.required(&["equals"])?)?;
+            let fields_expected = Map::from_iter([(field, equals)]);
+            Check::LogMatches { entry: choice(fields)?, fields: fields_expected }
+        }
+        "assert_log" => {
+            let expected = patterns(fields.one(&["fields"], map)?)?;
+            Check::LogMatches { entry: choice(fields)?, fields: expected }
+        }
+        "assert_log_fields_include" => {
+            let expected = fields.one(&["fields"], texts)?;
+            Check::LogHolds { entry: choice(fields)?, fields: expected }
+        }
+        "assert_log_count" => {
+            Check::LogCount { equals: fields.one(&["equals"], count)?, of: naming(fields)? }
+        }
+        "assert_attempts" => {
+            let equals = fields.one(&["equals"], list)?;
+            let equals = equals.into_iter().map(attempt).collect::<Result<_, _>>()?;
+            Check::Attempts { entry: choice(fields)?, equals }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn memory(op: &str, fields: &mut Fields) -> Result<MemoryCheck, String> {
+    if op == "assert_memory_excludes" {
+        return Ok(MemoryCheck::Excludes(fields.one(&["keys"], texts)?));
+    }
+    let Some(key) = fields.optional(&["key"], text)? else {
+        let entries = patterns(fields.one(&["entries"], map)?)?;
+        return Ok(match op {
+            "assert_memory_equals" => MemoryCheck::Is(entries),
+            _ => MemoryCheck::Includes(entries),
+        });
+    };
+    let value = pattern(fields.required(&["value", "equals"])?)?;
+    Ok(MemoryCheck::Includes(Map::from_iter([(key, value)])))
+}
+
+fn naming(fields: &mut Fields) -> Result<Naming, String> {
+    Ok(Naming {
+        role: fields.optional(&["role"], text)?,
+        method: fields.optional(&["method"], text)?,
+    })
+}
+
+/// Which log entry a step, or `$same_as`, means.
+pub(super) fn choice(fields: &mut Fields) -> Result<Choice, String> {
+    Ok(Choice {
+        target: target(fields)?,
+        of: naming(fields)?,
+        nth: fields.optional(&["nth"], ordinal)?,
+    })
+}
+
+fn attempt(value: Value) -> Result<Map<String, Value>, String> {
+    let expected = if value.is_string() {
+        Map::from_iter([("code".to_owned(), value)])
+    } else {
+        patterns(map(value)?)?
+    };
+    match expected.keys().find(|key| !ATTEMPT_KEYS.contains(&key.as_str())) {
+        None => Ok(expected),
+        Some(key) => Err(format!("an attempt has no {key:?}, only {}", ATTEMPT_KEYS.join(", "))),
+    }
+}
+
+/// Something to be matched: its operators are known, `$repeat` is spelt out.
+fn pattern(value: Value) -> Result<Value, String> {
+    let value = expanded(value)?;
+    matcher::admit(&value)?;
+    Ok(value)
+}
+
+fn patterns(entries: Map<String, Value>) -> Result<Map<String, Value>, String> {
+    entries.into_iter().map(|(key, value)| Ok((key, pattern(value)?))).collect()
+}
+
+fn expanded_map(fields: &mut Fields, name: &str) -> Result<Map<String, Value>, String> {
+    let entries = fields.optional(&[name], map)?;
+    match entries {
+        None if name == "entries" => Err(format!("`{name}` is missing")),
+        None => Ok(Map::new()),
+        Some(entries) => {
+            entries.into_iter().map(|(key, value)| Ok((key, expanded(value)?))).collect()
+        }
+    }
+}
+
+fn expanded_texts(fields: &mut Fields, name: &str) -> Result<Vec<String>, String> {
+    let words = match fields.optional(&[name], any)? {
+        None => return Ok(Vec::new()),
+        Some(word @ Value::String(_)) => vec![word],
+        Some(words) => list(words).map_err(|problem| format!("`{name}` {problem}"))?,
+    };
+    words.into_iter().map(|word| text(expanded(word)?)).collect()
+}
+
+/// With every `{$repeat: [text, n]}` spelt out.
+fn expanded(value: Value) -> Result<Value, String> {
+    match value {
+        Value::Array(items) => items.into_iter().map(expanded).collect(),
+        Value::Object(mut entries) if entries.len() == 1 && entries.contains_key("$repeat") => {
+            let operands = list(entries.shift_remove("$repeat").unwrap_or_default());
+            let [word, times]: [Value; 2] = operands
+                .ok()
+                .and_then(|operands| operands.try_into().ok())
+                .ok_or("`$repeat` takes a text and a number")?;
+            let (word, times) = (text(word)?, count(times)?);
+            match word.len().checked_mul(times) {
+                Some(bytes) if bytes <= MAX_REPEATED_BYTES => Ok(word.repeat(times).into()),
+                Some(_) | None => {
+                    Err(format!("`$repeat` makes at most {MAX_REPEATED_BYTES} bytes"))
+                }
+            }
+        }
+        Value::Object(entries) => entries
+            .into_iter()
+            .map(|(key, value)| Ok((key, expanded(value)?)))
+            .collect::<Result<_, String>>()
+            .map(Value::Object),
+        plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Ok(plain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::suite::yaml;
+
+    fn problem(text: &str) -> String {
+        scenario(yaml(text).unwrap(), &Programs::built_in().unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_unknown_is_named() {
+        for (text, words) in [
+            (
+                "{id: a, steps: [{op: construct, role: x}, {op: dance}]}",
+                "step 2 dance: unknown operation",
+            ),
+            (
+                "{id: a, steps: [{op: construct, role: x, colour: red}]}",
+                "step 1 construct: unknown key `colour`",
+            ),
+            ("{id: a, steps: [{op: construct}]}", "`role` is missing"),
+            ("{id: a, stepz: [], steps: []}", "unknown key `stepz`"),
+            ("{id: a, steps: []}", "no steps"),
+            ("{id: a, config: {patience: 1}, steps: [{op: restart}]}", "unknown key `patience`"),
+            ("{id: a, config: {max_generation_attempts: 0}, steps: [{op: restart}]}", "at least 1"),
+            (
+                "{id: a, provider_plan: {x: nothing}, steps: [{op: restart}]}",
+                "unknown program \"nothing\"",
+            ),
+            ("{id: a, provider_plan: {x: {fault: fire}}, steps: [{op: restart}]}", "unknown fault"),
+            (
+                "{id: a, steps: [{op: call, method: x, expect_outcome: {valeu: 1}}]}",
+                "unknown key `valeu`",
+            ),
+            (
+                "{id: a, steps: [{op: call, method: x, expect_outcome: {value: {$like: 1}}}]}",
+                "unknown operator `$like`",
+            ),
+            ("{id: a, steps: [{op: assert_attempts, equals: [{colour: red}]}]}", "no \"colour\""),
+            ("{id: a, steps: [{op: assert_prompt, nth: 0}]}", "counts from 1"),
+            ("{id: a, guests: [lua], steps: [{op: restart}]}", "unknown guest"),
+            ("{steps: [{op: restart}]}", "`id` is missing"),
+        ] {
+            let problem = problem(text);
+            assert!(problem.contains(words), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn repeated_text_is_spelt_out() {
+        let value = expanded(serde_json::json!([{"$repeat": ["ab", 3]}])).unwrap();
+        assert_eq!(value, serde_json::json!(["ababab"]));
+        assert!(expanded(serde_json::json!({"$repeat": ["ab"]})).is_err());
+    }
+}
