@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Fingerprint;
+use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
-use crate::program::{Checksum, DependencyManifest};
+use crate::program::Checksum;
 use crate::request::{Method, Role};
 
 /// What stored programs must have been made for. Raised when the guest surface changes incompatibly.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::Position;
 use crate::event::EventKind;
-use crate::execution::{Output, WorkerTrace};
+use crate::execution::{Output, Packages, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, GeneratedProgram};
@@ -17,7 +17,12 @@ pub enum Origin {
     /// Storage.
     Artifact(Checksum),
     /// A model, shown a stored program that failed.
-    Repair(Checksum),
+    Repair {
+        /// What it mends.
+        of: Checksum,
+        /// Repairs since the method was last written from nothing, this one included.
+        number: u32,
+    },
     /// A model.
     Fresh,
 }
@@ -27,7 +32,7 @@ impl Origin {
     pub fn program_source(&self) -> &'static str {
         match self {
             Self::Artifact(_) => "persisted",
-            Self::Repair(_) => "repaired",
+            Self::Repair { .. } => "repaired",
             Self::Fresh => "generated",
         }
     }
@@ -110,7 +115,14 @@ pub enum Reason {
     ManifestInvalid,
     Barred,
     BarredForGood,
+    ManifestIncompatible,
+    ManifestChanged,
+    PolicyViolated,
     Unresolvable,
+    InstallFailed,
+    ActivationFailed,
+    SourceUnreachable,
+    StillPreparing,
     GuestMissing,
     Raised,
     TimedOut,
@@ -152,7 +164,7 @@ impl Stage {
 
 impl Reason {
     /// Every reason, in table order.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 31] = [
         Self::PayloadInvalid,
         Self::Truncated,
         Self::ProviderDown,
@@ -167,7 +179,14 @@ impl Reason {
         Self::ManifestInvalid,
         Self::Barred,
         Self::BarredForGood,
+        Self::ManifestIncompatible,
+        Self::ManifestChanged,
+        Self::PolicyViolated,
         Self::Unresolvable,
+        Self::InstallFailed,
+        Self::ActivationFailed,
+        Self::SourceUnreachable,
+        Self::StillPreparing,
         Self::GuestMissing,
         Self::Raised,
         Self::TimedOut,
@@ -197,7 +216,14 @@ impl Reason {
             Self::ManifestInvalid => (Stage::Validation, Some(Lane::Guardrail)),
             Self::Barred => (Stage::Validation, Some(Lane::Guardrail)),
             Self::BarredForGood => (Stage::Validation, None),
+            Self::ManifestIncompatible => (Stage::Preparation, Some(Lane::Guardrail)),
+            Self::ManifestChanged => (Stage::Preparation, Some(Lane::Guardrail)),
+            Self::PolicyViolated => (Stage::Preparation, Some(Lane::Guardrail)),
             Self::Unresolvable => (Stage::Preparation, Some(Lane::Execution)),
+            Self::InstallFailed => (Stage::Preparation, Some(Lane::Execution)),
+            Self::ActivationFailed => (Stage::Preparation, Some(Lane::Execution)),
+            Self::SourceUnreachable => (Stage::Preparation, None),
+            Self::StillPreparing => (Stage::Preparation, None),
             Self::GuestMissing => (Stage::Preparation, None),
             Self::Raised => (Stage::Execution, Some(Lane::Execution)),
             Self::TimedOut => (Stage::Execution, Some(Lane::Execution)),
@@ -220,11 +246,33 @@ impl Reason {
         self.row().0
     }
 
+    /// The program and its agent's environment or policy do not fit each other: elsewhere it may do.
+    pub fn is_misfit(self) -> bool {
+        matches!(self, Self::ManifestIncompatible | Self::ManifestChanged | Self::PolicyViolated)
+    }
+
     /// Asking again without saying anything new may help: the service failed, not the program.
     pub fn is_transport(self) -> bool {
         matches!(self, Self::ProviderDown | Self::RateLimited | Self::ProviderTimeout)
     }
 }
+
+/// Metadata of a failure that its retry is told: what broke a contract, and what is wrong with a package.
+const TOLD_METADATA: [&str; 13] = [
+    "mismatch",
+    "path",
+    "expected",
+    "actual",
+    "field",
+    "dependency_name",
+    "declared",
+    "held",
+    "policy",
+    "allowed",
+    "stage",
+    "source",
+    "required_correction",
+];
 
 /// Why an attempt was rejected.
 #[derive(Debug, Clone, PartialEq)]
@@ -264,6 +312,18 @@ impl Rejection {
         }
     }
 
+    /// The same program came back: rejected as before, without being run.
+    #[must_use]
+    pub fn again(mut self) -> Self {
+        if !self.repeated {
+            self.failure
+                .message
+                .push_str("; the same program came back unchanged and was not run again");
+        }
+        self.repeated = true;
+        self
+    }
+
     /// Whether it was sent back for its style only: then its answer must not be lost.
     pub fn is_advice(&self, policy: &GuardrailPolicy) -> bool {
         let advisory = |violation: &Violation| violation.severity(policy) == Severity::Advisory;
@@ -281,7 +341,7 @@ impl Rejection {
                 ("location".to_owned(), json!(self.location)),
             ]),
         };
-        for key in ["mismatch", "path", "expected", "actual"] {
+        for key in TOLD_METADATA {
             if let Some(value) = self.failure.metadata.get(key) {
                 block.insert(key.to_owned(), value.clone());
             }
@@ -308,6 +368,8 @@ pub struct Attempt {
     pub rejection: Option<Rejection>,
     /// The program's text, if there was one.
     pub code: Option<String>,
+    /// The packages it asked for and got.
+    pub packages: Packages,
     /// What it printed.
     pub output: Output,
     /// Who ran it.
@@ -321,7 +383,7 @@ impl Attempt {
     pub fn lane(&self) -> Option<RetryLane> {
         match self.origin {
             Origin::Artifact(_) => None,
-            Origin::Repair(_) | Origin::Fresh => {
+            Origin::Repair { .. } | Origin::Fresh => {
                 self.rejection.as_ref().and_then(|r| r.reason.lane())
             }
         }
@@ -349,7 +411,9 @@ impl Attempt {
             stages.push("generated");
         }
         let found = self.rejection.as_ref().map(|rejection| rejection.reason.stage());
-        if !matches!(found, Some(Stage::Generation | Stage::Validation)) {
+        // The rejected program again was looked at no further.
+        let repeated = self.rejection.as_ref().is_some_and(|rejection| rejection.repeated);
+        if !repeated && !matches!(found, Some(Stage::Generation | Stage::Validation)) {
             stages.push("validated");
         }
         if self.worker.is_some() {

@@ -12,6 +12,9 @@
 //! }
 //! ```
 
+mod commit;
+mod prepare;
+
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,22 +22,21 @@ use thiserror::Error;
 
 use crate::artifact::Artifact;
 use crate::attempt::{self, Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, spent};
-use crate::context::{Context, ContextChanges};
+use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::{Draft, DraftFault, Usage};
 use crate::event::EventKind;
-use crate::execution::{
-    Environment, EnvironmentFault, Order, Output, Report, WorkerFault, WorkerTrace,
-};
+use crate::execution::{Output, Packages, WorkerTrace};
 use crate::guardrail::GuardrailPolicy;
-use crate::judgement::{Court, barred, judge, malformed, undrafted};
+use crate::judgement::{barred, fit, malformed, undrafted};
 use crate::outcome::{Cause, Failure, FailureKind, Outcome};
-use crate::program::{
-    Checksum, DependencyManifest, GeneratedProgram, VetFault, VettedProgram, vet,
-};
+use crate::program::{Checksum, GeneratedProgram, VetFault, VettedProgram, vet};
 use crate::prompt::{Prompt, Surroundings};
 use crate::request::CallRequest;
 use crate::select::{Miss, select};
-use crate::settlement::{self, Accepted, Changes, Moment};
+use crate::settlement::Accepted;
+
+pub use commit::{Commit, Settled};
+pub use prepare::{Execute, Prepare};
 
 /// Repairs of one stored program before it is written from nothing again.
 const REPAIRS_PER_LINEAGE: u32 = 3;
@@ -52,6 +54,10 @@ pub struct Policy {
     pub budgets: Budgets,
     /// Which rules hold, and how hard.
     pub guardrails: GuardrailPolicy,
+    /// Which packages this call's guest may have, and from where.
+    pub dependencies: DependencyPolicy,
+    /// Whether an agent's packages may change after its first success.
+    pub manifest_mode: ManifestMode,
 }
 
 /// What the store knew before the call.
@@ -129,18 +135,19 @@ struct Call {
     model_calls: u32,
 }
 
+/// Ends a call before it begins: its agent is not ready.
+pub fn refused(request: CallRequest, policy: Policy, failure: Failure) -> Step {
+    let failure = failure
+        .with("specialist_role", request.role.as_str())
+        .with("method_name", request.method.as_str());
+    Call::new(request, policy).end(Err(failure), None)
+}
+
 /// Begins a call.
 pub fn begin(request: CallRequest, policy: Policy) -> Step {
     let depth = request.lineage.depth();
     let limit = request.allowance.depth;
-    let call = Call {
-        request,
-        policy,
-        attempts: Vec::new(),
-        selected: Err(Miss::NoArtifact),
-        usage: Usage::default(),
-        model_calls: 0,
-    };
+    let call = Call::new(request, policy);
     if depth > limit {
         let message = format!(
             "delegation is {depth} levels deep and the allowance is {limit}; answer here instead of delegating further, or raise the depth"
@@ -223,7 +230,7 @@ impl Generate {
         let Self { mut call, origin, feedback } = self;
         let asked = !matches!(reply, Err(DraftFault::AllowanceSpent(_) | DraftFault::Cancelled));
         call.model_calls += u32::from(asked);
-        let trial = Trial { origin, told: feedback, took, ..Trial::default() };
+        let mut trial = Trial { origin, told: feedback, took, ..Trial::default() };
         let draft = match reply {
             Ok(draft) => draft,
             Err(fault) => {
@@ -236,6 +243,7 @@ impl Generate {
             }
         };
         call.usage += draft.usage;
+        trial.packages.declared = declared(&draft.payload);
         match GeneratedProgram::parse(call.request.language, &draft.payload) {
             Ok(program) => call.vet(program, trial),
             Err(fault) => {
@@ -246,124 +254,15 @@ impl Generate {
     }
 }
 
+/// A payload's own list of packages, as it came; a program without one declares none.
+fn declared(payload: &Value) -> Option<Value> {
+    let fields = payload.as_object()?;
+    Some(fields.get("dependencies").cloned().unwrap_or_else(|| Value::Array(Vec::new())))
+}
+
 fn retry_after(fault: &DraftFault) -> Option<u64> {
     let DraftFault::RateLimited { retry_after: Some(wait), .. } = fault else { return None };
     u64::try_from(wait.as_millis()).ok()
-}
-
-/// Give the program an environment.
-#[derive(Debug)]
-pub struct Prepare {
-    call: Call,
-    trial: Trial,
-    program: VettedProgram,
-}
-
-impl Prepare {
-    /// The packages it must hold.
-    pub fn manifest(&self) -> &DependencyManifest {
-        &self.program.program().manifest
-    }
-
-    /// The call to prepare for.
-    pub fn request(&self) -> &CallRequest {
-        &self.call.request
-    }
-
-    /// The environment, or why there is none.
-    pub fn prepared(self, answer: Result<Environment, EnvironmentFault>) -> Step {
-        let Self { call, trial, program } = self;
-        match answer {
-            Ok(environment) => {
-                Step::Execute(Box::new(Execute { call, trial, program, environment }))
-            }
-            Err(fault) => {
-                let (reason, failure) = fault.judged();
-                let rejection = Rejection {
-                    program: Some(program.program().clone()),
-                    ..Rejection::new(reason, failure)
-                };
-                call.reject(trial, &rejection)
-            }
-        }
-    }
-}
-
-/// Run the program in a worker.
-#[derive(Debug)]
-pub struct Execute {
-    call: Call,
-    trial: Trial,
-    program: VettedProgram,
-    environment: Environment,
-}
-
-impl Execute {
-    /// What to run.
-    pub fn order(&self) -> Order<'_> {
-        Order {
-            request: &self.call.request,
-            program: &self.program,
-            proven: matches!(self.trial.origin, Origin::Artifact(_)),
-        }
-    }
-
-    /// Where to run it.
-    pub fn environment(&self) -> &Environment {
-        &self.environment
-    }
-
-    /// What to tell observers.
-    pub fn event(&self) -> EventKind {
-        EventKind::Executing {
-            attempt: self.call.attempts.len() + 1,
-            source: self.trial.origin.program_source(),
-            code: self.program.program().source.clone(),
-        }
-    }
-
-    /// What the worker reported: judged, and accepted or rejected.
-    pub fn executed(self, answer: Result<Report, WorkerFault>, took: Duration) -> Step {
-        let Self { call, mut trial, program, environment } = self;
-        trial.took += took;
-        let report = match answer {
-            Ok(report) => report,
-            Err(fault) => {
-                let (reason, failure) = fault.judged();
-                trial.worker = Some(WorkerTrace::default());
-                let rejection = Rejection {
-                    program: Some(program.program().clone()),
-                    ..Rejection::new(reason, failure)
-                };
-                return call.reject(trial, &rejection);
-            }
-        };
-        trial.output = report.output;
-        trial.worker = Some(report.worker);
-        let court = Court {
-            request: &call.request,
-            guardrails: &call.policy.guardrails,
-            program: &program,
-        };
-        let judged = judge(&court, report.ending, report.violations);
-        match judged {
-            Ok(result) => {
-                let accepted = Accepted {
-                    program,
-                    origin: trial.origin.clone(),
-                    environment,
-                    changes: report.changes,
-                    forged: report.forged,
-                };
-                call.accept(trial, accepted, result)
-            }
-            Err(rejection) => {
-                let rejection =
-                    Rejection { program: Some(program.program().clone()), ..*rejection };
-                call.reject(trial, &rejection)
-            }
-        }
-    }
 }
 
 /// An attempt under way.
@@ -373,6 +272,7 @@ struct Trial {
     /// What the model was told went wrong before.
     told: Option<Value>,
     took: Duration,
+    packages: Packages,
     output: Output,
     worker: Option<WorkerTrace>,
 }
@@ -383,6 +283,7 @@ impl Default for Trial {
             origin: Origin::Fresh,
             told: None,
             took: Duration::ZERO,
+            packages: Packages::default(),
             output: Output::default(),
             worker: None,
         }
@@ -391,23 +292,37 @@ impl Default for Trial {
 
 impl Trial {
     fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, told: _, took, output, worker } = self;
-        Attempt { origin, rejection, code, output, worker, took }
+        let Self { origin, told: _, took, packages, output, worker } = self;
+        Attempt { origin, rejection, code, packages, output, worker, took }
     }
 }
 
 impl Call {
+    fn new(request: CallRequest, policy: Policy) -> Self {
+        Self {
+            request,
+            policy,
+            attempts: Vec::new(),
+            selected: Err(Miss::NoArtifact),
+            usage: Usage::default(),
+            model_calls: 0,
+        }
+    }
+
     fn generate(self, origin: Origin, feedback: Option<Value>) -> Step {
         Step::Generate(Box::new(Generate { call: self, origin, feedback }))
     }
 
     fn run_stored(self, artifact: Artifact) -> Step {
-        let program = GeneratedProgram {
-            language: artifact.language,
-            source: artifact.code,
-            manifest: artifact.manifest,
-        };
-        self.vet(program, Trial { origin: Origin::Artifact(artifact.checksum), ..Trial::default() })
+        let mut trial = Trial { origin: Origin::Artifact(artifact.checksum), ..Trial::default() };
+        trial.packages.declared = Some(artifact.manifest.to_json());
+        match artifact.manifest.readmitted(artifact.language) {
+            Ok(manifest) => {
+                let (language, source) = (artifact.language, artifact.code);
+                self.vet(GeneratedProgram { language, source, manifest }, trial)
+            }
+            Err(fault) => self.reject(trial, &undrafted(&fault.into())),
+        }
     }
 
     fn vet(self, program: GeneratedProgram, trial: Trial) -> Step {
@@ -422,7 +337,7 @@ impl Call {
                     &Rejection { program: Some(program.program().clone()), ..rejection },
                 )
             }
-            Ok(program) => Step::Prepare(Box::new(Prepare { call: self, trial, program })),
+            Ok(program) => self.prepare(program, trial),
             Err((program, fault)) => {
                 let rejection = match fault {
                     VetFault::Syntax(fault) => malformed(&fault),
@@ -433,11 +348,28 @@ impl Call {
         }
     }
 
+    /// Nothing is prepared for a program that does not fit its agent's environment or the policy.
+    fn prepare(self, program: VettedProgram, mut trial: Trial) -> Step {
+        let wanted = program.program();
+        trial.packages.notes = wanted.manifest.notes().to_vec();
+        match fit(wanted, &self.request, &self.policy, trial.packages.declared.as_ref()) {
+            Ok(manifest) => {
+                trial.packages.effective = Some(manifest.clone());
+                Step::Prepare(Box::new(Prepare { call: self, trial, program, manifest }))
+            }
+            Err(rejection) => {
+                let program = Some(wanted.clone());
+                self.reject(trial, &Rejection { program, ..*rejection })
+            }
+        }
+    }
+
     /// The rejected program again, unchanged, is not run again: it costs a try and says so.
     fn repeats(&self, program: &GeneratedProgram) -> Option<Rejection> {
         let last = self.attempts.last()?.rejection.as_ref()?;
-        (last.program.as_ref() == Some(program) && !last.is_advice(&self.policy.guardrails))
-            .then(|| Rejection { repeated: true, ..last.clone() })
+        let again =
+            last.program.as_ref() == Some(program) && !last.is_advice(&self.policy.guardrails);
+        again.then(|| last.clone().again())
     }
 
     /// Advice is given once, while a guardrail retry is left; then the program may run as it is.
@@ -458,6 +390,7 @@ impl Call {
     }
 
     fn reject(mut self, mut trial: Trial, rejection: &Rejection) -> Step {
+        let rejection = &self.attributed(rejection);
         let code = rejection.program.as_ref().map(|program| program.source.clone());
         let (origin, told) = (trial.origin.clone(), trial.told.take());
         self.attempts.push(trial.ended(Some(rejection.clone()), code));
@@ -475,6 +408,17 @@ impl Call {
         }
     }
 
+    /// A failure about packages says whose call it was.
+    fn attributed(&self, rejection: &Rejection) -> Rejection {
+        let mut rejection = rejection.clone();
+        if rejection.failure.kind.concerns_packages() {
+            let metadata = &mut rejection.failure.metadata;
+            metadata.insert("specialist_role".to_owned(), self.request.role.as_str().into());
+            metadata.insert("method_name".to_owned(), self.request.method.as_str().into());
+        }
+        rejection
+    }
+
     /// A stored program failed. The world's fault ends the call; its own is mended, a few times, then rewritten.
     fn replace_stored(self, checksum: Checksum, rejection: &Rejection) -> Step {
         let ends =
@@ -483,8 +427,11 @@ impl Call {
             return self.end(Err(rejection.failure.clone()), None);
         }
         let repairs = self.selected.as_ref().map_or(0, |artifact| artifact.repairs);
-        let origin =
-            if repairs < REPAIRS_PER_LINEAGE { Origin::Repair(checksum) } else { Origin::Fresh };
+        let origin = if repairs < REPAIRS_PER_LINEAGE {
+            Origin::Repair { of: checksum, number: repairs + 1 }
+        } else {
+            Origin::Fresh
+        };
         let lane = rejection.reason.lane().unwrap_or(RetryLane::Guardrail);
         let feedback = rejection.feedback(self.policy.budgets.of(lane), &self.policy.guardrails);
         self.generate(origin, Some(feedback))
@@ -511,119 +458,4 @@ fn at_boundary(failure: Failure, depth: u8) -> Failure {
         .with("normalized", true)
         .with("normalization_policy", "guardrail_exhaustion_boundary_v1")
         .with("raw_error_message", raw)
-}
-
-/// Make it true, all at once.
-#[derive(Debug)]
-pub struct Commit {
-    call: Call,
-    outcome: Outcome,
-    accepted: Option<Accepted>,
-}
-
-impl Commit {
-    /// The call that ends.
-    pub fn request(&self) -> &CallRequest {
-        &self.call.request
-    }
-
-    /// The outcome, should the commit succeed.
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
-    }
-
-    /// Every try, in order.
-    pub fn attempts(&self) -> &[Attempt] {
-        &self.call.attempts
-    }
-
-    /// The attempt that was accepted.
-    pub fn accepted(&self) -> Option<&Accepted> {
-        self.accepted.as_ref()
-    }
-
-    /// The stored program that was tried, or why none was.
-    pub fn selected(&self) -> Result<&Artifact, Miss> {
-        self.call.selected.as_ref().map_err(|miss| *miss)
-    }
-
-    /// Model calls this call made itself.
-    pub fn model_calls(&self) -> u32 {
-        self.call.model_calls
-    }
-
-    /// What they cost.
-    pub fn usage(&self) -> Usage {
-        self.call.usage
-    }
-
-    /// Retries per lane this call had.
-    pub fn budgets(&self) -> &Budgets {
-        &self.call.policy.budgets
-    }
-
-    /// The rules this call was held to.
-    pub fn guardrails(&self) -> &GuardrailPolicy {
-        &self.call.policy.guardrails
-    }
-
-    /// What to tell observers.
-    pub fn event(&self, took: Duration) -> EventKind {
-        EventKind::Ended {
-            outcome: self.outcome.clone(),
-            from_storage: self.call.model_calls == 0 && self.call.selected.is_ok(),
-            model_calls: self.call.model_calls,
-            took,
-        }
-    }
-
-    /// What the store must make true.
-    pub fn changes(&self, moment: &Moment) -> Changes {
-        settlement::changes(
-            &self.call.request,
-            &self.outcome,
-            self.accepted.as_ref(),
-            &self.call.attempts,
-            moment,
-        )
-    }
-
-    /// The store's answer. What could not be committed did not happen.
-    #[must_use]
-    pub fn committed(mut self, answer: Result<(), StoreFault>) -> Settled {
-        if let Err(fault) = answer {
-            let failed_before = self.outcome.failure().is_some();
-            if !failed_before {
-                self.outcome.result = Err(fault.into_failure());
-                self.accepted = None;
-            }
-        }
-        Settled(self)
-    }
-}
-
-/// A call that is over.
-#[derive(Debug)]
-pub struct Settled(Commit);
-
-impl Settled {
-    /// Everything known of it.
-    pub fn commit(&self) -> &Commit {
-        &self.0
-    }
-
-    /// The agent's memory as the call leaves it.
-    pub fn context_after(&self) -> Context {
-        let mut context = self.0.call.request.context.clone();
-        let kept = self.0.accepted.as_ref().filter(|_| self.0.outcome.is_ok());
-        context.apply(kept.map(|accepted| accepted.changes.clone()).unwrap_or_default());
-        context
-    }
-
-    /// Its outcome, and what it did to its agent's memory.
-    pub fn into_parts(self) -> (Outcome, Option<ContextChanges>) {
-        let Commit { outcome, accepted, .. } = self.0;
-        let kept = accepted.filter(|_| outcome.is_ok()).map(|accepted| accepted.changes);
-        (outcome, kept)
-    }
 }

@@ -30,6 +30,10 @@ const MAX_SUMMARY_LEVELS: usize = 32;
 /// Prism recurses up to 10,000 levels deep (about 16 MB in a debug build) before it gives up, and
 /// without a bound in destructured parameters, so a reading never starts with less stack than this.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
+/// Of that, what one byte of source can need: a level of nesting costs less, and takes at least a byte.
+const STACK_BYTES_PER_BYTE: usize = 8 * 1024;
+/// What even a short program is given.
+const MIN_STACK_BYTES: usize = 512 * 1024;
 
 /// Reads a program. Any text gives an inspection or a fault; none panics or exhausts the stack.
 pub fn inspect(language: Language, source: &str) -> Result<Inspection, SyntaxFault> {
@@ -37,7 +41,9 @@ pub fn inspect(language: Language, source: &str) -> Result<Inspection, SyntaxFau
         let message = format!("the program is longer than {MAX_SOURCE_BYTES} bytes");
         return Err(SyntaxFault { message, position: Position::START });
     }
-    stacker::maybe_grow(STACK_BYTES, STACK_BYTES, || match language {
+    // A new stack is mapped only when this thread's is too small for a program of this length.
+    let stack = (source.len() * STACK_BYTES_PER_BYTE).clamp(MIN_STACK_BYTES, STACK_BYTES);
+    stacker::maybe_grow(stack, stack, || match language {
         Language::Python => python::inspect(source),
         Language::Ruby => ruby::inspect(source),
     })

@@ -57,6 +57,11 @@ pub enum EventKind {
         /// Whether it is told what went wrong before.
         with_feedback: bool,
     },
+    /// The packages a program declares are being had.
+    Preparing {
+        /// What takes a while, for people.
+        what: String,
+    },
     /// A program is about to run.
     Executing {
         /// Which attempt this is, from 1.

@@ -6,10 +6,11 @@ use serde_json::{Map, Value};
 
 use crate::attempt::Reason;
 use crate::context::{Context, ContextChanges};
+use crate::dependency::DependencyManifest;
 use crate::dialect::{Position, SyntaxFault};
 use crate::guardrail::Violation;
 use crate::outcome::{EndedBy, Failure, FailureKind, Limit, Reported, Waited};
-use crate::program::{DependencyManifest, VettedProgram};
+use crate::program::VettedProgram;
 use crate::request::{Arguments, CallRequest};
 use crate::tool::Tool;
 
@@ -18,25 +19,101 @@ use crate::tool::Tool;
 pub struct Environment {
     /// Identity of a prepared set of packages; `None`: the bare language.
     pub id: Option<String>,
-    /// Its packages.
+    /// The packages it was asked to hold.
     pub manifest: DependencyManifest,
+    /// Its directory.
+    pub root: Option<String>,
+    /// Whether it was there already.
+    pub cache_hit: bool,
+    /// Time spent in all.
+    pub prepare_time: Duration,
+    /// Of it, time spent choosing versions.
+    pub resolve_time: Duration,
+    /// Of it, time spent installing them.
+    pub install_time: Duration,
+    /// The top-level names that can be imported from it; `None`: not known.
+    pub provides: Option<Vec<String>>,
 }
 
-/// Why no environment could be given.
-#[derive(Debug, Clone, PartialEq)]
+impl Environment {
+    /// The language with nothing added.
+    pub fn bare() -> Self {
+        Self {
+            id: None,
+            manifest: DependencyManifest::default(),
+            root: None,
+            cache_hit: false,
+            prepare_time: Duration::ZERO,
+            resolve_time: Duration::ZERO,
+            install_time: Duration::ZERO,
+            provides: None,
+        }
+    }
+}
+
+/// The packages of one attempt, from declaration to environment; what was not reached is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Packages {
+    /// As the payload had them.
+    pub declared: Option<Value>,
+    /// What normalisation left out, and why.
+    pub notes: Vec<String>,
+    /// What the agent's environment must hold for this program.
+    pub effective: Option<DependencyManifest>,
+    /// What was prepared.
+    pub environment: Option<Environment>,
+}
+
+/// Why no environment could be given. Failures carry what is known of `env_id`, `dependency_name`,
+/// `stage` and `source`; whose call it was is added here.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvironmentFault {
-    /// Its packages cannot be had.
+    /// A package of the lock is against the policy.
+    Refused(Box<Failure>),
+    /// No versions satisfy the manifest, or a package does not exist.
     Unresolvable(Box<Failure>),
-    /// The guest language itself is missing.
+    /// A package could not be fetched or built.
+    InstallFailed(Box<Failure>),
+    /// What was installed cannot be loaded.
+    ActivationFailed(Box<Failure>),
+    /// A source did not answer: no program is to blame.
+    SourceUnreachable(Box<Failure>),
+    /// It is still being prepared elsewhere.
+    Preparing(Box<Failure>),
+    /// The guest language or its packaging tool is missing.
     GuestMissing(String),
     /// The caller gave up.
     Cancelled,
 }
 
 impl EnvironmentFault {
+    /// What came of it, where no call is there to be told.
+    pub fn into_failure(self) -> Failure {
+        self.judged().1
+    }
+
     pub(crate) fn judged(self) -> (Reason, Failure) {
+        let of_kind = |kind, failure: Box<Failure>| Failure { kind, ..*failure };
         match self {
-            Self::Unresolvable(failure) => (Reason::Unresolvable, *failure),
+            Self::Refused(failure) => {
+                (Reason::PolicyViolated, of_kind(FailureKind::DependencyPolicyViolation, failure))
+            }
+            Self::Unresolvable(failure) => {
+                (Reason::Unresolvable, of_kind(FailureKind::DependencyResolutionFailed, failure))
+            }
+            Self::InstallFailed(failure) => {
+                (Reason::InstallFailed, of_kind(FailureKind::DependencyInstallFailed, failure))
+            }
+            Self::ActivationFailed(failure) => (
+                Reason::ActivationFailed,
+                of_kind(FailureKind::DependencyActivationFailed, failure),
+            ),
+            Self::SourceUnreachable(failure) => {
+                (Reason::SourceUnreachable, of_kind(FailureKind::DependencyInstallFailed, failure))
+            }
+            Self::Preparing(failure) => {
+                (Reason::StillPreparing, of_kind(FailureKind::EnvironmentPreparing, failure))
+            }
             Self::GuestMissing(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
             }
@@ -168,6 +245,8 @@ pub enum WorkerFault {
     },
     /// It ran into a limit the host keeps.
     Limited(Limit, String),
+    /// The environment could not be activated in it.
+    ActivationFailed(Box<Failure>),
     /// No worker could be had.
     Unavailable(String),
     /// The caller gave up.
@@ -197,6 +276,7 @@ impl WorkerFault {
                 (reason, failure)
             }
             Self::Limited(limit, detail) => (Reason::LimitReached, limited(limit, detail)),
+            Self::ActivationFailed(failure) => EnvironmentFault::ActivationFailed(failure).judged(),
             Self::Unavailable(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
             }

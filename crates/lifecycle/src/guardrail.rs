@@ -23,6 +23,7 @@ use crate::dialect::{Inspection, Language, Position};
 
 pub use missing_external_provenance::check_provenance;
 pub use self_materialization::check_role;
+pub use undeclared_dependency::check_provided;
 
 /// The rules that decide before execution, in the order their violations are told.
 const RULES: &[Row] = &[
@@ -93,6 +94,8 @@ pub struct Subject<'a> {
     pub kwargs: &'a Map<String, Value>,
     /// The names of the declared packages.
     pub declared: &'a [String],
+    /// Whether the agent's environment already holds packages.
+    pub holds_packages: bool,
     /// The state the agent's other methods and setters keep; may be empty.
     pub sibling_state: &'a [SiblingState],
     /// What the program says.
@@ -322,7 +325,7 @@ pub enum Cacheability {
     DynamicDispatchMethod,
     /// The inputs of this call are written into it.
     InputBakedCode,
-    /// It works on the context whatever it is called with.
+    /// It does the same whatever it is called with.
     ArgIgnoredCode,
     /// It serves a contract.
     DelegatedContractTool,
@@ -359,7 +362,7 @@ pub fn cacheability(subject: &Subject<'_>, has_contract: bool) -> Cacheability {
         Cacheability::DynamicDispatchMethod
     } else if input_baked_code::baked_literal(subject).is_some() {
         Cacheability::InputBakedCode
-    } else if ignores_inputs && !subject.inspection.context.is_empty() {
+    } else if ignores_inputs {
         Cacheability::ArgIgnoredCode
     } else if has_contract {
         Cacheability::DelegatedContractTool

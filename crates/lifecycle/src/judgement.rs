@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::attempt::{Reason, Rejection};
+use crate::call::Policy;
+use crate::dependency::{self, DependencyManifest, GrowthFault};
 use crate::dialect::SyntaxFault;
 use crate::execution::{ReportEnding, limited};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind};
-use crate::program::{PayloadFault, VettedProgram};
+use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::request::CallRequest;
 
 /// What an answer is judged by.
@@ -26,9 +28,7 @@ pub(crate) fn judge(
     let reject = |reason, failure| Err(Box::new(Rejection::new(reason, failure)));
     match ending {
         ReportEnding::Value(value) => judge_value(court, value).map(Ok),
-        _ if !violations.is_empty() => {
-            Err(Box::new(barred(violations, &GuardrailPolicy::default())))
-        }
+        _ if !violations.is_empty() => Err(Box::new(barred(violations, court.guardrails))),
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported);
             let again = kind.retriable() && kind.cause() != Cause::Extrinsic;
@@ -110,15 +110,47 @@ pub(crate) fn barred(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Re
 
 /// A payload that is no program.
 pub(crate) fn undrafted(fault: &PayloadFault) -> Rejection {
-    let (reason, kind) = match fault {
-        PayloadFault::Manifest(_) => {
-            (Reason::ManifestInvalid, FailureKind::InvalidDependencyManifest)
-        }
+    match fault {
+        PayloadFault::Manifest(fault) => Rejection::new(Reason::ManifestInvalid, fault.failure()),
         PayloadFault::NotAnObject { .. }
         | PayloadFault::UnknownField(_)
         | PayloadFault::CodeNotText { .. }
         | PayloadFault::CodeBlank
-        | PayloadFault::CodeTooLong(_) => (Reason::PayloadInvalid, FailureKind::InvalidCode),
+        | PayloadFault::CodeTooLong(_) => Rejection::new(
+            Reason::PayloadInvalid,
+            Failure::new(FailureKind::InvalidCode, fault.to_string()),
+        ),
+    }
+}
+
+/// What the agent's environment must hold for this program, or why it may not: decided before anything is
+/// prepared. `declared` is the payload's own list, for naming the field.
+pub(crate) fn fit(
+    program: &GeneratedProgram,
+    request: &CallRequest,
+    policy: &Policy,
+    declared: Option<&Value>,
+) -> Result<DependencyManifest, Box<Rejection>> {
+    let language = request.language;
+    let misfit = |reason, failure: Failure, key| {
+        let package = failure.metadata.get("dependency_name").and_then(Value::as_str);
+        let field = dependency::field(language, declared, package.unwrap_or_default(), key);
+        Box::new(Rejection::new(reason, failure.with("field", field)))
     };
-    Rejection::new(reason, Failure::new(kind, fault.to_string()))
+    let effective =
+        dependency::effective(request.manifest.as_ref(), &program.manifest, policy.manifest_mode)
+            .map_err(|fault| {
+            let reason = match fault {
+                GrowthFault::Incompatible { .. } | GrowthFault::TooMany(_) => {
+                    Reason::ManifestIncompatible
+                }
+                GrowthFault::Changed { .. } => Reason::ManifestChanged,
+            };
+            misfit(reason, fault.failure(), fault.key())
+        })?;
+    policy
+        .dependencies
+        .check(language, &effective)
+        .map_err(|fault| misfit(Reason::PolicyViolated, fault.failure(), "name"))?;
+    Ok(effective)
 }

@@ -12,6 +12,7 @@ use crate::history::{bounded, bounded_map};
 use crate::outcome::FailureKind;
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
+use crate::redact::redacted;
 use crate::settlement::Moment;
 
 /// Characters of a failure message kept per attempt.
@@ -32,8 +33,10 @@ pub struct Circumstances {
     pub specialist_instance_id: String,
     /// The session, if any.
     pub session: Option<String>,
-    /// Records in the agent's history after this call.
+    /// The containment programs ran under.
     pub sandbox_tier: String,
+    /// The preparation the agent came from, if any.
+    pub prep_ticket_id: Option<String>,
     /// Prompts and context, when asked for.
     pub debug: Option<Debug>,
 }
@@ -71,7 +74,7 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
         entry.insert("user_prompt".into(), json!(debug.user_prompt));
         entry.insert("context".into(), json!(bounded_map(&debug.context)));
     }
-    Value::Object(entry)
+    redacted(Value::Object(entry))
 }
 
 fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
@@ -93,14 +96,14 @@ fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
 
 fn program(commit: &Commit) -> Value {
     let last = commit.attempts().last();
-    let accepted = commit.accepted().map(|accepted| accepted.program.program());
-    let manifest = accepted.map(|program| program.manifest.dependencies());
+    let packages = last.map(|attempt| &attempt.packages);
     let repaired = |attempt: &&Attempt| attempt.origin.program_source() == "repaired";
     json!({
         "code": last.and_then(|attempt| attempt.code.as_deref()),
         "program_source": last.map(|attempt| attempt.origin.program_source()),
-        "program_dependencies": manifest,
-        "normalized_dependencies": manifest,
+        "program_dependencies": packages.and_then(|p| p.declared.as_ref()).map(bounded),
+        "normalized_dependencies": packages.and_then(|p| p.effective.as_ref()),
+        "dependency_notes": packages.map(|p| p.notes.as_slice()).unwrap_or_default(),
         "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
         "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
         "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
@@ -126,7 +129,7 @@ fn attempts(commit: &Commit) -> Value {
         "guardrail_violation_subtype":
             rejected.and_then(|rejection| rejection.violations.first()).map(Violation::subtype),
         "rollback_applied": !failures.is_empty(),
-        "retry_feedback_injected": attempts.len() > 1,
+        "retry_feedback_injected": was_told(attempts),
         "latest_failure_stage": rejected.map(|rejection| rejection.reason.stage().name()),
         "latest_failure_class": rejected.map(|rejection| rejection.class().to_owned()),
         "latest_failure_message": rejected.map(|rejection| short(&rejection.failure.message)),
@@ -139,6 +142,15 @@ fn attempts(commit: &Commit) -> Value {
         "guardrail_retry_exhausted": kind == Some(&FailureKind::GuardrailRetryExhausted),
         "outcome_repair_retry_exhausted": kind == Some(&FailureKind::OutcomeRepairRetryExhausted),
     })
+}
+
+/// Whether the last attempt was told of an earlier one. A service that failed gives nothing to tell.
+fn was_told(attempts: &[Attempt]) -> bool {
+    let earlier = attempts.split_last().map_or(&[][..], |(_, earlier)| earlier);
+    earlier
+        .iter()
+        .filter_map(|attempt| attempt.rejection.as_ref())
+        .any(|r| !r.reason.is_transport())
 }
 
 /// Retries made in a lane: its rejections, up to its budget.
@@ -222,8 +234,18 @@ fn artifact(commit: &Commit) -> Value {
 
 fn environment(commit: &Commit, circumstances: &Circumstances) -> Value {
     let worker = commit.attempts().iter().rev().find_map(|attempt| attempt.worker.as_ref());
+    let prepared = commit.attempts().last().and_then(|a| a.packages.environment.as_ref());
+    let prepared = prepared.filter(|environment| environment.id.is_some());
+    // An environment that could not be given is named by the failure.
+    let failure = commit.outcome().failure();
+    let blamed = failure.and_then(|f| f.metadata.get("env_id")).and_then(Value::as_str);
     json!({
-        "env_id": commit.accepted().and_then(|accepted| accepted.environment.id.as_ref()),
+        "env_id": prepared.and_then(|environment| environment.id.as_deref()).or(blamed),
+        "environment_cache_hit": prepared.map(|environment| environment.cache_hit),
+        "env_prepare_ms": prepared.map(|environment| milliseconds(environment.prepare_time)),
+        "env_resolve_ms": prepared.map(|environment| milliseconds(environment.resolve_time)),
+        "env_install_ms": prepared.map(|environment| milliseconds(environment.install_time)),
+        "prep_ticket_id": circumstances.prep_ticket_id,
         "worker_pid": worker.and_then(|worker| worker.pid),
         "worker_restart_count": worker.map_or(0, |worker| worker.restarts),
         "sandbox_tier": circumstances.sandbox_tier,

@@ -56,7 +56,7 @@ impl Outcome {
 }
 
 /// Why a call gave no value, as its caller sees it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Which of the closed set.
     pub kind: FailureKind,
@@ -258,6 +258,21 @@ impl FailureKind {
             Self::BudgetExceeded => "budget_exceeded",
             Self::Reported(reported) => &reported.code,
         }
+    }
+
+    /// Whether it is about packages: then it names whose call it was, and what is known of the package.
+    pub fn concerns_packages(&self) -> bool {
+        matches!(
+            self,
+            Self::InvalidDependencyManifest
+                | Self::DependencyManifestIncompatible
+                | Self::DependencyManifestChanged
+                | Self::DependencyPolicyViolation
+                | Self::DependencyResolutionFailed
+                | Self::DependencyInstallFailed
+                | Self::DependencyActivationFailed
+                | Self::EnvironmentPreparing
+        )
     }
 
     /// Whether the same call may do better later.

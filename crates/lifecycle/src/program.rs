@@ -7,14 +7,13 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::dialect::{self, Inspection, Language, SyntaxFault};
+use crate::dependency::{DependencyManifest, ManifestFault};
+use crate::dialect::{self, Inspection, Language, SyntaxFault, stdlib};
 use crate::guardrail::{self, Cacheability, GuardrailPolicy, Severity, Subject, Violation};
 use crate::request::CallRequest;
 
 /// Largest program text a model may return.
 pub const MAX_CODE_BYTES: usize = 256 * 1024;
-/// Most dependencies one program may declare.
-pub const MAX_DEPENDENCIES: usize = 64;
 
 /// A program's identity: `sha256:` and the digest of its text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -85,114 +84,6 @@ pub enum PayloadFault {
     Manifest(#[from] ManifestFault),
 }
 
-/// Why a dependency declaration was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ManifestFault {
-    /// Not a list.
-    #[error("`dependencies` must be a list of {{\"name\", \"version\"?}} objects, not {found}")]
-    NotAList {
-        /// What it was.
-        found: &'static str,
-    },
-    /// Over [`MAX_DEPENDENCIES`].
-    #[error("`dependencies` has {0} entries; at most {MAX_DEPENDENCIES} are accepted")]
-    TooMany(usize),
-    /// One entry is wrong.
-    #[error("`dependencies[{index}]`: {problem}")]
-    Entry {
-        /// Which.
-        index: usize,
-        /// What must change.
-        problem: String,
-    },
-}
-
-/// One declared package.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Dependency {
-    /// As the packaging system names it, folded to lower case.
-    pub name: String,
-    /// A version constraint; any version when none was given.
-    pub version: String,
-}
-
-/// The packages a program declares: normalised, sorted, without contradictions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct DependencyManifest(Vec<Dependency>);
-
-impl DependencyManifest {
-    /// Normalises a declaration as it came.
-    pub fn parse(declared: Option<&Value>) -> Result<Self, ManifestFault> {
-        let entries = match declared {
-            None | Some(Value::Null) => return Ok(Self::default()),
-            Some(Value::Array(entries)) => entries,
-            Some(other) => return Err(ManifestFault::NotAList { found: type_name(other) }),
-        };
-        if entries.len() > MAX_DEPENDENCIES {
-            return Err(ManifestFault::TooMany(entries.len()));
-        }
-        let mut manifest: Vec<Dependency> = Vec::with_capacity(entries.len());
-        for (index, entry) in entries.iter().enumerate() {
-            let dependency = parse_dependency(entry)
-                .and_then(|dependency| consistent(&manifest, dependency))
-                .map_err(|problem| ManifestFault::Entry { index, problem })?;
-            manifest.extend(dependency);
-        }
-        manifest.sort();
-        Ok(Self(manifest))
-    }
-
-    /// The declared packages in name order.
-    pub fn dependencies(&self) -> &[Dependency] {
-        &self.0
-    }
-
-    /// Whether the program needs nothing but its language.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-fn parse_dependency(entry: &Value) -> Result<Dependency, String> {
-    let Value::Object(fields) = entry else {
-        return Err(format!("must be an object with a `name`, not {}", type_name(entry)));
-    };
-    if let Some(unknown) = fields.keys().find(|key| !matches!(key.as_str(), "name" | "version")) {
-        return Err(format!("unknown field `{unknown}`; only `name` and `version` are allowed"));
-    }
-    let name = match fields.get("name") {
-        Some(Value::String(name)) => name.trim(),
-        other => {
-            return Err(format!("`name` must be text, not {}", other.map_or("missing", type_name)));
-        }
-    };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if name.is_empty() || !name.chars().all(allowed) {
-        return Err(format!("`name` {name:?} must consist of letters, digits, `_`, `-` and `.`"));
-    }
-    let version = match fields.get("version") {
-        None | Some(Value::Null) => ">= 0",
-        Some(Value::String(version)) if !version.trim().is_empty() => version.trim(),
-        Some(other) => {
-            return Err(format!("`version` must be a constraint text, not {}", type_name(other)));
-        }
-    };
-    Ok(Dependency { name: name.to_lowercase(), version: version.to_owned() })
-}
-
-/// `None` for an exact repetition; an error for a contradiction.
-fn consistent(manifest: &[Dependency], new: Dependency) -> Result<Option<Dependency>, String> {
-    match manifest.iter().find(|known| known.name == new.name) {
-        None => Ok(Some(new)),
-        Some(known) if known.version == new.version => Ok(None),
-        Some(known) => Err(format!(
-            "`{}` is declared twice, as {:?} and {:?}; keep one constraint",
-            new.name, known.version, new.version
-        )),
-    }
-}
-
 /// Code and declared dependencies, in one language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeneratedProgram {
@@ -216,7 +107,7 @@ impl GeneratedProgram {
             return Err(PayloadFault::UnknownField(unknown.clone()));
         }
         let source = parse_code(fields)?;
-        let manifest = DependencyManifest::parse(fields.get("dependencies"))?;
+        let manifest = DependencyManifest::parse(language, fields.get("dependencies"))?;
         Ok(Self { language, source, manifest })
     }
 
@@ -281,6 +172,12 @@ impl VettedProgram {
         &self.inspection
     }
 
+    /// Whether it imports anything that does not come with its language.
+    pub fn imports_packages(&self) -> bool {
+        let language = self.program.language;
+        self.inspection.imports.iter().any(|i| !stdlib::provides(language, &i.module))
+    }
+
     /// What it should do better; a right answer is not lost to it.
     pub fn advice(&self) -> &[Violation] {
         &self.advice
@@ -342,13 +239,14 @@ fn subject<'a>(
         args: &request.arguments.args,
         kwargs: &request.arguments.kwargs,
         declared,
+        holds_packages: request.manifest.as_ref().is_some_and(|held| !held.is_empty()),
         sibling_state: &[],
         inspection,
     }
 }
 
 fn declared(program: &GeneratedProgram) -> Vec<String> {
-    program.manifest.dependencies().iter().map(|dependency| dependency.name.clone()).collect()
+    program.manifest.packages().map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -387,16 +285,5 @@ mod tests {
             let fault = GeneratedProgram::parse(Language::Ruby, &payload).unwrap_err();
             assert!(fault.to_string().contains(expected), "{payload}: {fault}");
         }
-    }
-
-    #[test]
-    fn manifests_are_normalised() {
-        let manifest = DependencyManifest::parse(Some(&json!([
-            {"name": "Prawn", "version": "~> 2.5"}, {"name": "csv"}, {"name": "prawn", "version": "~> 2.5"}
-        ])))
-        .unwrap();
-        let pairs: Vec<_> =
-            manifest.dependencies().iter().map(|d| (d.name.as_str(), d.version.as_str())).collect();
-        assert_eq!(pairs, [("csv", ">= 0"), ("prawn", "~> 2.5")]);
     }
 }

@@ -93,6 +93,10 @@ pub fn build(
     if let Some(contract) = &request.contract {
         section(&mut user, "contract", &json!(contract), SECTION_BYTES);
     }
+    if let Some(held) = request.manifest.as_ref().filter(|held| !held.is_empty()) {
+        // Importable without being declared; to be declared, if at all, by the same constraint.
+        section(&mut user, "installed_dependencies", &held.to_json(), SECTION_BYTES);
+    }
     if !surroundings.tools.is_empty() {
         section(&mut user, "known_tools", &tools(&surroundings.tools), SECTION_BYTES);
     }

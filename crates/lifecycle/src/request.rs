@@ -10,6 +10,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use crate::context::Context;
 use crate::contract::Contract;
+use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
 
 /// Longest role or method name, in bytes.
@@ -80,6 +81,14 @@ name!(
 name!(
     /// What is asked of an agent: `add`, `fetch_url`.
     Method, "method", "add"
+);
+name!(
+    /// The name memory and history are kept under: `desk`.
+    Session, "session", "desk"
+);
+name!(
+    /// What a piece of memory is called: `balance`.
+    MemoryKey, "memory key", "balance"
 );
 
 fn parse_name(text: &str, kind: &'static str, example: &'static str) -> Result<String, NameFault> {
@@ -270,6 +279,8 @@ pub struct CallRequest {
     pub language: Language,
     /// The agent's memory as it is before the call.
     pub context: Context,
+    /// The packages the agent's environment holds since its last success; `None`: it has had none.
+    pub manifest: Option<DependencyManifest>,
     /// What the tree may use.
     pub allowance: Allowance,
 }

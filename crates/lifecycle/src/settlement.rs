@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::artifact::{Artifact, ArtifactChange, RUNTIME_VERSION, Verdict};
-use crate::attempt::{Attempt, Origin};
+use crate::attempt::{Attempt, Origin, RetryLane};
 use crate::context::ContextChanges;
 use crate::contract::{Contract, Fingerprint};
-use crate::execution::Environment;
+use crate::dependency::DependencyManifest;
 use crate::history::{self, Content};
 use crate::outcome::{Cause, Outcome};
 use crate::program::VettedProgram;
@@ -38,8 +38,8 @@ pub struct Accepted {
     pub program: VettedProgram,
     /// Where that came from.
     pub origin: Origin,
-    /// The environment it ran in.
-    pub environment: Environment,
+    /// What its agent's environment now holds.
+    pub manifest: DependencyManifest,
     /// What it did to memory.
     pub changes: ContextChanges,
     /// Tools it forged.
@@ -53,6 +53,14 @@ pub struct Kept {
     pub context: ContextChanges,
     /// Tools that become durable.
     pub tools: Vec<Tool>,
+    /// What the agent's environment holds from now on.
+    pub manifest: DependencyManifest,
+}
+
+impl From<Accepted> for Kept {
+    fn from(accepted: Accepted) -> Self {
+        Self { context: accepted.changes, tools: accepted.forged, manifest: accepted.manifest }
+    }
 }
 
 /// Everything the store must make true, at once.
@@ -66,6 +74,8 @@ pub struct Changes {
     pub record: Value,
     /// A value to refer to later.
     pub content: Option<Content>,
+    /// The lane that was spent, when the call ended for want of it: pressure on the program and its tool.
+    pub exhausted: Option<RetryLane>,
 }
 
 /// Derives the changes from what happened.
@@ -79,16 +89,19 @@ pub fn changes(
     let accepted = accepted.filter(|_| outcome.is_ok());
     let content = Content::of(request, outcome);
     let mut artifacts = scores(attempts, outcome);
-    artifacts.extend(accepted.and_then(|accepted| admit(request, accepted, attempts)));
+    artifacts.extend(accepted.and_then(|accepted| admit(request, accepted)));
     Changes {
-        kept: accepted.map(|accepted| Kept {
-            context: accepted.changes.clone(),
-            tools: accepted.forged.clone(),
-        }),
+        kept: accepted.cloned().map(Kept::from),
         artifacts,
         record: history::record(request, outcome, content.as_ref(), moment),
         content,
+        exhausted: exhausted(attempts),
     }
+}
+
+/// A call that ends with a rejected attempt of a lane has spent that lane: else there would be another attempt.
+fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
+    attempts.last().and_then(Attempt::lane)
 }
 
 /// A stored program that ran is scored by what came of its own attempt.
@@ -99,6 +112,7 @@ fn scores(attempts: &[Attempt], outcome: &Outcome) -> Vec<ArtifactChange> {
             Some(rejection) if rejection.failure.kind.cause() == Cause::Extrinsic => {
                 Verdict::Excused
             }
+            Some(rejection) if rejection.reason.is_misfit() => Verdict::Excused,
             Some(_) => Verdict::Failed,
             None if outcome.is_ok() => Verdict::Succeeded,
             None => Verdict::Answered,
@@ -109,17 +123,11 @@ fn scores(attempts: &[Attempt], outcome: &Outcome) -> Vec<ArtifactChange> {
 }
 
 /// A new program that worked becomes the stored one.
-fn admit(
-    request: &CallRequest,
-    accepted: &Accepted,
-    attempts: &[Attempt],
-) -> Option<ArtifactChange> {
+fn admit(request: &CallRequest, accepted: &Accepted) -> Option<ArtifactChange> {
     let repairs = match &accepted.origin {
         Origin::Artifact(_) => return None,
         Origin::Fresh => 0,
-        Origin::Repair(_) => {
-            attempts.iter().filter(|attempt| matches!(attempt.origin, Origin::Artifact(_))).count()
-        }
+        Origin::Repair { number, .. } => *number,
     };
     let program = accepted.program.program();
     Some(ArtifactChange::Admit(Box::new(Artifact {
@@ -133,10 +141,17 @@ fn admit(
         runtime_version: RUNTIME_VERSION.to_owned(),
         code: program.source.clone(),
         checksum: accepted.program.checksum().clone(),
-        manifest: program.manifest.clone(),
+        manifest: needed(accepted).clone(),
         cacheability: accepted.program.cacheability(request),
         successes: 1,
         failures: 0,
-        repairs: u32::try_from(repairs).unwrap_or(u32::MAX),
+        repairs,
     })))
+}
+
+/// What a stored program needs wherever it runs: what it declares, or, when it declared nothing and
+/// imports what its agent happened to hold, all of that.
+fn needed(accepted: &Accepted) -> &DependencyManifest {
+    let own = &accepted.program.program().manifest;
+    if own.is_empty() && accepted.program.imports_packages() { &accepted.manifest } else { own }
 }

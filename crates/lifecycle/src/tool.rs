@@ -28,13 +28,15 @@ pub struct KnownTool {
     pub success_count: u64,
     /// Calls that did not.
     pub failure_count: u64,
+    /// Calls that ended because guardrail or outcome retries ran out.
+    pub exhaustion_count: u64,
 }
 
 impl KnownTool {
     /// As programs and prompts see it.
     pub fn to_json(&self) -> Value {
         let contract = self.tool.contract.as_ref();
-        json!({
+        let mut known = json!({
             "purpose": contract.and_then(|c| c.purpose.as_ref()),
             "deliverable": contract.and_then(|c| c.deliverable.as_ref()),
             "acceptance": contract.and_then(|c| c.acceptance.as_ref()),
@@ -43,6 +45,11 @@ impl KnownTool {
             "usage_count": self.usage_count,
             "success_count": self.success_count,
             "failure_count": self.failure_count,
-        })
+        });
+        // Told only where there is something to tell: every prompt carries it.
+        if let (Value::Object(known), 1..) = (&mut known, self.exhaustion_count) {
+            known.insert("exhaustion_count".to_owned(), json!(self.exhaustion_count));
+        }
+        known
     }
 }

@@ -4,73 +4,40 @@
 //! calls end: invariants alone let most changes of policy live, the histogram does not.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "test")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lifecycle::artifact::{Artifact, Cacheability, RUNTIME_VERSION};
+use lifecycle::artifact::Artifact;
 use lifecycle::attempt::{Origin, RetryLane, spent};
 use lifecycle::call::{Commit, Memory, Policy, Step, StoreFault, begin};
-use lifecycle::context::{Context, ContextChanges};
-use lifecycle::contract::{Contract, Fingerprint};
-use lifecycle::dialect::Language;
+use lifecycle::contract::Fingerprint;
+use lifecycle::dependency::DependencyPolicy;
 use lifecycle::draft::{Draft, DraftFault, Usage};
-use lifecycle::execution::{
-    Environment, EnvironmentFault, Output, Report, ReportEnding, WorkerFault, WorkerTrace,
-};
+use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
-use lifecycle::program::{Checksum, DependencyManifest};
-use lifecycle::request::{
-    Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
-};
 use lifecycle::settlement::Moment;
 use serde_json::{Map, Value, json};
 
+use common::{artifact, report, request};
+
 const STORED: &str = "result = [args[0]]";
 
-fn contract() -> Contract {
-    let fields = json!({"deliverable": {"type": "array", "min_items": 1}});
-    Contract::compose(None, fields.as_object().unwrap()).unwrap().0.unwrap()
-}
-
-fn request() -> CallRequest {
-    CallRequest {
-        id: CallId("c".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
-        role: Role::parse("lister").unwrap(),
-        method: Method::parse("list").unwrap(),
-        arguments: Arguments { args: vec![json!(7)], kwargs: Map::new() },
-        contract: Some(contract()),
-        language: Language::Python,
-        context: Context::default(),
-        allowance: Allowance::default(),
-    }
-}
-
-fn artifact(repairs: u32) -> Artifact {
-    Artifact {
-        role: Role::parse("lister").unwrap(),
-        method: Method::parse("list").unwrap(),
-        language: Language::Python,
-        contract_fingerprint: contract().fingerprint(),
-        runtime_version: RUNTIME_VERSION.into(),
-        code: STORED.into(),
-        checksum: Checksum::of(STORED),
-        manifest: DependencyManifest::default(),
-        cacheability: Cacheability::DelegatedContractTool,
-        successes: 1,
-        failures: 0,
-        repairs,
-    }
+fn policy() -> Policy {
+    let dependencies =
+        DependencyPolicy { blocked: vec!["evil".to_owned()], ..DependencyPolicy::default() };
+    Policy { dependencies, ..Policy::default() }
 }
 
 fn recalls() -> Vec<Result<Memory, StoreFault>> {
-    let other = Artifact { contract_fingerprint: Fingerprint::none(), ..artifact(0) };
+    let other = Artifact { contract_fingerprint: Fingerprint::none(), ..artifact(STORED, 0) };
     let stored = |artifact| Ok(Memory { artifacts: vec![artifact] });
     vec![
         Ok(Memory::default()),
-        stored(artifact(0)),
-        stored(artifact(3)),
+        stored(artifact(STORED, 0)),
+        stored(artifact(STORED, 3)),
         stored(other),
         Err(StoreFault::Unavailable("gone".into())),
     ]
@@ -84,32 +51,31 @@ fn drafts(n: usize) -> Vec<Result<Draft, DraftFault>> {
         payload(json!({"code": "result = ("})),
         payload(json!(null)),
         payload(json!({"code": format!("import os\nos.fork()\nresult = {n}")})),
+        payload(json!({
+            "code": format!("import evil\nresult = [args[0], {n}]"),
+            "dependencies": [{"name": "evil"}],
+        })),
         Err(DraftFault::Unavailable("down".into())),
         Err(DraftFault::Auth("no key".into())),
     ]
 }
 
+/// The variant of an environment's fault decides what kind it is.
+fn fault(message: &str) -> Failure {
+    Failure::new(FailureKind::Execution, message)
+}
+
 fn preparations() -> Vec<Result<Environment, EnvironmentFault>> {
     vec![
-        Ok(Environment { id: None, manifest: DependencyManifest::default() }),
+        Ok(Environment::bare()),
+        Err(EnvironmentFault::Unresolvable(Box::new(fault("no such package")))),
+        Err(EnvironmentFault::SourceUnreachable(Box::new(fault("no answer")))),
         Err(EnvironmentFault::GuestMissing("install it".into())),
     ]
 }
 
 fn reports() -> Vec<Result<Report, WorkerFault>> {
-    let report = |ending| {
-        Ok(Report {
-            ending,
-            changes: ContextChanges {
-                set: Map::from_iter([("k".to_owned(), json!(1))]),
-                unset: vec![],
-            },
-            forged: vec![],
-            violations: vec![],
-            output: Output::default(),
-            worker: WorkerTrace::default(),
-        })
-    };
+    let report = |ending| Ok(report(ending));
     let reported = |code: &str, retriable| {
         report(ReportEnding::Reported {
             reported: Reported { code: code.into(), retriable },
@@ -151,7 +117,7 @@ fn choices(step: &Step) -> usize {
 
 /// Replays `path` from the start.
 fn replay(path: &[usize]) -> Step {
-    let mut step = begin(request(), Policy::default());
+    let mut step = begin(request(), policy());
     for (n, choice) in path.iter().enumerate() {
         step =
             answer(step, *choice, n).unwrap_or_else(|_| panic!("{path:?} goes on after its end"));
@@ -192,8 +158,21 @@ fn check_invariants(commit: &Commit, path: &[usize]) {
     assert_eq!(commit.outcome().role, commit.request().role);
 }
 
+/// Parsers want 64 MiB of stack; on a thread that has it, none is mapped for each program read.
+const STACK_BYTES: usize = 128 * 1024 * 1024;
+
 #[test]
 fn every_call_ends_and_ends_as_counted() {
+    let census = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(count_all).unwrap();
+    assert_eq!(
+        census.join().unwrap(),
+        GOLDEN,
+        "the policy changed; if that was meant, write the new line"
+    );
+}
+
+/// Enumerates every call, checks it, and tells how they end.
+fn count_all() -> String {
     let mut endings: BTreeMap<String, usize> = BTreeMap::new();
     let mut pending = vec![Vec::new()];
     let mut longest = 0;
@@ -218,12 +197,14 @@ fn every_call_ends_and_ends_as_counted() {
     for (ending, count) in &endings {
         write!(line, " {ending} {count}").unwrap();
     }
-    assert_eq!(line, GOLDEN, "the policy changed; if that was meant, write the new line");
+    line
 }
 
-const GOLDEN: &str = "25361 calls, longest 14: contract_violation 2000 execution 1784 \
-    guardrail_retry_exhausted 1784 guest_unavailable 2306 invalid_code 4176 not_found 2306 ok 2306 \
-    outcome_repair_retry_exhausted 2000 provider 2088 provider_auth 2304 store_unavailable 1 worker_crash 2306";
+const GOLDEN: &str = "101941 calls, longest 14: contract_violation 6384 dependency_install_failed 7282 \
+    dependency_policy_violation 6384 dependency_resolution_failed 6386 execution 6384 \
+    guardrail_retry_exhausted 6384 guest_unavailable 7282 invalid_code 13296 not_found 7282 ok 7282 \
+    outcome_repair_retry_exhausted 6384 provider 6648 provider_auth 7280 store_unavailable 1 \
+    worker_crash 7282";
 
 #[test]
 fn what_cannot_be_committed_did_not_happen() {

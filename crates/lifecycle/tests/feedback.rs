@@ -23,6 +23,7 @@ fn first_generate() -> Box<Generate> {
         contract: None,
         language: Language::Python,
         context: Context::default(),
+        manifest: None,
         allowance: Allowance::default(),
     };
     let Step::Recall(recall) = begin(request, Policy::default()) else {

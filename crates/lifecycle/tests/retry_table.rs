@@ -1,36 +1,43 @@
 //! Is each row of the retry policy as intended? The table below is written by hand; a changed row fails.
 
 use lifecycle::attempt::{Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, next};
-use lifecycle::execution::Output;
+use lifecycle::execution::{Output, Packages};
 use lifecycle::outcome::{Failure, FailureKind};
 use std::fmt::Write as _;
 use std::time::Duration;
 
 const TABLE: &str = "\
-PayloadInvalid     generation      generation
-Truncated          generation      generation
-ProviderDown       generation      generation
-RateLimited        generation      generation
-ProviderTimeout    generation      generation
-ProviderAuth       generation      ends
-ProviderRefusal    generation      ends
-ReplayDiverged     generation      ends
-AllowanceSpent     generation      ends
-Cancelled          execution       ends
-SyntaxInvalid      validation      generation
-ManifestInvalid    validation      guardrail
-Barred             validation      guardrail
-BarredForGood      validation      ends
-Unresolvable       preparation     execution
-GuestMissing       preparation     ends
-Raised             execution       execution
-TimedOut           execution       execution
-LimitReached       execution       execution
-CrashedByProgram   execution       execution
-CrashedByHost      execution       ends
-Unserializable     execution       execution
-ContractBroken     outcome_policy  outcome
-ReportedRetriable  outcome_policy  outcome
+PayloadInvalid       generation      generation
+Truncated            generation      generation
+ProviderDown         generation      generation
+RateLimited          generation      generation
+ProviderTimeout      generation      generation
+ProviderAuth         generation      ends
+ProviderRefusal      generation      ends
+ReplayDiverged       generation      ends
+AllowanceSpent       generation      ends
+Cancelled            execution       ends
+SyntaxInvalid        validation      generation
+ManifestInvalid      validation      guardrail
+Barred               validation      guardrail
+BarredForGood        validation      ends
+ManifestIncompatible preparation     guardrail
+ManifestChanged      preparation     guardrail
+PolicyViolated       preparation     guardrail
+Unresolvable         preparation     execution
+InstallFailed        preparation     execution
+ActivationFailed     preparation     execution
+SourceUnreachable    preparation     ends
+StillPreparing       preparation     ends
+GuestMissing         preparation     ends
+Raised               execution       execution
+TimedOut             execution       execution
+LimitReached         execution       execution
+CrashedByProgram     execution       execution
+CrashedByHost        execution       ends
+Unserializable       execution       execution
+ContractBroken       outcome_policy  outcome
+ReportedRetriable    outcome_policy  outcome
 ";
 
 #[test]
@@ -40,7 +47,7 @@ fn every_row_is_as_written() {
         let (stage, lane) = reason.row();
         writeln!(
             table,
-            "{:<18} {:<15} {}",
+            "{:<20} {:<15} {}",
             format!("{reason:?}"),
             stage.name(),
             lane.map_or("ends", RetryLane::name)
@@ -56,6 +63,7 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         origin,
         rejection: Some(rejection),
         code: None,
+        packages: Packages::default(),
         output: Output::default(),
         worker: None,
         took: Duration::ZERO,

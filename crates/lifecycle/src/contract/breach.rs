@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::program::type_name;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -141,7 +142,7 @@ impl Breach {
             expected: String::new(),
             actual: described(actual),
             expected_shape: "any".to_owned(),
-            actual_shape: shape(actual).to_owned(),
+            actual_shape: type_name(actual).to_owned(),
             expected_keys: Vec::new(),
             actual_keys: Vec::new(),
             details: Map::new(),
@@ -233,16 +234,5 @@ pub(super) fn cut(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
-}
-
-const fn shape(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }

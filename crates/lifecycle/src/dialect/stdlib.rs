@@ -10,6 +10,23 @@ pub fn provides(language: Language, module: &str) -> bool {
     }
 }
 
+/// Whether a *package* of this name would only repeat what comes with the interpreter.
+///
+/// Unlike a module, a package is listed by its whole name: `json-schema` is not `json`, while the gem
+/// `net-http` is the feature `net/http`.
+pub fn ships(language: Language, package: &str) -> bool {
+    match language {
+        Language::Python => {
+            let module = package.replace(['-', '.'], "_");
+            PYTHON.iter().any(|listed| listed.eq_ignore_ascii_case(&module))
+        }
+        Language::Ruby => {
+            let package = package.to_ascii_lowercase();
+            listed(RUBY, &package) || listed(RUBY, &package.replace('-', "/"))
+        }
+    }
+}
+
 /// A Ruby feature is listed by itself (`net/http`) or by its first directory (`json/add/core`).
 /// `net` and `io` are shared with gems (`net/ssh`), so only their listed features count.
 fn ruby_feature(feature: &str) -> bool {
@@ -116,5 +133,23 @@ mod tests {
         check(Language::Ruby, "net/ssh", false);
         check(Language::Ruby, "set.rb", true);
         check(Language::Ruby, "nokogiri", false);
+    }
+
+    #[test]
+    fn packages_are_found_by_their_whole_name() {
+        let check = |language, package, expected| {
+            assert_eq!(ships(language, package), expected, "{package}");
+        };
+        check(Language::Python, "json", true);
+        check(Language::Python, "cprofile", true);
+        check(Language::Python, "lib2to3", true);
+        check(Language::Python, "jsonschema", false);
+        check(Language::Python, "http-client", false);
+        check(Language::Ruby, "json", true);
+        check(Language::Ruby, "net-http", true);
+        check(Language::Ruby, "open-uri", true);
+        check(Language::Ruby, "json-schema", false);
+        check(Language::Ruby, "net-ssh", false);
+        check(Language::Ruby, "net-http-persistent", false);
     }
 }

@@ -5,12 +5,13 @@
 //! `sample_…`), where they reach a success. Empty values, and maps without a list, pass.
 //!
 //! ```python
+//! import requests
 //! try:
 //!     movies = requests.get(url).json()
-//! except Exception:
-//!     movies = [{"title": "Heat"}]           # barred: `result = movies` follows
+//! except Exception as problem:
+//!     movies = [{"title": "Heat"}]                           # barred: it reaches a success
+//!     movies = Outcome.error("fetch_failed", str(problem))   # passes
 //! result = movies
-//! # passes: except Exception as e: result = Outcome.error("fetch_failed", str(e))
 //! ```
 //! ```ruby
 //! page = tool("web_fetcher").fetch(url)

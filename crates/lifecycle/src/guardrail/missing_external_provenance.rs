@@ -6,14 +6,14 @@
 //! or `fixture`. The text `Net::HTTP` in a string is not network use.
 //!
 //! ```python
-//! result = requests.get(url).json()          # barred once it answers
-//! result = {"items": items, "provenance": {"sources": [{"uri": url, "fetched_at": now,
-//!           "retrieval_tool": "requests", "retrieval_mode": "live"}]}}   # passes
+//! import requests
+//! result = requests.get(url).json()                                    # barred once it answers
+//! result = {"items": requests.get(url).json(), "provenance": sources}  # passes
 //! ```
 //! ```ruby
-//! Net::HTTP.get(URI(url))                    # barred once it answers
-//! { items: items, provenance: { sources: [{ uri: url, fetched_at: now,
-//!   retrieval_tool: "net/http", retrieval_mode: "live" }] } }            # passes
+//! require "net/http"
+//! Net::HTTP.get(URI(url))                                              # barred once it answers
+//! { items: Net::HTTP.get(URI(url)), provenance: sources }              # passes
 //! ```
 
 use serde_json::Value;

@@ -47,6 +47,7 @@ impl Call {
             args: &self.args,
             kwargs: &self.kwargs,
             declared: &self.declared,
+            holds_packages: false,
             sibling_state: &self.siblings,
             inspection,
         }
@@ -370,16 +371,16 @@ fn input_baked_code_and_cacheability() {
         (Python, "def add(x): return x + 100", json!([100]), StableMethodDefault),
         (Python, "def add(self, *rest): return sum(rest) + 100", json!([100]), StableMethodDefault),
         (Python, "def add(context, x=100): return x", json!([100]), StableMethodDefault),
-        (Python, "'''adds 100'''\nresult = 1", json!(["adds 100"]), StableMethodDefault),
-        (Python, "result = {'total': 3}", json!(["total"]), StableMethodDefault),
+        (Python, "'''adds 100'''\nresult = 1", json!(["adds 100"]), ArgIgnoredCode),
+        (Python, "result = {'total': 3}", json!(["total"]), ArgIgnoredCode),
         (
             Python,
             "result = [0, 1, -1, '', True, None]",
             json!([0, 1, -1, "", true, null]),
-            StableMethodDefault,
+            ArgIgnoredCode,
         ),
         (Python, "context['n'] = context.get('n', 0) + 5", json!([7]), ArgIgnoredCode),
-        (Python, "result = 'argsort'", json!([7]), StableMethodDefault),
+        (Python, "result = 'argsort'", json!([7]), ArgIgnoredCode),
         (Ruby, "100 * 2", json!([100]), baked),
         (Ruby, ":celsius", json!(["celsius"]), baked),
         (Ruby, "'args'; 100", json!([100]), baked),
@@ -394,9 +395,9 @@ fn input_baked_code_and_cacheability() {
         (Ruby, "\"#{args[0]} 100\"", json!([100]), StableMethodDefault),
         (Ruby, "def add(x) = x + 100", json!([100]), StableMethodDefault),
         (Ruby, "def add(ctx, by: 100)\n  ctx[:n] + by\nend", json!([100]), StableMethodDefault),
-        (Ruby, "{ total: 3 }", json!(["total"]), StableMethodDefault),
+        (Ruby, "{ total: 3 }", json!(["total"]), ArgIgnoredCode),
         (Ruby, "context[:n] = 5", json!([7]), ArgIgnoredCode),
-        (Ruby, "<<~TEXT\n  100\nTEXT", json!([100]), StableMethodDefault),
+        (Ruby, "<<~TEXT\n  100\nTEXT", json!([100]), ArgIgnoredCode),
     ];
     for (language, source, args, expected) in cases {
         let call = Call::with(&args);

@@ -1,0 +1,131 @@
+//! How a call ends: its changes committed together, its outcome given.
+
+use std::time::Duration;
+
+use crate::artifact::Artifact;
+use crate::attempt::{Attempt, Budgets};
+use crate::context::Context;
+use crate::draft::Usage;
+use crate::event::EventKind;
+use crate::guardrail::GuardrailPolicy;
+use crate::outcome::Outcome;
+use crate::request::CallRequest;
+use crate::select::Miss;
+use crate::settlement::{self, Accepted, Changes, Kept, Moment};
+
+use super::{Call, StoreFault};
+
+/// Make it true, all at once.
+#[derive(Debug)]
+pub struct Commit {
+    pub(super) call: Call,
+    pub(super) outcome: Outcome,
+    pub(super) accepted: Option<Accepted>,
+}
+
+impl Commit {
+    /// The call that ends.
+    pub fn request(&self) -> &CallRequest {
+        &self.call.request
+    }
+
+    /// The outcome, should the commit succeed.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Every try, in order.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.call.attempts
+    }
+
+    /// The attempt that was accepted.
+    pub fn accepted(&self) -> Option<&Accepted> {
+        self.accepted.as_ref()
+    }
+
+    /// The stored program that was tried, or why none was.
+    pub fn selected(&self) -> Result<&Artifact, Miss> {
+        self.call.selected.as_ref().map_err(|miss| *miss)
+    }
+
+    /// Model calls this call made itself.
+    pub fn model_calls(&self) -> u32 {
+        self.call.model_calls
+    }
+
+    /// What they cost.
+    pub fn usage(&self) -> Usage {
+        self.call.usage
+    }
+
+    /// Retries per lane this call had.
+    pub fn budgets(&self) -> &Budgets {
+        &self.call.policy.budgets
+    }
+
+    /// The rules this call was held to.
+    pub fn guardrails(&self) -> &GuardrailPolicy {
+        &self.call.policy.guardrails
+    }
+
+    /// What to tell observers.
+    pub fn event(&self, took: Duration) -> EventKind {
+        EventKind::Ended {
+            outcome: self.outcome.clone(),
+            from_storage: self.call.model_calls == 0 && self.call.selected.is_ok(),
+            model_calls: self.call.model_calls,
+            took,
+        }
+    }
+
+    /// What the store must make true.
+    pub fn changes(&self, moment: &Moment) -> Changes {
+        settlement::changes(
+            &self.call.request,
+            &self.outcome,
+            self.accepted.as_ref(),
+            &self.call.attempts,
+            moment,
+        )
+    }
+
+    /// The store's answer. What could not be committed did not happen.
+    #[must_use]
+    pub fn committed(mut self, answer: Result<(), StoreFault>) -> Settled {
+        if let Err(fault) = answer {
+            let failed_before = self.outcome.failure().is_some();
+            if !failed_before {
+                self.outcome.result = Err(fault.into_failure());
+                self.accepted = None;
+            }
+        }
+        Settled(self)
+    }
+}
+
+/// A call that is over.
+#[derive(Debug)]
+pub struct Settled(Commit);
+
+impl Settled {
+    /// Everything known of it.
+    pub fn commit(&self) -> &Commit {
+        &self.0
+    }
+
+    /// The agent's memory as the call leaves it.
+    pub fn context_after(&self) -> Context {
+        let mut context = self.0.call.request.context.clone();
+        let kept = self.0.accepted.as_ref().filter(|_| self.0.outcome.is_ok());
+        context.apply(kept.map(|accepted| accepted.changes.clone()).unwrap_or_default());
+        context
+    }
+
+    /// Its outcome, and what its agent keeps: memory, tools, and the packages its environment now holds.
+    pub fn into_parts(self) -> (Outcome, Option<Kept>) {
+        let Commit { outcome, accepted, .. } = self.0;
+        let kept = accepted.filter(|_| outcome.is_ok()).map(Kept::from);
+        (outcome, kept)
+    }
+}

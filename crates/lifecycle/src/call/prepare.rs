@@ -1,0 +1,147 @@
+//! Giving a program its environment, and running it there.
+
+use std::time::Duration;
+
+use crate::attempt::{Origin, Rejection};
+use crate::dependency::DependencyManifest;
+use crate::event::EventKind;
+use crate::execution::{Environment, EnvironmentFault, Order, Report, WorkerFault, WorkerTrace};
+use crate::guardrail::check_provided;
+use crate::judgement::{Court, barred, judge};
+use crate::program::VettedProgram;
+use crate::request::CallRequest;
+use crate::settlement::Accepted;
+
+use super::{Call, Step, Trial};
+
+/// Give the program an environment.
+#[derive(Debug)]
+pub struct Prepare {
+    pub(super) call: Call,
+    pub(super) trial: Trial,
+    pub(super) program: VettedProgram,
+    pub(super) manifest: DependencyManifest,
+}
+
+impl Prepare {
+    /// The packages it must hold: the agent's, grown by the program's, within the policy.
+    pub fn manifest(&self) -> &DependencyManifest {
+        &self.manifest
+    }
+
+    /// The call to prepare for.
+    pub fn request(&self) -> &CallRequest {
+        &self.call.request
+    }
+
+    /// The environment, or why there is none. What is in it decides which imports are accounted for.
+    pub fn prepared(self, answer: Result<Environment, EnvironmentFault>) -> Step {
+        let Self { call, mut trial, program, manifest: _ } = self;
+        let rejection = match answer {
+            Ok(environment) => match unaccounted(&call, &program, &environment) {
+                None => {
+                    return Step::Execute(Box::new(Execute { call, trial, program, environment }));
+                }
+                Some(rejection) => {
+                    trial.packages.environment = Some(environment);
+                    rejection
+                }
+            },
+            Err(fault) => {
+                let (reason, failure) = fault.judged();
+                Rejection::new(reason, failure)
+            }
+        };
+        call.reject(trial, &Rejection { program: Some(program.program().clone()), ..rejection })
+    }
+}
+
+/// Imports that a prepared environment does not provide.
+fn unaccounted(
+    call: &Call,
+    program: &VettedProgram,
+    environment: &Environment,
+) -> Option<Rejection> {
+    let provides = environment.provides.as_deref()?;
+    let violation = check_provided(call.request.language, program.inspection(), provides)?;
+    Some(barred(vec![violation], &call.policy.guardrails))
+}
+
+/// Run the program in a worker.
+#[derive(Debug)]
+pub struct Execute {
+    pub(super) call: Call,
+    trial: Trial,
+    program: VettedProgram,
+    environment: Environment,
+}
+
+impl Execute {
+    /// What to run.
+    pub fn order(&self) -> Order<'_> {
+        Order {
+            request: &self.call.request,
+            program: &self.program,
+            proven: matches!(self.trial.origin, Origin::Artifact(_)),
+        }
+    }
+
+    /// Where to run it.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// What to tell observers.
+    pub fn event(&self) -> EventKind {
+        EventKind::Executing {
+            attempt: self.call.attempts.len() + 1,
+            source: self.trial.origin.program_source(),
+            code: self.program.program().source.clone(),
+        }
+    }
+
+    /// What the worker reported: judged, and accepted or rejected.
+    pub fn executed(self, answer: Result<Report, WorkerFault>, took: Duration) -> Step {
+        let Self { call, mut trial, program, environment } = self;
+        trial.took += environment.prepare_time + took;
+        let manifest = environment.manifest.clone();
+        trial.packages.environment = Some(environment);
+        let report = match answer {
+            Ok(report) => report,
+            Err(fault) => {
+                let (reason, failure) = fault.judged();
+                trial.worker = Some(WorkerTrace::default());
+                let rejection = Rejection {
+                    program: Some(program.program().clone()),
+                    ..Rejection::new(reason, failure)
+                };
+                return call.reject(trial, &rejection);
+            }
+        };
+        trial.output = report.output;
+        trial.worker = Some(report.worker);
+        let court = Court {
+            request: &call.request,
+            guardrails: &call.policy.guardrails,
+            program: &program,
+        };
+        let judged = judge(&court, report.ending, report.violations);
+        match judged {
+            Ok(result) => {
+                let accepted = Accepted {
+                    program,
+                    origin: trial.origin.clone(),
+                    manifest,
+                    changes: report.changes,
+                    forged: report.forged,
+                };
+                call.accept(trial, accepted, result)
+            }
+            Err(rejection) => {
+                let rejection =
+                    Rejection { program: Some(program.program().clone()), ..*rejection };
+                call.reject(trial, &rejection)
+            }
+        }
+    }
+}

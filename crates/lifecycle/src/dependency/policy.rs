@@ -1,0 +1,271 @@
+//! Which packages may be had, and from where. Open by default: the public source, no lists.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::dialect::Language;
+use crate::outcome::{Failure, FailureKind};
+
+use super::{DependencyManifest, folded};
+
+/// Most allowed names a message lists.
+const SHOWN_NAMES: usize = 24;
+
+/// Where packages may come from (`source_mode`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceMode {
+    /// The guest's public index.
+    #[default]
+    PublicOnly,
+    /// The configured sources and nothing else.
+    InternalOnly,
+    /// The configured sources first, then the public index.
+    InternalThenPublic,
+}
+
+impl SourceMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::PublicOnly, Self::InternalOnly, Self::InternalThenPublic];
+
+    /// The name in configuration and in an environment's identity.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PublicOnly => "public_only",
+            Self::InternalOnly => "internal_only",
+            Self::InternalThenPublic => "internal_then_public",
+        }
+    }
+}
+
+impl fmt::Display for SourceMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no mode.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "unknown source_mode {0:?}: expected \"public_only\", \"internal_only\" or \"internal_then_public\""
+)]
+pub struct UnknownSourceMode(pub String);
+
+impl FromStr for SourceMode {
+    type Err = UnknownSourceMode;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|mode| mode.name() == name)
+            .ok_or_else(|| UnknownSourceMode(name.to_owned()))
+    }
+}
+
+/// One place to ask for packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PackageSource<'a> {
+    /// A configured one.
+    Internal(&'a str),
+    /// The packaging tool's own public index.
+    Public,
+}
+
+/// What one guest's programs may install, and from where.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DependencyPolicy {
+    /// Which sources are asked.
+    pub source_mode: SourceMode,
+    /// The configured ones, in order of preference.
+    pub sources: Vec<String>,
+    /// The only packages allowed; empty: all.
+    pub allowed: Vec<String>,
+    /// Packages never allowed.
+    pub blocked: Vec<String>,
+}
+
+/// Which rule of a policy was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyRule {
+    /// On the block list.
+    Blocked,
+    /// Not on the allow list, which is this.
+    NotAllowed(Vec<String>),
+    /// `internal_only` without a configured source.
+    NoInternalSource,
+    /// A configured source that is no `http`, `https` or `file` URL.
+    SourceInvalid(String),
+}
+
+/// A package, or the sources, against the policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyFault {
+    /// The guest whose policy it is.
+    pub language: Language,
+    /// The package, when one is to blame.
+    pub package: Option<String>,
+    /// The rule.
+    pub rule: PolicyRule,
+}
+
+impl DependencyPolicy {
+    /// Holds a manifest against every rule, before anything is resolved. An empty one needs no source.
+    pub fn check(
+        &self,
+        language: Language,
+        manifest: &DependencyManifest,
+    ) -> Result<(), PolicyFault> {
+        if manifest.is_empty() {
+            return Ok(());
+        }
+        self.check_names(language, manifest.packages())?;
+        self.effective_sources(language).map(|_| ())
+    }
+
+    /// Holds package names against the lists: those declared, and every one of a lock.
+    pub fn check_names<'a>(
+        &self,
+        language: Language,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), PolicyFault> {
+        let fold = |names: &[String]| -> Vec<String> {
+            names.iter().map(|name| folded(language, name)).collect()
+        };
+        let (allowed, blocked) = (fold(&self.allowed), fold(&self.blocked));
+        for name in names {
+            let package = folded(language, name);
+            let rule = if blocked.contains(&package) {
+                PolicyRule::Blocked
+            } else if !allowed.is_empty() && !allowed.contains(&package) {
+                PolicyRule::NotAllowed(self.allowed.clone())
+            } else {
+                continue;
+            };
+            return Err(PolicyFault { language, package: Some(name.to_owned()), rule });
+        }
+        Ok(())
+    }
+
+    /// The sources to ask, in order.
+    pub fn effective_sources(
+        &self,
+        language: Language,
+    ) -> Result<Vec<PackageSource<'_>>, PolicyFault> {
+        let fault = |rule| PolicyFault { language, package: None, rule };
+        let internal: Vec<&str> = match self.source_mode {
+            SourceMode::PublicOnly => Vec::new(),
+            SourceMode::InternalOnly | SourceMode::InternalThenPublic => {
+                self.sources.iter().map(|source| source.trim()).collect()
+            }
+        };
+        if let Some(invalid) = internal.iter().find(|source| !is_url(source)) {
+            return Err(fault(PolicyRule::SourceInvalid(redacted(invalid))));
+        }
+        if self.source_mode == SourceMode::InternalOnly && internal.is_empty() {
+            return Err(fault(PolicyRule::NoInternalSource));
+        }
+        let public =
+            (self.source_mode != SourceMode::InternalOnly).then_some(PackageSource::Public);
+        Ok(internal.into_iter().map(PackageSource::Internal).chain(public).collect())
+    }
+}
+
+impl PolicyFault {
+    /// The configuration key of the rule.
+    pub fn policy(&self) -> &'static str {
+        match (&self.rule, self.language) {
+            (PolicyRule::Blocked, Language::Python) => "blocked_packages",
+            (PolicyRule::Blocked, Language::Ruby) => "blocked_gems",
+            (PolicyRule::NotAllowed(_), Language::Python) => "allowed_packages",
+            (PolicyRule::NotAllowed(_), Language::Ruby) => "allowed_gems",
+            (PolicyRule::NoInternalSource, _) => "source_mode",
+            (PolicyRule::SourceInvalid(_), Language::Python) => "python_indexes",
+            (PolicyRule::SourceInvalid(_), Language::Ruby) => "gem_sources",
+        }
+    }
+
+    /// What a program may do instead.
+    fn correction(&self) -> String {
+        match &self.rule {
+            PolicyRule::NotAllowed(allowed) => {
+                let shown: Vec<&str> =
+                    allowed.iter().take(SHOWN_NAMES).map(String::as_str).collect();
+                let more = if allowed.len() > SHOWN_NAMES { ", …" } else { "" };
+                format!(
+                    "use the standard library, or only these packages: {}{more}",
+                    shown.join(", ")
+                )
+            }
+            PolicyRule::Blocked => {
+                "do without it: use the standard library or another package".to_owned()
+            }
+            PolicyRule::NoInternalSource | PolicyRule::SourceInvalid(_) => {
+                "use the standard library only".to_owned()
+            }
+        }
+    }
+
+    /// What a call ends as: `dependency_policy_violation` naming package and rule.
+    pub fn failure(&self) -> Failure {
+        let correction = self.correction();
+        let failure =
+            Failure::new(FailureKind::DependencyPolicyViolation, format!("{self}; {correction}"))
+                .with("policy", self.policy())
+                .with("required_correction", correction);
+        let failure = match &self.rule {
+            PolicyRule::NotAllowed(allowed) => {
+                let shown: Vec<String> = allowed.iter().take(SHOWN_NAMES).cloned().collect();
+                failure.with("allowed", shown)
+            }
+            PolicyRule::SourceInvalid(source) => failure.with("source", source.clone()),
+            PolicyRule::Blocked | PolicyRule::NoInternalSource => failure,
+        };
+        match &self.package {
+            Some(package) => failure.with("dependency_name", package.clone()),
+            None => failure,
+        }
+    }
+}
+
+impl fmt::Display for PolicyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let package = self.package.as_deref().unwrap_or("no package");
+        match &self.rule {
+            PolicyRule::Blocked => write!(f, "`{package}` is blocked by `{}`", self.policy()),
+            PolicyRule::NotAllowed(_) => {
+                write!(f, "`{package}` is not allowed by `{}`", self.policy())
+            }
+            PolicyRule::NoInternalSource => {
+                write!(f, "`source_mode` is internal_only and no source is configured")
+            }
+            PolicyRule::SourceInvalid(source) => write!(
+                f,
+                "`{}` holds {source:?}, which is no http, https or file URL",
+                self.policy()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PolicyFault {}
+
+/// A URL that can stand in a quoted text of any configuration file.
+fn is_url(source: &str) -> bool {
+    let scheme = ["https://", "http://", "file:///"];
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '#' | '`');
+    scheme.iter().any(|scheme| source.len() > scheme.len() && source.starts_with(scheme))
+        && source.chars().all(plain)
+}
+
+/// Without the credentials a URL may carry.
+fn redacted(source: &str) -> String {
+    let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rfind('@') {
+        Some(at) => format!("{scheme}://***{}", rest.get(at..).unwrap_or_default()),
+        None => source.to_owned(),
+    }
+}

@@ -1,0 +1,355 @@
+//! How a call ends, rule by rule: each row of the table is one sequence of answers and all that came of it.
+//!
+//! Under its rule a row has, first, the scene: retries of each lane in [`RetryLane::ALL`]'s order; `stored`,
+//! a program, and how often it was repaired; and what the world answers, in the words of [`answer`]. Then
+//! one line per try: where its program came from, what was waited for, what the model was told (and how many
+//! retries it was told are left), and the lane that rejected it. Last, the ending: its message
+//! and metadata, how often a model was asked, and what the store is told.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test")]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use lifecycle::artifact::ArtifactChange;
+use lifecycle::attempt::{Attempt, Budgets, RetryLane};
+use lifecycle::call::{Commit, Generate, Memory, Policy, Step, begin};
+use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
+use lifecycle::guardrail::{Rule, check_role};
+use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
+use lifecycle::prompt::Surroundings;
+use lifecycle::request::CallId;
+use lifecycle::settlement::Moment;
+use serde_json::{Map, Value, json};
+
+use common::{artifact, report, request};
+
+const TABLE: &str = r#"# A service's fault is waited out, and the next try is told what this one was.
+4 1 1 1: forks, down, slower, late, slower by 7, fine, value
+    generated: guardrail
+    generated told process_escape (guardrail 0): generation
+    generated after 200ms told process_escape (guardrail 0): generation
+    generated after 400ms told process_escape (guardrail 0): generation
+    generated after 800ms told process_escape (guardrail 0): generation
+    generated after 7ms told process_escape (guardrail 0): accepted
+    ok; 6 asked, kept, admitted as delegated_contract_tool after 0 repairs
+# A model that was never asked is not counted: the allowance is spent.
+1 1 1 1: fine, raises, spent
+    generated: execution
+    generated told execution (execution 0): rejected
+    budget_exceeded: 64 spent; 1 asked
+# An exhausted generation lane counts every try.
+2 1 1 1: no object, unparsable, truncated
+    generated: generation
+    generated told invalid_code (generation 1): generation
+    generated told invalid_code (generation 0): generation
+    invalid_code: the answer was cut off at the output limit; write a shorter program, or raise the output limit; generation_attempts 3; 3 asked, generation exhausted
+# An exhausted guardrail lane counts retries; a top-level caller gets one stable message.
+1 2 1 1: forks, forks2, forks
+    generated: guardrail
+    generated told process_escape (guardrail 1): guardrail
+    generated told process_escape (guardrail 0): guardrail
+    guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 2; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 3 asked, guardrail exhausted
+# A child's caller is a program: it gets the message as it is.
+child 1 0 1 1: forks
+    generated: guardrail
+    guardrail_retry_exhausted: guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do; guardrail_recovery_attempts 0; last_violation_subtype "process_escape"; 1 asked, guardrail exhausted
+# An exhausted execution lane counts retries; the same program again is one, but is not run.
+1 1 2 1: fine, raises, fine, fine2, raises
+    generated: execution
+    generated told execution (execution 1): execution, repeated
+    generated told execution (execution 0): execution
+    execution: E: boom; execution_repair_attempts 2; 3 asked, execution exhausted
+# An exhausted outcome lane counts retries; an authored error becomes the last of many.
+1 1 1 1: fine, contract broken, fine2, flaky
+    generated: outcome
+    generated told contract_violation (outcome 0): outcome
+    outcome_repair_retry_exhausted: outcome repairs exhausted; last: flaky: sorry; outcome_repair_attempts 1; last_error_type "flaky"; last_error_message "sorry"; 2 asked, outcome exhausted
+# A broken contract keeps its own kind.
+1 1 1 1: fine, flaky, fine2, contract broken
+    generated: outcome
+    generated told flaky (outcome 0): outcome
+    contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; outcome_repair_attempts 1; 2 asked, outcome exhausted
+# An authored error of the world's is an answer, even one that may pass.
+1 1 1 1: fine, network_error
+    generated: accepted
+    network_error: sorry; 1 asked
+# One violation while running outweighs any other ending but a value.
+1 2 1 1: fine, violation and raises, fine2, violation and not_found, fine3, violation and value
+    generated: guardrail
+    generated told self_materialization (guardrail 1): guardrail
+    generated told self_materialization (guardrail 0): accepted
+    ok; 3 asked, kept, admitted as delegated_contract_tool after 0 repairs
+# Advice is given once, whatever the next program is.
+1 3 1 1: baked, baked2, value
+    generated: guardrail
+    generated told input_baked_code (guardrail 2): accepted
+    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
+# Advice is given only while a guardrail retry is left.
+1 1 1 1: forks, baked, value
+    generated: guardrail
+    generated told process_escape (guardrail 0): accepted
+    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
+# A stored program is never advised; a value is its success.
+1 1 1 1 stored baked 0: value
+    persisted: accepted
+    ok; 0 asked, kept, Succeeded
+# A stored program's truthful error is no defect.
+1 1 1 1 stored fine 0: not_found
+    persisted: accepted
+    not_found: sorry; 0 asked, Answered
+# The world's fault ends a stored program's call and is excused, though its lane has retries.
+1 2 3 4 stored fine 0: unresolvable
+    persisted: rejected
+    dependency_resolution_failed: no such package; 0 asked, Excused
+# The same, without a lane.
+1 2 3 4 stored fine 0: shutdown
+    persisted: rejected
+    worker_crash: x; 0 asked, Excused
+# A misfit is mended, and excused.
+1 2 3 4 stored fine 0: refused, fine2, value
+    persisted: rejected
+    repaired told dependency_policy_violation (guardrail 2): accepted
+    ok; 1 asked, kept, Excused, admitted as delegated_contract_tool after 1 repairs
+# Repairs add up.
+1 2 3 4 stored fine 2: raises, fine2, value
+    persisted: rejected
+    repaired told execution (execution 3): accepted
+    ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 3 repairs
+# A stored program's own failure is mended and uses up no retry; told is the whole budget of its lane.
+1 2 1 4 stored fine 0: raises, fine2, raises, fine3, value
+    persisted: rejected
+    repaired told execution (execution 1): execution
+    repaired told execution (execution 0): accepted
+    ok; 2 asked, kept, Failed, admitted as delegated_contract_tool after 1 repairs
+# The same, of the guardrail lane.
+1 2 3 4 stored fine 0: violation and raises, no key
+    persisted: rejected
+    repaired told self_materialization (guardrail 2): rejected
+    provider_auth: no key; 1 asked, Failed
+# The same, of the outcome lane.
+1 2 3 4 stored fine 0: contract broken, no key
+    persisted: rejected
+    repaired told contract_violation (outcome 4): rejected
+    provider_auth: no key; 1 asked, Failed
+# What a rule now bars for good is mended, too.
+terminal 1 2 3 4 stored forks 0: fine, value
+    persisted: rejected
+    repaired told process_escape: accepted
+    ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 1 repairs
+# A third repair is still a repair.
+1 2 3 4 stored fine 2: raises, no key
+    persisted: rejected
+    repaired told execution (execution 3): rejected
+    provider_auth: no key; 1 asked, Failed
+# After three repairs a program is written from nothing.
+1 2 3 4 stored fine 3: raises, fine2, value
+    persisted: rejected
+    generated told execution (execution 3): accepted
+    ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 0 repairs
+"#;
+
+#[test]
+fn every_row_ends_as_written() {
+    let mut otherwise = String::new();
+    for row in TABLE.trim_start_matches("# ").split("\n# ") {
+        let lines: Vec<_> = row.trim().lines().map(str::trim).collect();
+        let [rule, script, expected @ ..] = lines.as_slice() else { panic!("{row}") };
+        let ended = run(script);
+        if ended != expected {
+            write!(otherwise, "# {rule}\n{script}\n    {}\n", ended.join("\n    ")).unwrap();
+        }
+    }
+    assert!(otherwise.is_empty(), "these end otherwise; if that was meant, write:\n{otherwise}");
+}
+
+/// What the world answers when it is asked.
+enum Answer {
+    Drafts(Result<Draft, DraftFault>),
+    Prepares(EnvironmentFault),
+    Runs(Result<Box<Report>, WorkerFault>),
+}
+
+fn answer(word: &str) -> Answer {
+    let draft = |payload| Answer::Drafts(Ok(Draft { payload, usage: Usage::default() }));
+    let fault = |fault| Answer::Drafts(Err(fault));
+    let slower = |wait: Option<u64>| {
+        let retry_after = wait.map(Duration::from_millis);
+        fault(DraftFault::RateLimited { message: "slower".into(), retry_after })
+    };
+    let unfit = || Box::new(Failure::new(FailureKind::Execution, "no such package"));
+    match word {
+        "no object" => draft(json!(null)),
+        "unparsable" => draft(json!({"code": "result = ("})),
+        "truncated" => fault(DraftFault::Truncated),
+        "down" => fault(DraftFault::Unavailable("down".into())),
+        "late" => fault(DraftFault::TimedOut(Duration::from_secs(9))),
+        "slower" => slower(None),
+        "slower by 7" => slower(Some(7)),
+        "no key" => fault(DraftFault::Auth("no key".into())),
+        "spent" => fault(DraftFault::AllowanceSpent("64 spent".into())),
+        "unresolvable" => Answer::Prepares(EnvironmentFault::Unresolvable(unfit())),
+        "refused" => Answer::Prepares(EnvironmentFault::Refused(unfit())),
+        "value" => ran(ReportEnding::Value(json!([1]))),
+        "contract broken" => ran(ReportEnding::Value(json!([]))),
+        "raises" => {
+            ran(ReportEnding::Raised { class: "E".into(), message: "boom".into(), location: None })
+        }
+        "not_found" => says(word, false),
+        "flaky" | "network_error" => says(word, true),
+        "shutdown" => {
+            Answer::Runs(Err(WorkerFault::Crashed { by: EndedBy::Host, detail: "x".into() }))
+        }
+        _ => match word.strip_prefix("violation and ") {
+            Some(rest) => violating(answer(rest)),
+            None => draft(json!({"code": program(word)})),
+        },
+    }
+}
+
+fn program(name: &str) -> &'static str {
+    match name {
+        "fine" => "result = [args[0]]",
+        "fine2" => "result = [args[0], 2]",
+        "fine3" => "result = [args[0], 3]",
+        "baked" => "result = [7]",
+        "baked2" => "result = [7, 2]",
+        "forks" => "import os\nos.fork()\nresult = [args[0]]",
+        "forks2" => "import os\nos.fork()\nresult = [args[0], 2]",
+        _ => panic!("no answer is called {name:?}"),
+    }
+}
+
+fn ran(ending: ReportEnding) -> Answer {
+    Answer::Runs(Ok(Box::new(report(ending))))
+}
+
+fn says(code: &str, retriable: bool) -> Answer {
+    let reported = Reported { code: code.into(), retriable };
+    ran(ReportEnding::Reported { reported, message: "sorry".into(), metadata: Map::new() })
+}
+
+/// The program asked for a tool of its own role before.
+fn violating(answer: Answer) -> Answer {
+    let Answer::Runs(Ok(report)) = answer else { panic!("only what runs can ask") };
+    let violations = check_role("lister", "lister").into_iter().collect();
+    Answer::Runs(Ok(Box::new(Report { violations, ..*report })))
+}
+
+/// Answers until the call ends; environments are there unless an answer says otherwise.
+fn run(script: &str) -> Vec<String> {
+    let (scene, answers) = script.split_once(": ").unwrap();
+    let mut answers = answers.split(", ").map(answer).peekable();
+    let mut asked = Vec::new();
+    let mut step = recalled(scene);
+    loop {
+        let prepared = matches!(step, Step::Prepare(_))
+            && !matches!(answers.peek(), Some(Answer::Prepares(_)));
+        step = match (step, if prepared { None } else { answers.next() }) {
+            (Step::Generate(generate), Some(Answer::Drafts(reply))) => {
+                asked.push(told(&generate));
+                generate.generated(reply, Duration::ZERO)
+            }
+            (Step::Prepare(prepare), None) => prepare.prepared(Ok(Environment::bare())),
+            (Step::Prepare(prepare), Some(Answer::Prepares(fault))) => prepare.prepared(Err(fault)),
+            (Step::Execute(execute), Some(Answer::Runs(report))) => {
+                execute.executed(report.map(|report| *report), Duration::ZERO)
+            }
+            (Step::Commit(commit), None) => return summary(&commit, asked),
+            (step, _) => panic!("{script}: no answer, or not one to {step:?}"),
+        };
+    }
+}
+
+fn recalled(scene: &str) -> Step {
+    let mut request = request();
+    let (mut policy, mut memory) = (Policy::default(), Memory::default());
+    let mut words = scene.split(' ');
+    let number = |text: Option<&str>| text.unwrap().parse::<u32>().unwrap();
+    while let Some(word) = words.next() {
+        match word {
+            "child" => request.lineage = request.lineage.child_of(&CallId("parent".into())),
+            "terminal" => policy.guardrails.terminal.push(Rule::ProcessEscape),
+            "stored" => {
+                let code = program(words.next().unwrap());
+                memory.artifacts.push(artifact(code, number(words.next())));
+            }
+            generation => {
+                policy.budgets = Budgets {
+                    generation: number(Some(generation)),
+                    guardrail: number(words.next()),
+                    execution: number(words.next()),
+                    outcome: number(words.next()),
+                };
+            }
+        }
+    }
+    let Step::Recall(recall) = begin(request, policy) else { panic!("recall comes first") };
+    recall.recalled(Ok(memory))
+}
+
+fn told(generate: &Generate) -> String {
+    let mut told = String::new();
+    if generate.pause() > Duration::ZERO {
+        write!(told, " after {:?}", generate.pause()).unwrap();
+    }
+    let user = generate.prompt(&Surroundings::default()).user;
+    if let Some(line) = user.lines().find_map(|line| line.strip_prefix("feedback: ")) {
+        let block: Value = serde_json::from_str(line).unwrap();
+        let what = block.get("violation_subtype").or(block.get("error_type")).unwrap();
+        write!(told, " told {}", what.as_str().unwrap()).unwrap();
+        for lane in RetryLane::ALL.map(RetryLane::name) {
+            if let Some(left) = block.get(format!("remaining_{lane}_budget")) {
+                write!(told, " ({lane} {left})").unwrap();
+            }
+        }
+    }
+    told
+}
+
+/// The one place that knows origins: by their wire names. Only a model's programs were asked for.
+fn tried(attempt: &Attempt, asked: &mut impl Iterator<Item = String>) -> String {
+    let source = attempt.origin.program_source();
+    let told = if source == "persisted" { String::new() } else { asked.next().unwrap() };
+    let end = match &attempt.rejection {
+        None => "accepted".to_owned(),
+        Some(rejection) => {
+            let lane = attempt.lane().map_or("rejected", RetryLane::name);
+            format!("{lane}{}", if rejection.repeated { ", repeated" } else { "" })
+        }
+    };
+    format!("{source}{told}: {end}")
+}
+
+/// Parts of the metadata keys that the retry policy writes.
+const OF_THE_POLICY: [&str; 5] = ["_attempts", "normaliz", "raw_", "violation_sub", "last_error"];
+
+fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
+    let mut asked = asked.into_iter();
+    let mut lines: Vec<_> = commit.attempts().iter().map(|a| tried(a, &mut asked)).collect();
+    lines.push(commit.outcome().failure().map_or("ok".to_owned(), Failure::to_string));
+    for (key, value) in commit.outcome().failure().iter().flat_map(|failure| &failure.metadata) {
+        if OF_THE_POLICY.iter().any(|part| key.contains(part)) {
+            lines.push(format!("{key} {value}"));
+        }
+    }
+    let moment = Moment { timestamp: "now".into(), duration: Duration::ZERO };
+    let changes = commit.changes(&moment);
+    let mut effects = vec![format!("{} asked", commit.model_calls())];
+    effects.extend(changes.exhausted.map(|lane| format!("{} exhausted", lane.name())));
+    effects.extend(changes.kept.map(|_| "kept".to_owned()));
+    effects.extend(changes.artifacts.iter().map(|change| match change {
+        ArtifactChange::Admit(new) => {
+            format!("admitted as {} after {} repairs", new.cacheability.reason(), new.repairs)
+        }
+        ArtifactChange::Score { checksum, verdict } => {
+            assert_eq!(*checksum, commit.selected().unwrap().checksum);
+            format!("{verdict:?}")
+        }
+    }));
+    let ending = lines.split_off(commit.attempts().len());
+    lines.push(format!("{}; {}", ending.join("; "), effects.join(", ")));
+    lines
+}
