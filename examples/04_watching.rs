@@ -22,6 +22,7 @@ impl Observer for Printer {
             EventKind::Generating { attempt, with_feedback } => {
                 println!("  attempt {attempt}: asking the model (feedback: {with_feedback})");
             }
+            EventKind::Preparing { what } => println!("{name}: {what}"),
             EventKind::Executing { attempt, source, .. } => {
                 println!("  attempt {attempt}: running ({source})");
             }

@@ -13,13 +13,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use drive::{BOTH, Driver, Prepared, Program};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
+use recurgent::Runtime;
+use recurgent::config::Config;
 use recurgent::guest::Answer;
+use recurgent::provider::Scripted;
 use serde_json::{Map, json};
 
 const ROUNDS: usize = 2000;
@@ -204,9 +208,33 @@ fn fresh(driver: &Driver, language: Language) {
     report("fresh attempts, back to back", language, medians);
 }
 
+/// A stored program's call from the agent's surface: select, execute, judge, commit, log.
+fn whole_call(driver: &Driver, language: Language) {
+    let mut bare = Bare::start(driver, language, loop_script(language));
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::load().unwrap();
+    config.set("state_dir", dir.path().to_str().unwrap()).unwrap();
+    config.set("guest", language.name()).unwrap();
+    let script = Scripted::new().with("tester.check", code(language));
+    let runtime = Runtime::builder(config).provider(Arc::new(script)).build().unwrap();
+    for (what, context) in
+        [("stored call, end to end", Context::default()), ("same, 1 MB context", megabyte())]
+    {
+        let mut agent = runtime.agent("tester").build().unwrap();
+        agent.remember(context.to_object()).unwrap();
+        let mut call = || {
+            agent.set("small", 1).unwrap();
+            assert!(agent.call("check", (1,)).unwrap().is_ok());
+        };
+        call();
+        report(what, language, interleaved(ROUNDS, call, || bare.exchange(1)));
+    }
+}
+
 fn main() {
     let driver = Driver::new();
     for language in BOTH {
+        whole_call(&driver, language);
         warm(&driver, language);
         asks(&driver, language);
         fresh(&driver, language);

@@ -1,7 +1,8 @@
 """Guest side of the worker protocol (specs/worker-protocol.md), for Python 3.9 and later.
 
-One process starts here as the *zygote*: it answers `fork` and `reap` on descriptor 0 and never
-touches guest code. Each fork becomes a *worker*, which serves `execute` frames on its own channel:
+One process starts here as the *zygote*: it activates its environment, if it is given one, answers
+`fork` and `reap` on descriptor 0 and never touches guest code. Each fork becomes a *worker*, which
+serves `execute` frames on its own channel:
 
     Zygote --fork--> Worker --per execute--> Execution
                        |- Channel    frames and asks, one at a time
@@ -35,6 +36,7 @@ FILE = "program.py"
 MAX_DEPTH = 100
 MAX_MESSAGE = 2000
 MAX_PATH = 300
+MAX_EXPLANATION = 900
 KEPT_PROGRAMS = 256
 DEFAULT_FRAME_BYTES = 32 << 20
 PR_SET_PDEATHSIG = 1
@@ -61,9 +63,6 @@ class NotSerializable(TypeError):
     @property
     def path(self):
         return (self.root + "".join(map(path_step, reversed(self.steps))))[:MAX_PATH]
-
-    def __str__(self):
-        return f"{self.path}: {self.args[0]}"
 
 
 def path_step(step):
@@ -129,7 +128,7 @@ def to_plain(value, ancestors):
     if isinstance(value, float):
         if math.isfinite(value):
             return value
-        raise NotSerializable(f"{value!r} is not a JSON number")
+        raise NotSerializable(f"{value!r} is not a JSON number; use a finite one or None")
     if isinstance(value, (dict, list, tuple)):
         return plain_container(value, ancestors)
     if isinstance(value, Outcome):
@@ -207,7 +206,20 @@ def text_form(value):
         form = TEXT_FORMS.get((kind.__module__, kind.__qualname__))
         if form:
             return getattr(value, form)()
-    raise NotSerializable(f"{class_name(type(value))} is not a JSON value")
+    if isinstance(value, Member):
+        raise NotSerializable(repr(value))
+    raise NotSerializable(f"{class_name(type(value))} is not a JSON value; {advice(value)}")
+
+
+def advice(value):
+    kind = type(value)
+    if isinstance(value, (bytes, bytearray)):
+        return "use text: decode it"
+    if isinstance(value, Agent):
+        return "call one of its methods"
+    if hasattr(kind, "__iter__"):
+        return "use a dict" if hasattr(kind, "keys") else "use a list"
+    return "call it" if callable(value) else "use a dict, a list, text or a number"
 
 
 # --- outcomes ---------------------------------------------------------------------------------
@@ -589,12 +601,27 @@ class Context(dict):
         lazy = self._recurgent_.lazy
         if key not in lazy:
             kind, fields = LAZY[key]
-            lazy[key] = Execution.current.ask(kind, **fields)["value"]
+            value = Execution.current.ask(kind, **fields)["value"]
+            lazy[key] = ReadOnlyDict(value) if isinstance(value, dict) else ReadOnlyList(value)
         return lazy[key]
 
 
 def context_key(key):
     return str(key) if type(key) is int else key
+
+
+def read_only(kind, changing):
+    """`kind` without the methods that change it. Copies of it are plain."""
+    def refuse(self, *_, **__):
+        raise TypeError("context.tools and context.conversation_history are read-only: change a copy")
+    return type(f"ReadOnly{kind.__name__.title()}", (kind,), {
+        "__slots__": (), "__reduce_ex__": lambda self, _: (kind, (kind(self),)),
+        **dict.fromkeys(changing.split(), refuse)})
+
+
+ReadOnlyDict = read_only(dict, "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update")
+ReadOnlyList = read_only(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert"
+                               " pop remove reverse sort")
 
 
 # --- agents and what else a program sees ------------------------------------------------------
@@ -643,8 +670,7 @@ class Agent:
     def __getattr__(self, name):
         if name.startswith("__"):  # copy, pickle and friends probe these: they are not calls
             raise AttributeError(name)
-        handle = self._recurgent_
-        return lambda *args, **kwargs: handle.call(name, args, kwargs)
+        return Member(self._recurgent_, name)
 
     def __setattr__(self, name, value):
         outcome = self._recurgent_.call(name + "=", [value], {})
@@ -658,6 +684,32 @@ class Agent:
 setattr(Agent, "for", Agent.for_)
 
 
+class Member:
+    """`agent.name`: calling it is the call. It is no value, and says so when it is taken for one."""
+
+    __slots__ = ("_handle_", "_name_")
+
+    def __init__(self, handle, name):
+        self._handle_, self._name_ = handle, name
+
+    def __call__(self, *args, **kwargs):
+        return self._handle_.call(self._name_, args, kwargs)
+
+    def __repr__(self):
+        return f"{self._handle_.role}.{self._name_} is no value: write .{self._name_}() to read or call it"
+
+    def __getattr__(self, _):
+        raise AttributeError(repr(self))
+
+    def _misused_(self, *_):
+        raise TypeError(repr(self))
+
+
+for operation in ("str format bool int float index len iter contains getitem setitem eq ne lt le gt ge neg "
+                  "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod").split():
+    setattr(Member, f"__{operation}__", Member._misused_)
+
+
 class Execution:
     """One `execute`: who is called, and what the program may ask for while it runs."""
 
@@ -668,6 +720,7 @@ class Execution:
         self.role, self.method_name = frame["role"], frame["method_name"]
         self.args, self.kwargs = frame["args"], frame["kwargs"]
         self.open = True
+        self.location = None  # of a failure that passed through no line of the program
         Execution.current = self
 
     def ask(self, kind, **fields):
@@ -777,7 +830,13 @@ class Program:
         args = list(execution.args)
         if wants_context(function, execution):
             args.insert(0, execution.context)
-        return function(*args, **execution.kwargs)
+        try:
+            return function(*args, **execution.kwargs)
+        except TypeError:  # these arguments do not fit, if it says nothing more precise
+            code = code_of(function)
+            if code and code.co_filename == FILE:
+                execution.location = {"line": code.co_firstlineno, "column": None}
+            raise
 
 
 def split_value(tree):
@@ -862,14 +921,18 @@ def function_name(method_name):
 
 def wants_context(function, execution):
     """Whether its first parameter is the context, and the call's own arguments leave it free."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    code = getattr(function, "__code__", None)
+    code = code_of(function)
     if code is None or code.co_argcount == 0:
         return False
     first, varargs = code.co_varnames[0], code.co_flags & 0x04
     return (first in ("self", "ctx", "context") and first not in execution.kwargs
             and (varargs or len(execution.args) < code.co_argcount))
+
+
+def code_of(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", None)
 
 
 class Programs:
@@ -927,7 +990,8 @@ def special_fields(problem):
     if isinstance(problem, KeyboardInterrupt):
         return {"error_type": "worker_crash", "exit": 128 + signal.SIGINT}
     if isinstance(problem, MemoryError):
-        return {"error_type": "resource_limit", "limit": "memory"}
+        return {"error_type": "resource_limit", "limit": "memory",
+                "error_message": message_of(problem) or "the program ran out of memory"}
     if isinstance(problem, Refusal):
         return {"error_type": "protocol", "error_class": problem.kind}
     if isinstance(problem, AskError):
@@ -964,7 +1028,7 @@ def location_of(problem):
         if trace.tb_frame.f_code.co_filename == FILE:
             found = trace
         trace = trace.tb_next
-    return found and {"line": found.tb_lineno, "column": column_of(found)}
+    return {"line": found.tb_lineno, "column": column_of(found)} if found else Execution.current.location
 
 
 def column_of(trace):
@@ -1036,6 +1100,38 @@ class Worker:
             return success(value, self.context)
         except BaseException as problem:
             return failure(problem)
+
+
+# --- the environment --------------------------------------------------------------------------
+
+class Inactive(Exception):
+    """A declared package that is installed but does not load."""
+
+    def __init__(self, package, problem):
+        super().__init__(f"{package}: {class_name(type(problem))}: {message_of(problem)}")
+        self.package = package
+
+
+def activate(library, *packages):
+    """Makes the packages in `library` importable, and proves it: each of `packages` is a name, `=`
+    and the modules of which one must load, best first."""
+    import importlib
+    import site
+    site.addsitedir(library)
+    importlib.invalidate_caches()
+    sys.prefix = sys.exec_prefix = os.path.dirname(os.path.dirname(os.path.dirname(library)))
+    for package in packages:
+        name, _, modules = package.partition("=")
+        problem = None
+        for module in filter(None, modules.split(",")):
+            try:
+                importlib.import_module(module)
+                break
+            except BaseException as trouble:  # a module may even exit
+                problem = problem or trouble
+        else:
+            if problem:
+                raise Inactive(name, problem)
 
 
 # --- the zygote -------------------------------------------------------------------------------
@@ -1136,9 +1232,15 @@ def main():
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)  # integers of any size cross
     builtins.exit = builtins.quit = sys.exit  # `-S` leaves them out; programs expect them
-    sys.argv = [FILE]
+    environment, sys.argv = sys.argv[1:], [FILE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the host decides when a zygote ends
     zygote = Zygote()
+    try:
+        if environment:
+            activate(*environment)
+    except Inactive as problem:
+        zygote.send(op="failed", package=problem.package, message=str(problem)[:MAX_EXPLANATION])
+        leave(1)
     gc.collect()
     gc.freeze()
     zygote.serve()

@@ -1,7 +1,8 @@
 # Guest side of the worker protocol (specs/worker-protocol.md), for Ruby 3.1 and later.
 #
-# One process starts here as the *zygote*: it answers `fork` and `reap` on descriptor 0 and never
-# touches guest code. Each fork becomes a *worker*, which serves `execute` frames on its channel:
+# One process starts here as the *zygote*: it activates its environment, if it is given one, answers
+# `fork` and `reap` on descriptor 0 and never touches guest code. Each fork becomes a *worker*, which
+# serves `execute` frames on its channel:
 #
 #   Zygote --fork--> Worker --per execute--> Execution
 #                      |- Channel    frames and asks, one at a time
@@ -10,6 +11,64 @@
 #
 # A program may patch, close or replace anything it can reach. What `done` needs is therefore bound
 # once, as a Method or UnboundMethod, where that is cheap.
+
+# The environment: exactly the gems of its lock, activated before anything else could activate others.
+# Not by Bundler's setup: what comes with Ruby as a gem (csv, matrix, rexml) must load here as anywhere.
+module Recurgent
+  # A declared gem that is installed but does not load.
+  class Inactive < StandardError
+    attr_reader :gem_name
+
+    def initialize(gem_name, problem)
+      super("#{gem_name}: #{problem.class}: #{problem.message}")
+      @gem_name = gem_name
+    end
+  end
+
+  module Activation
+    class << self
+      attr_reader :problem
+
+      # `gem_home name=version … -- declared= …`, as the host gives it.
+      def run(gem_home, *rest)
+        locked, declared = rest.slice_when { |argument, _| argument == "--" }.to_a
+        Gem.use_paths(gem_home, [gem_home, *Gem.path])
+        named(locked - ["--"]) { |name, version| gem(name, "= #{version}") }
+        named(declared) { |name, _| load_feature(Gem.loaded_specs.fetch(name)) }
+      rescue Inactive => problem
+        @problem = problem
+      end
+
+      private
+
+      def named(gems)
+        gems.to_a.each do |entry|
+          name, version = entry.split("=", 2)
+          yield name, version
+        rescue Exception => problem # a gem may even exit
+          raise Inactive.new(name, problem)
+        end
+      end
+
+      # The feature named like the gem, or the only one it has.
+      def load_feature(spec)
+        features = spec.full_require_paths.flat_map { |path| Dir.children(path) if File.directory?(path) }
+        files = features.compact.filter_map { |file| file[/\A(.+)\.(?:rb|so|bundle)\z/, 1] }.uniq
+        likely = [spec.name, spec.name.tr("-", "/"), spec.name.tr("-", "_")]
+        feature = likely.find { |name| found?(spec, name) } || (files.first if files.one?)
+        require feature if feature
+      end
+
+      def found?(spec, feature)
+        spec.full_require_paths.any? { |path| Dir.glob("#{feature}.{rb,so,bundle}", base: path).any? }
+      end
+    end
+  end
+end
+
+Recurgent::Activation.run(*ARGV) unless ARGV.empty?
+ARGV.clear
+
 require "json"
 require "socket"
 require "set"
@@ -19,7 +78,7 @@ Encoding.default_external = Encoding::UTF_8
 $VERBOSE = nil if $VERBOSE
 
 # Another agent, as a program sees it: any method name is a call the host answers with an Outcome.
-# Only what Ruby itself needs to handle an object safely is answered here.
+# Only what Ruby itself needs to handle an object is answered here.
 class Agent < BasicObject
   class << self
     def for(role, **options) = ::Recurgent::Execution.current.delegate(role, detached: true, **options)
@@ -58,6 +117,39 @@ class Agent < BasicObject
     ::Kernel.raise ::ToolRegistryViolation.new("tool_registry_violation", message)
   end
   alias singleton_method_added define_singleton_method
+  alias instance_variable_set define_singleton_method
+
+  # Without the name of a method, `send` is one itself: a mailer has it.
+  def send(*args, **kwargs, &block)
+    named = ::Symbol === args[0] || /\A[a-z_]\w*[?!=]?\z/ === args[0]
+    named ? __send__(*args, **kwargs, &block) : method_missing(:send, *args, **kwargs, &block)
+  end
+  alias public_send send
+
+  # What Ruby and its libraries send any object. Only with the arguments it has there is it answered
+  # here: `actor.freeze(2)` is a method like any other.
+  {
+    hash: -> { __id__.hash },
+    eql?: ->(other) { equal?(other) },
+    "===": ->(other) { equal?(other) },
+    "<=>": ->(other) { equal?(other) ? 0 : nil },
+    itself: -> { self },
+    freeze: -> { self },
+    frozen?: -> { false },
+    dup: -> { self },
+    clone: -> { self },
+    method: ->(name) { ->(*args, **kwargs) { __send__(name, *args, **kwargs) } },
+    singleton_methods: -> { [] },
+    instance_variables: -> { [] },
+    instance_variable_get: ->(_name) {},
+    instance_variable_defined?: ->(_name) { false },
+    pretty_print: ->(printer) { printer.text(to_s) },
+  }.each do |name, answer|
+    define_method(name) do |*args, **kwargs, &block|
+      plumbing = args.size == answer.arity && !block && kwargs.except(:freeze).empty?
+      plumbing ? instance_exec(*args, &answer) : method_missing(name, *args, **kwargs, &block)
+    end
+  end
 
   def class = ::Agent
   def is_a?(kind) = ::Agent <= kind ? true : false
@@ -165,6 +257,7 @@ module Recurgent
   MAX_DEPTH = 100
   MAX_MESSAGE = 2000
   MAX_PATH = 300
+  MAX_EXPLANATION = 900
   KEPT_PROGRAMS = 256
   DEFAULT_FRAME_BYTES = 32 << 20
   PR_SET_PDEATHSIG = 1
@@ -189,7 +282,7 @@ module Recurgent
 
     def initialize(reason)
       super
-      @reason, @root, @steps = reason, "$", []
+      @root, @steps = "$", []
     end
 
     def within(step)
@@ -198,7 +291,6 @@ module Recurgent
     end
 
     def path = (@root + @steps.reverse.map { |step| Boundary.path_step(step) }.join)[0, MAX_PATH]
-    def message = "#{path}: #{@reason}"
   end
 
   module Boundary
@@ -219,7 +311,8 @@ module Recurgent
       when Integer, true, false, nil then value
       when Hash, Array then plain_container(value, ancestors)
       when Symbol then plain_text(value.name)
-      when Float then value.finite? ? value : raise(NotSerializable, "#{value} is not a JSON number")
+      when Float
+        value.finite? ? value : raise(NotSerializable, "#{value} is not a JSON number; use a finite one or nil")
       when Outcome then plain(value.ok? ? value.value : value.to_h, ancestors)
       else plain_text(text_form(value))
       end
@@ -288,7 +381,17 @@ module Recurgent
       else
         return value.to_s("F") if defined?(::BigDecimal) && value.is_a?(::BigDecimal)
 
-        raise NotSerializable, "#{Recurgent.class_name(value)} is not a JSON value"
+        raise NotSerializable, "#{Recurgent.class_name(value)} is not a JSON value; #{advice(value)}"
+      end
+    end
+
+    def advice(value)
+      case value
+      when Agent then "call one of its methods"
+      when Proc, Method then "call it"
+      when Struct then "use a Hash"
+      when Enumerable then "use an Array"
+      else "use a Hash, an Array, text or a number"
       end
     end
 
@@ -572,7 +675,7 @@ module Recurgent
     def lazy(key)
       @lazy[key] ||= begin
         kind, fields = LAZY[key]
-        Record.wrap(Execution.current.ask(kind, **fields)["value"])
+        Record.wrap(Execution.current.ask(kind, **fields)["value"]).freeze
       end
     end
   end
@@ -946,6 +1049,11 @@ module Recurgent
       @workers.to_a.each { |pid| reap(pid) }
     end
 
+    def fail_to_boot(problem)
+      explanation = problem.message.scrub[0, MAX_EXPLANATION]
+      tell(op: "failed", package: problem.gem_name, message: explanation)
+    end
+
     private
 
     def answer(message, received)
@@ -1013,5 +1121,6 @@ end
 
 trap("INT", "IGNORE") # the host decides when a zygote ends
 Process.respond_to?(:warmup) ? Process.warmup : GC.start
-Recurgent::Zygote.new.serve
+zygote = Recurgent::Zygote.new
+Recurgent::Activation.problem ? zygote.fail_to_boot(Recurgent::Activation.problem) : zygote.serve
 Process.exit!(0)

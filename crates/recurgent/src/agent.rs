@@ -1,15 +1,18 @@
 //! Agents: a role with a memory, on which any method can be called.
 
+mod builder;
+
 use std::fmt;
 use std::sync::PoisonError;
 
-use lifecycle::call::StoreFault;
+use lifecycle::call::{Policy, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, ContractFault, ContractSource};
+use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::dispatch::{Dispatch, dispatch, refused_key, responds_to};
 use lifecycle::outcome::{Failure, FailureKind, Outcome};
-use lifecycle::request::{Arguments, CallRequest, Lineage, Method, NameFault, Role, TraceId};
+use lifecycle::request::{Arguments, CallRequest, Lineage, MemoryKey, Method, NameFault, Role};
 use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -18,9 +21,12 @@ use crate::arguments::{IntoArguments, IntoValue};
 use crate::config::{AgentOptions, ConfigFault};
 use crate::guest::Cancellation;
 use crate::identity;
+use crate::preparation::PreparationTicket;
 use crate::runtime::Runtime;
 use crate::store::Owner;
 use crate::tree::Tree;
+
+pub use builder::AgentBuilder;
 
 /// Why an agent could not be made or changed. What comes of a call is an [`Outcome`] instead.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -58,6 +64,10 @@ pub struct Agent {
     contract: Option<Contract>,
     contract_source: ContractSource,
     context: Context,
+    /// The packages its environment holds since its last success.
+    manifest: Option<DependencyManifest>,
+    /// What its first call waits for.
+    preparation: Option<PreparationTicket>,
     lineage: Lineage,
     /// `None` for an agent of the embedding program: each of its calls roots a new tree.
     tree: Option<Tree>,
@@ -135,11 +145,30 @@ impl Agent {
             contract: self.contract.clone(),
             language: self.options.language,
             context: self.context.clone(),
+            manifest: self.held(),
             allowance: self.options.allowance,
         };
         let (outcome, kept) = crate::call::perform(self, request, &tree);
-        self.context.apply(kept.unwrap_or_default());
+        if let Some(kept) = kept {
+            self.context.apply(kept.context);
+            self.manifest = Some(kept.manifest);
+        }
         outcome
+    }
+
+    /// The packages its environment holds: since its last success, or since it was prepared.
+    fn held(&self) -> Option<DependencyManifest> {
+        let prepared = || self.preparation.as_ref()?.readiness().ok();
+        self.manifest.clone().or_else(prepared)
+    }
+
+    /// Whether its environment, if it has one prepared, is there.
+    pub(crate) fn readiness(&self) -> Result<(), Box<Failure>> {
+        self.preparation.as_ref().map_or(Ok(()), |ticket| ticket.readiness().map(drop))
+    }
+
+    pub(crate) fn prep_ticket_id(&self) -> Option<String> {
+        self.preparation.as_ref().map(|ticket| ticket.id().to_owned())
     }
 
     /// Another process may have moved this session's memory on.
@@ -175,7 +204,7 @@ impl Agent {
 
     /// Writes a memory key: no model, no log entry.
     pub fn set(&mut self, key: &str, value: impl IntoValue) -> Result<(), AgentFault> {
-        let key = Method::parse(key)?;
+        let key = MemoryKey::parse(key)?;
         let value = value.into_value().map_err(AgentFault::Value)?;
         self.remember(Map::from_iter([(key.as_str().to_owned(), value)]))
     }
@@ -272,6 +301,17 @@ impl Agent {
         &self.options
     }
 
+    /// What its calls are held to.
+    pub(crate) fn policy(&self, language: Language) -> Policy {
+        let config = self.runtime.config();
+        Policy {
+            budgets: self.options.budgets,
+            guardrails: self.options.guardrails.clone(),
+            dependencies: config.dependency_policy(language),
+            manifest_mode: config.manifest_mode(),
+        }
+    }
+
     pub(crate) fn contract_source(&self) -> ContractSource {
         self.contract_source
     }
@@ -288,169 +328,4 @@ pub(crate) fn known_names(runtime: &Runtime) -> Result<String, StoreFault> {
     let tools = runtime.store().tools(None, SHOWN)?;
     let names: Vec<&str> = tools.iter().map(|known| known.tool.name.as_str()).collect();
     Ok(if names.is_empty() { "none yet".to_owned() } else { names.join(", ") })
-}
-
-/// Puts an agent together.
-#[derive(Debug)]
-pub struct AgentBuilder {
-    runtime: Runtime,
-    role: String,
-    options: AgentOptions,
-    problem: Option<ConfigFault>,
-    whole_contract: Option<Map<String, Value>>,
-    contract_fields: Map<String, Value>,
-    session: Option<String>,
-    trace: Option<String>,
-    lineage: Option<Lineage>,
-    tree: Option<Tree>,
-    cancellation: Cancellation,
-    /// Made known as a tool when it is built.
-    is_tool: bool,
-}
-
-impl AgentBuilder {
-    pub(crate) fn new(runtime: Runtime, role: &str) -> Self {
-        Self {
-            options: runtime.config().agent_options(),
-            runtime,
-            role: role.to_owned(),
-            problem: None,
-            whole_contract: None,
-            contract_fields: Map::new(),
-            session: None,
-            trace: None,
-            lineage: None,
-            tree: None,
-            cancellation: Cancellation::default(),
-            is_tool: false,
-        }
-    }
-
-    /// What the agent is for.
-    #[must_use]
-    pub fn purpose(self, purpose: &str) -> Self {
-        self.contract_field("purpose", purpose.into())
-    }
-
-    /// The shape its answers must have; enforced.
-    #[must_use]
-    pub fn deliverable(self, deliverable: Value) -> Self {
-        self.contract_field("deliverable", deliverable)
-    }
-
-    /// When an answer is good; shown to the model, not enforced.
-    #[must_use]
-    pub fn acceptance(self, acceptance: Value) -> Self {
-        self.contract_field("acceptance", acceptance)
-    }
-
-    /// What to do when it cannot deliver; shown to the model.
-    #[must_use]
-    pub fn failure_policy(self, policy: Value) -> Self {
-        self.contract_field("failure_policy", policy)
-    }
-
-    /// One contract field by its name; wins over the whole contract.
-    #[must_use]
-    pub fn contract_field(mut self, name: &str, value: Value) -> Self {
-        self.contract_fields.insert(name.to_owned(), value);
-        self
-    }
-
-    /// The contract as one object.
-    #[must_use]
-    pub fn contract(mut self, contract: Map<String, Value>) -> Self {
-        self.whole_contract = Some(contract);
-        self
-    }
-
-    pub(crate) fn contract_of(self, tool: Tool) -> Self {
-        match tool.contract.map(serde_json::to_value) {
-            Some(Ok(Value::Object(contract))) => self.contract(contract),
-            _ => self,
-        }
-    }
-
-    /// The language its programs are written in.
-    #[must_use]
-    pub fn guest(mut self, language: Language) -> Self {
-        self.options.language = language;
-        self
-    }
-
-    /// One option by its key (see [`crate::config::AGENT_KEYS`]); unknown ones fail the build.
-    #[must_use]
-    pub fn option(mut self, name: &str, value: &str) -> Self {
-        if let Err(fault) = self.options.set(name, value) {
-            self.problem = Some(fault);
-        }
-        self
-    }
-
-    /// Keeps memory and history under this name, across processes.
-    #[must_use]
-    pub fn session(mut self, name: &str) -> Self {
-        self.session = Some(name.to_owned());
-        self
-    }
-
-    /// Puts its calls on a given trace.
-    #[must_use]
-    pub fn trace_id(mut self, trace: &str) -> Self {
-        self.trace = Some(trace.to_owned());
-        self
-    }
-
-    /// Lets someone else stop its calls.
-    #[must_use]
-    pub fn cancellation(mut self, cancellation: Cancellation) -> Self {
-        self.cancellation = cancellation;
-        self
-    }
-
-    pub(crate) fn under(mut self, lineage: Lineage, tree: Tree) -> Self {
-        self.lineage = Some(lineage);
-        self.cancellation = tree.cancellation.clone();
-        self.tree = Some(tree);
-        // What a running program forges becomes known when its attempt is accepted, not before.
-        self.is_tool = false;
-        self
-    }
-
-    /// Checks everything once and makes the agent. No model is asked, no process started.
-    pub fn build(self) -> Result<Agent, AgentFault> {
-        if let Some(fault) = self.problem {
-            return Err(fault.into());
-        }
-        let role = Role::parse(&self.role)?;
-        let session = self.session.map(|name| Method::parse(&name)).transpose()?;
-        let (contract, contract_source) =
-            Contract::compose(self.whole_contract.as_ref(), &self.contract_fields)?;
-        let owner = Owner {
-            instance: identity::instance_id(),
-            session: session.map(|name| name.as_str().to_owned()),
-            role,
-        };
-        let context = match &owner.session {
-            Some(_) => self.runtime.store().context(&owner, None)?.unwrap_or_default(),
-            None => Context::default(),
-        };
-        let trace = self.trace.map_or_else(identity::trace_id, TraceId);
-        let allowance = self.options.allowance;
-        let agent = Agent {
-            owner,
-            options: self.options,
-            contract,
-            contract_source,
-            context,
-            lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
-            tree: self.tree.map(|tree| tree.narrowed(allowance)),
-            cancellation: self.cancellation,
-            runtime: self.runtime,
-        };
-        if self.is_tool {
-            agent.runtime.store().keep_tool(&agent.as_tool())?;
-        }
-        Ok(agent)
-    }
 }

@@ -4,36 +4,35 @@
 
 use std::time::Instant;
 
-use lifecycle::call::{self, Commit, Generate, Policy, Settled, Step};
-use lifecycle::context::ContextChanges;
+use lifecycle::call::{self, Commit, Generate, Prepare, Settled, Step};
 use lifecycle::draft::{Draft, DraftFault};
 use lifecycle::event::EventKind;
+use lifecycle::execution::{Environment, EnvironmentFault};
 use lifecycle::log_entry::{self, Circumstances, Debug};
 use lifecycle::outcome::Outcome;
 use lifecycle::prompt::Prompt;
 use lifecycle::request::CallRequest;
-use lifecycle::settlement::Moment;
+use lifecycle::settlement::{Kept, Moment};
 
 use crate::agent::Agent;
-use crate::environment;
+use crate::environment::Aim;
 use crate::host::Host;
 use crate::provider::DraftLimits;
 use crate::tree::Tree;
 
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
-pub(crate) fn perform(
-    agent: &Agent,
-    request: CallRequest,
-    tree: &Tree,
-) -> (Outcome, Option<ContextChanges>) {
+pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
     let runtime = agent.runtime();
     let mut call =
         Performance { agent, tree, started: Instant::now(), rolled_back: 0, prompt: None };
     runtime
         .observers()
         .tell(&request, || EventKind::Started { arguments: request.arguments.to_string() });
-    let mut step =
-        call::begin(request, Policy { budgets: agent.options().budgets, ..Policy::default() });
+    let policy = agent.policy(request.language);
+    let mut step = match agent.readiness() {
+        Ok(()) => call::begin(request, policy),
+        Err(failure) => call::refused(request, policy, *failure),
+    };
     loop {
         step = match step {
             Step::Recall(recall) => {
@@ -46,7 +45,7 @@ pub(crate) fn perform(
                 generate.generated(reply, began.elapsed())
             }
             Step::Prepare(prepare) => {
-                let environment = environment::prepare(prepare.manifest(), prepare.request());
+                let environment = call.prepare(&prepare);
                 prepare.prepared(environment)
             }
             Step::Execute(execute) => {
@@ -97,6 +96,20 @@ impl Performance<'_> {
         )
     }
 
+    /// Gives the program the packages it declares; observers are told what takes long.
+    fn prepare(&self, prepare: &Prepare) -> Result<Environment, EnvironmentFault> {
+        let (runtime, request) = (self.agent.runtime(), prepare.request());
+        let aim = Aim {
+            cancellation: &self.tree.cancellation,
+            progress: &|progress| {
+                let what = || EventKind::Preparing { what: progress.to_string() };
+                runtime.observers().tell(request, what);
+            },
+        };
+        let environments = runtime.environments();
+        environments.prepare(request.language, prepare.manifest(), runtime.workers(), &aim)
+    }
+
     /// A rejected attempt left nothing behind, its kept worker included. Observers are told once.
     fn note_rejections(&mut self, step: &Step) {
         let attempts = step.attempts();
@@ -112,7 +125,7 @@ impl Performance<'_> {
     }
 
     /// Commits, then writes the log line from what was committed.
-    fn settle(&self, commit: Commit) -> (Outcome, Option<ContextChanges>) {
+    fn settle(&self, commit: Commit) -> (Outcome, Option<Kept>) {
         let runtime = self.agent.runtime();
         let moment = Moment {
             timestamp: jiff::Timestamp::now().to_string(),
@@ -139,6 +152,7 @@ impl Performance<'_> {
             specialist_instance_id: self.agent.owner().instance.clone(),
             session: self.agent.owner().session.clone(),
             sandbox_tier: self.agent.runtime().workers().tier().to_owned(),
+            prep_ticket_id: self.agent.prep_ticket_id(),
             debug: options.debug.then(|| Debug {
                 system_prompt: self.prompt.as_ref().map(|prompt| prompt.system.clone()),
                 user_prompt: self.prompt.as_ref().map(|prompt| prompt.user.clone()),

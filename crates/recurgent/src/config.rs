@@ -2,6 +2,9 @@
 //!
 //! This is the only module that reads the process environment.
 
+mod agent;
+mod key;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -10,73 +13,24 @@ use std::time::Duration;
 
 use etcetera::BaseStrategy;
 use lifecycle::attempt::Budgets;
+use lifecycle::dependency::{DependencyPolicy, ManifestMode};
 use lifecycle::dialect::Language;
+use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 use thiserror::Error;
 
+use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::worker::WorkerOptions;
+
+pub use agent::{AGENT_KEYS, AgentOptions};
+pub use key::{KEYS, Key};
+use key::{check, rules, unknown};
 
 /// Environment variables that set a key are named with this and the key in capitals.
 const PREFIX: &str = "RECURGENT_";
 
 /// The store's file in the state directory.
 const STORE_FILE: &str = "recurgent.sqlite";
-
-/// What a key's text must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Text,
-    Flag,
-    Count { least: u64 },
-    Seconds,
-    Guest,
-}
-
-/// One thing that can be tuned.
-#[derive(Debug, Clone, Copy)]
-pub struct Key {
-    /// Its name in the file; in capitals after `RECURGENT_` in the environment.
-    pub name: &'static str,
-    /// What it does.
-    pub help: &'static str,
-    kind: Kind,
-    default: &'static str,
-}
-
-impl Key {
-    /// Its value when nobody sets it; empty: worked out at load time.
-    pub fn default(&self) -> &'static str {
-        self.default
-    }
-}
-
-/// Every key, in the order `recurgent config` prints them. An empty default is worked out at load time.
-#[rustfmt::skip]
-pub const KEYS: &[Key] = &[
-    key("provider",                     Kind::Text,                "auto",     "who writes programs: auto, scripted:FILE or replay:FILE"),
-    key("model",                        Kind::Text,                "auto",     "which model to ask"),
-    key("guest",                        Kind::Guest,               "python",   "the language programs are written in: python or ruby"),
-    key("max_generation_attempts",      Kind::Count { least: 1 },  "2",        "tries a model gets to return a usable program"),
-    key("guardrail_recovery_budget",    Kind::Count { least: 0 },  "1",        "retries after a program broke a rule"),
-    key("execution_repair_budget",      Kind::Count { least: 0 },  "1",        "retries after a program failed while running"),
-    key("fresh_outcome_repair_budget",  Kind::Count { least: 0 },  "1",        "retries after an answer that will not do"),
-    key("provider_timeout_seconds",     Kind::Seconds,             "120",      "time a model may take to answer"),
-    key("execution_timeout_seconds",    Kind::Seconds,             "30",       "time a program may take, nested calls aside"),
-    key("max_delegation_depth",         Kind::Count { least: 0 },  "8",        "deepest level of delegation"),
-    key("max_model_calls",              Kind::Count { least: 0 },  "64",       "model calls one call tree may make"),
-    key("asks_per_call",                Kind::Count { least: 0 },  "10000",    "questions one program may ask the host"),
-    key("max_argument_bytes",           Kind::Count { least: 1 },  "16777216", "largest arguments of one call, as JSON"),
-    key("max_running_workers",          Kind::Count { least: 0 },  "0",        "programs running at once; 0: twice the cores"),
-    key("state_dir",                    Kind::Text,                "",         "where the store and the log live"),
-    key("log",                          Kind::Text,                "",         "the log file, or off"),
-    key("debug",                        Kind::Flag,                "false",    "log prompts and memory too"),
-    key("python",                       Kind::Text,                "",         "the Python to run; found on PATH when empty"),
-    key("ruby",                         Kind::Text,                "",         "the Ruby to run; found on PATH when empty"),
-];
-
-const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, help, kind, default }
-}
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,6 +108,7 @@ pub struct Config {
     search_path: OsString,
     scratch: PathBuf,
     state_home: Option<PathBuf>,
+    cache_home: Option<PathBuf>,
     file: Option<PathBuf>,
 }
 
@@ -170,6 +125,7 @@ impl Config {
             .collect();
         let strategy = etcetera::choose_base_strategy().ok();
         config.state_home = strategy.as_ref().and_then(BaseStrategy::state_dir);
+        config.cache_home = strategy.as_ref().map(BaseStrategy::cache_dir);
         let named = variables
             .iter()
             .find(|(name, _)| name == "RECURGENT_CONFIG")
@@ -193,7 +149,14 @@ impl Config {
             reason = "this is the module that reads the environment"
         )]
         let search_path = std::env::var_os("PATH").unwrap_or_default();
-        Self { values, search_path, scratch: std::env::temp_dir(), state_home: None, file: None }
+        Self {
+            values,
+            search_path,
+            scratch: std::env::temp_dir(),
+            state_home: None,
+            cache_home: None,
+            file: None,
+        }
     }
 
     /// Sets one key, leaving all others as they are.
@@ -201,7 +164,8 @@ impl Config {
         self.put(name, value.to_owned(), Source::Flag)
     }
 
-    /// Keys with their values and where each came from.
+    /// Keys with their values and where each came from. Addresses are as given, credentials included:
+    /// see [`Key::shown`].
     pub fn entries(&self) -> impl Iterator<Item = (&'static Key, &str, &Source)> {
         KEYS.iter().filter_map(|key| {
             self.values.get(key.name).map(|(value, source)| (key, value.as_str(), source))
@@ -228,8 +192,13 @@ impl Config {
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Float(number) => number.to_string(),
                 toml::Value::Boolean(flag) => flag.to_string(),
+                toml::Value::Array(items) if items.iter().all(toml::Value::is_str) => {
+                    items.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(", ")
+                }
                 toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
-                    return Err(fault(format!("`{name}` must be a text, a number or true/false")));
+                    return Err(fault(format!(
+                        "`{name}` must be a text, a number, true/false or a list of texts"
+                    )));
                 }
             };
             self.put(&name, text, Source::File(path.to_owned()))?;
@@ -259,6 +228,12 @@ impl Config {
     fn seconds(&self, name: &str) -> Duration {
         let seconds: f64 = self.text(name).parse().unwrap_or(1.0);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        let separator = |c: char| c == ',' || c.is_whitespace();
+        let items = self.text(name).split(separator).filter(|item| !item.is_empty());
+        items.map(str::to_owned).collect()
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
@@ -308,8 +283,74 @@ impl Config {
             python: self.path("python"),
             ruby: self.path("ruby"),
             max_running,
+            max_live: self.count("max_live_workers"),
+            max_restarts: self.count("max_worker_restarts"),
             ..defaults
         }
+    }
+
+    /// Where and how environments are made.
+    pub fn environment_options(&self) -> EnvironmentOptions {
+        let cache_home = self.cache_home.as_ref().map(|home| home.join("recurgent"));
+        EnvironmentOptions {
+            cache: self.path("cache_dir").or(cache_home),
+            path: self.search_path.clone(),
+            uv: self.path("uv"),
+            python: GuestPolicy {
+                packages: self.dependency_policy(Language::Python),
+                wheels_only: self.text("wheels_only") == "true",
+            },
+            ruby: GuestPolicy {
+                packages: self.dependency_policy(Language::Ruby),
+                wheels_only: false,
+            },
+            variables: self.installer_variables(),
+            resolve_limit: self.seconds("resolve_timeout_seconds"),
+            install_limit: self.seconds("install_timeout_seconds"),
+        }
+    }
+
+    /// Which packages a guest's programs may have, and from where.
+    pub fn dependency_policy(&self, language: Language) -> DependencyPolicy {
+        let (sources, allowed, blocked) = match language {
+            Language::Python => ("python_indexes", "allowed_packages", "blocked_packages"),
+            Language::Ruby => ("gem_sources", "allowed_gems", "blocked_gems"),
+        };
+        DependencyPolicy {
+            source_mode: self.text("source_mode").parse().unwrap_or_default(),
+            sources: self.list(sources),
+            allowed: self.list(allowed),
+            blocked: self.list(blocked),
+        }
+    }
+
+    /// How an agent's packages may change.
+    pub fn manifest_mode(&self) -> ManifestMode {
+        self.text("manifest_mode").parse().unwrap_or_default()
+    }
+
+    /// All that package managers see of the environment beyond what they are started with.
+    fn installer_variables(&self) -> Vec<(OsString, OsString)> {
+        let mut variables = Vec::new();
+        let proxy = self.text("installer_proxy");
+        if !proxy.is_empty() {
+            let names = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
+            variables.extend(names.map(|name| (name.into(), proxy.into())));
+        }
+        let bundle = self.text("installer_ca_bundle");
+        if !bundle.is_empty() {
+            let names = ["SSL_CERT_FILE", "PIP_CERT", "BUNDLE_SSL_CA_CERT"];
+            variables.extend(names.map(|name| (name.into(), bundle.into())));
+        }
+        for name in self.list("installer_env") {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "this is the module that reads the environment"
+            )]
+            let value = std::env::var_os(&name);
+            variables.extend(value.map(|value| (name.into(), value)));
+        }
+        variables
     }
 
     /// Largest arguments of one call, as JSON.
@@ -328,6 +369,10 @@ impl Config {
                 execution: self.count("execution_repair_budget"),
                 outcome: self.count("fresh_outcome_repair_budget"),
             },
+            guardrails: GuardrailPolicy {
+                terminal: rules(self.text("guardrail_terminal")).unwrap_or_default(),
+                ..GuardrailPolicy::default()
+            },
             provider_timeout: self.seconds("provider_timeout_seconds"),
             execution_timeout: self.seconds("execution_timeout_seconds"),
             allowance: Allowance {
@@ -340,115 +385,10 @@ impl Config {
     }
 }
 
-/// What one agent runs with. A delegated child inherits all of it and can only narrow its allowance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentOptions {
-    /// Which model to ask.
-    pub model: String,
-    /// The language its programs are written in.
-    pub language: Language,
-    /// Retries per lane.
-    pub budgets: Budgets,
-    /// Time a model may take.
-    pub provider_timeout: Duration,
-    /// Time a program may take.
-    pub execution_timeout: Duration,
-    /// What a call tree may use.
-    pub allowance: Allowance,
-    /// Log prompts and memory too.
-    pub debug: bool,
-}
-
-/// Keys that can also be set per agent, by `AgentBuilder::option` and by `delegate` in a program.
-pub const AGENT_KEYS: &[&str] = &[
-    "model",
-    "guest",
-    "max_generation_attempts",
-    "guardrail_recovery_budget",
-    "execution_repair_budget",
-    "fresh_outcome_repair_budget",
-    "provider_timeout_seconds",
-    "execution_timeout_seconds",
-    "max_delegation_depth",
-    "max_model_calls",
-    "asks_per_call",
-    "debug",
-];
-
-impl AgentOptions {
-    /// Sets one option by its key. An allowance can be narrowed, never widened.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigFault> {
-        let mut config = Config::defaults();
-        if !AGENT_KEYS.contains(&name) {
-            return Err(unknown(name, &Source::Flag));
-        }
-        config.set(name, value)?;
-        let given = config.agent_options();
-        match name {
-            "model" => self.model = given.model,
-            "guest" => self.language = given.language,
-            "max_generation_attempts" => self.budgets.generation = given.budgets.generation,
-            "guardrail_recovery_budget" => self.budgets.guardrail = given.budgets.guardrail,
-            "execution_repair_budget" => self.budgets.execution = given.budgets.execution,
-            "fresh_outcome_repair_budget" => self.budgets.outcome = given.budgets.outcome,
-            "provider_timeout_seconds" => self.provider_timeout = given.provider_timeout,
-            "execution_timeout_seconds" => self.execution_timeout = given.execution_timeout,
-            "max_delegation_depth" => {
-                self.allowance.depth = self.allowance.depth.min(given.allowance.depth);
-            }
-            "max_model_calls" => {
-                self.allowance.model_calls =
-                    self.allowance.model_calls.min(given.allowance.model_calls);
-            }
-            "asks_per_call" => {
-                self.allowance.asks_per_call =
-                    self.allowance.asks_per_call.min(given.allowance.asks_per_call);
-            }
-            _ => self.debug = given.debug,
-        }
-        Ok(())
-    }
-}
-
-fn unknown(name: &str, source: &Source) -> ConfigFault {
-    let nearest =
-        KEYS.iter().map(|key| key.name).min_by_key(|known| strsim::levenshtein(known, name));
-    let suggestion = nearest.filter(|known| strsim::normalized_levenshtein(known, name) > 0.6);
-    ConfigFault::Unknown {
-        key: name.to_owned(),
-        origin: source.to_string(),
-        suggestion: suggestion.map(str::to_owned),
-    }
-}
-
-fn check(key: &Key, value: &str, source: &Source) -> Result<(), ConfigFault> {
-    let (fits, expected) = match key.kind {
-        Kind::Text => (true, String::new()),
-        Kind::Flag => (matches!(value, "true" | "false"), "true or false".to_owned()),
-        Kind::Count { least } => (
-            value.parse::<u64>().is_ok_and(|n| n >= least),
-            format!("a whole number of at least {least}"),
-        ),
-        Kind::Seconds => (
-            value.parse::<f64>().is_ok_and(|s| s > 0.0 && s.is_finite()),
-            "a number of seconds above 0".to_owned(),
-        ),
-        Kind::Guest => (value.parse::<Language>().is_ok(), "python or ruby".to_owned()),
-    };
-    if fits {
-        return Ok(());
-    }
-    Err(ConfigFault::Invalid {
-        key: key.name,
-        origin: source.to_string(),
-        expected,
-        found: value.to_owned(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lifecycle::guardrail::Rule;
 
     #[test]
     fn later_layers_win_and_others_stay() {
@@ -479,10 +419,13 @@ mod tests {
     fn values_are_checked_when_they_are_set() {
         for (key, value) in [
             ("max_generation_attempts", "0"),
+            ("max_delegation_depth", "256"),
+            ("max_model_calls", "4294967296"),
             ("provider_timeout_seconds", "-1"),
             ("provider_timeout_seconds", "NaN"),
             ("debug", "yes"),
             ("guest", "lua"),
+            ("guardrail_terminal", "process_escape, proces_escape"),
         ] {
             assert!(
                 matches!(Config::defaults().set(key, value), Err(ConfigFault::Invalid { .. })),
@@ -497,6 +440,17 @@ mod tests {
         options.set("max_model_calls", "5").unwrap();
         options.set("max_model_calls", "50").unwrap();
         assert_eq!(options.allowance.model_calls, 5);
+    }
+
+    #[test]
+    fn rules_are_named_one_by_one_or_by_type() {
+        let mut config = Config::defaults();
+        assert_eq!(config.agent_options().guardrails, GuardrailPolicy::default());
+        config.set("guardrail_terminal", "process_escape, dependency_violation").unwrap();
+        assert_eq!(
+            config.agent_options().guardrails.terminal,
+            [Rule::ProcessEscape, Rule::UndeclaredDependency, Rule::UnusedDependency]
+        );
     }
 
     #[test]

@@ -1,28 +1,322 @@
 //! Environments: where a program finds the packages it declares.
+//!
+//! ```text
+//! prepare ── env_id ── ready? ── yes ─► Environment        no process, no write
+//!                        │ no
+//!                   lock (one builder, across threads and processes)
+//!                        │ resolve ─► lock file ─► policy on every package
+//!                        │ install ─► `.built`  ─► a zygote boots in it and loads what was declared
+//!                        └ rename `.built` to `.ready`
+//! ```
+//!
+//! An environment is built in its final place under its lock; only `.ready`, written last and atomically,
+//! makes it one. Whatever a killed build left behind is not ready, and is cleared by the next builder.
 
+mod build;
+mod bundler;
+mod command;
+mod fault;
+mod identity;
+mod lock;
+mod ready;
+mod shelf;
+mod source;
+mod tool;
+mod uv;
+mod wheel;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use lifecycle::dependency::{DependencyManifest, DependencyPolicy, PolicyFault};
+use lifecycle::dialect::Language;
 use lifecycle::execution::{Environment, EnvironmentFault};
-use lifecycle::outcome::{Failure, FailureKind};
-use lifecycle::program::DependencyManifest;
-use lifecycle::request::CallRequest;
 
-/// Gives a program the environment its manifest asks for.
-///
-/// A program that declares nothing runs on the bare language. Declared packages cannot be installed by
-/// this version; the model is told so and may do without them.
-pub(crate) fn prepare(
-    manifest: &DependencyManifest,
-    request: &CallRequest,
-) -> Result<Environment, EnvironmentFault> {
-    let Some(first) = manifest.dependencies().first() else {
-        return Ok(Environment { id: None, manifest: manifest.clone() });
-    };
-    let message = format!(
-        "`{}` is declared, and this version cannot install packages; use the standard library only, with no dependencies",
-        first.name
-    );
-    let failure = Failure::new(FailureKind::DependencyResolutionFailed, message)
-        .with("specialist_role", request.role.as_str())
-        .with("method_name", request.method.as_str())
-        .with("dependency_name", first.name.as_str());
-    Err(EnvironmentFault::Unresolvable(Box::new(failure)))
+use crate::guest::Cancellation;
+use crate::guest::interpreter::InterpreterInfo;
+use crate::worker::{Activation, Workers};
+
+use fault::{BuildFault, Stage};
+use source::Supply;
+
+pub(crate) use ready::Ready;
+pub use shelf::{Shelf, Stored};
+pub(crate) use source::redacted;
+
+/// Ready environments remembered; one that is forgotten is read again.
+const MAX_KNOWN: usize = 256;
+
+/// Where and how environments are made.
+#[derive(Clone)]
+pub struct EnvironmentOptions {
+    /// Where they, and the tools that make them, are kept; `None`: nowhere, none can be made.
+    pub cache: Option<PathBuf>,
+    /// Where tools look for compilers and the like.
+    pub path: OsString,
+    /// The uv to use, whatever `path` says.
+    pub uv: Option<PathBuf>,
+    /// What Python programs may install.
+    pub python: GuestPolicy,
+    /// What Ruby programs may install.
+    pub ruby: GuestPolicy,
+    /// Variables every tool is given besides: proxies, certificates, and what was asked for by name.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Longest choosing versions may take.
+    pub resolve_limit: Duration,
+    /// Longest installing them may take.
+    pub install_limit: Duration,
+}
+
+impl fmt::Debug for EnvironmentOptions {
+    /// Sources and variables may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvironmentOptions").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+/// What the programs of one guest may install.
+#[derive(Clone, Default)]
+pub struct GuestPolicy {
+    /// Names and sources.
+    pub packages: DependencyPolicy,
+    /// Nothing is built from source, so no build script runs (Python).
+    pub wheels_only: bool,
+}
+
+impl fmt::Debug for GuestPolicy {
+    /// Sources may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestPolicy")
+            .field("source_mode", &self.packages.source_mode)
+            .field("wheels_only", &self.wheels_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an environment is wanted, and by whom.
+pub(crate) struct Aim<'a> {
+    pub(crate) cancellation: &'a Cancellation,
+    pub(crate) progress: &'a dyn Fn(Progress<'_>),
+}
+
+impl Aim<'_> {
+    fn tell(&self, progress: Progress<'_>) {
+        (self.progress)(progress);
+    }
+}
+
+/// What takes long while an environment is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress<'a> {
+    /// The packaging tool itself is missing and is fetched, once.
+    FetchingTool {
+        /// Its name.
+        tool: &'static str,
+        /// Where it will be.
+        into: &'a Path,
+    },
+    /// Somebody else builds it; waiting for that.
+    Waiting,
+    /// Choosing versions.
+    Resolving,
+    /// Installing so many packages.
+    Installing(usize),
+    /// Loading what was declared.
+    Activating,
+}
+
+impl fmt::Display for Progress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FetchingTool { tool, into } => {
+                write!(f, "fetching {tool}, once, into {}", into.display())
+            }
+            Self::Waiting => f.write_str("waiting for another process that builds it"),
+            Self::Resolving => f.write_str("resolving dependencies"),
+            Self::Installing(1) => f.write_str("installing 1 package"),
+            Self::Installing(count) => write!(f, "installing {count} packages"),
+            Self::Activating => f.write_str("loading packages"),
+        }
+    }
+}
+
+/// Makes environments, and finds those already made. Shared by a whole process.
+#[derive(Debug)]
+pub(crate) struct Environments {
+    options: EnvironmentOptions,
+    /// Those found ready before, with what tells whether they still are.
+    known: Mutex<BTreeMap<PathBuf, (Stamp, Ready)>>,
+}
+
+/// What changes when an environment is made anew: its ready file and its lock.
+type Stamp = [Option<(SystemTime, u64)>; 2];
+
+/// What an installation brought.
+#[derive(Debug)]
+struct Installed {
+    library: PathBuf,
+    provides: Vec<String>,
+    proofs: Vec<ready::Proof>,
+}
+
+/// Time per stage.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    resolve: Duration,
+    install: Duration,
+}
+
+/// One environment on its way: everything that decides what it will be.
+struct Plan<'a> {
+    language: Language,
+    manifest: &'a DependencyManifest,
+    policy: &'a GuestPolicy,
+    supply: Supply,
+    interpreter: InterpreterInfo,
+    id: String,
+    cache: &'a Path,
+    root: PathBuf,
+}
+
+impl Environments {
+    pub(crate) fn new(options: EnvironmentOptions) -> Self {
+        Self { options, known: Mutex::default() }
+    }
+
+    /// Where they are kept.
+    pub(crate) fn shelf(&self) -> Option<Shelf> {
+        self.options.cache.clone().map(Shelf::new)
+    }
+
+    /// Gives programs with this manifest the environment they need, made now if it must be.
+    pub(crate) fn prepare(
+        &self,
+        language: Language,
+        manifest: &DependencyManifest,
+        workers: &Workers,
+        aim: &Aim<'_>,
+    ) -> Result<Environment, EnvironmentFault> {
+        if manifest.is_empty() {
+            return Ok(Environment::bare());
+        }
+        let begun = Instant::now();
+        let plan = self.plan(language, manifest, workers).map_err(|fault| fault.told(None))?;
+        let (ready, took) = match self.ready(&plan) {
+            Some(ready) => (ready, None),
+            None => self
+                .make(&plan, workers, aim)
+                .map(|(ready, took)| (ready, Some(took)))
+                .map_err(|fault| fault.told(Some(&plan.id)))?,
+        };
+        plan.check_policy(&ready.packages).map_err(|fault| fault.told(Some(&plan.id)))?;
+        Ok(plan.environment(ready, took, begun.elapsed()))
+    }
+
+    fn plan<'a>(
+        &'a self,
+        language: Language,
+        manifest: &'a DependencyManifest,
+        workers: &Workers,
+    ) -> Result<Plan<'a>, BuildFault> {
+        let policy = match language {
+            Language::Python => &self.options.python,
+            Language::Ruby => &self.options.ruby,
+        };
+        let cache = self.options.cache.as_deref().ok_or_else(|| BuildFault::Unable {
+            stage: Stage::Install,
+            said: "there is no home directory to keep environments in; set RECURGENT_CACHE_DIR"
+                .to_owned(),
+        })?;
+        let barred = |fault: PolicyFault| BuildFault::Barred(Box::new(fault.failure()));
+        policy.packages.check(language, manifest).map_err(barred)?;
+        let sources = policy.packages.effective_sources(language).map_err(barred)?;
+        let supply = Supply::of(&sources)
+            .map_err(|said| BuildFault::Unable { stage: Stage::Resolve, said })?;
+        let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
+        let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
+        let root = Shelf::place(cache, language).join(&id);
+        Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root })
+    }
+
+    /// The record of a ready environment. Reads two files the first time, looks at them after that.
+    fn ready(&self, plan: &Plan<'_>) -> Option<Ready> {
+        let stamp = plan.stamp();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ready)) = known.get(&plan.root).filter(|(seen, _)| *seen == stamp) {
+            return Some(ready.clone());
+        }
+        let ready = Ready::read(plan.language, &plan.root)?;
+        if known.len() >= MAX_KNOWN {
+            known.pop_first();
+        }
+        known.insert(plan.root.clone(), (stamp, ready.clone()));
+        Some(ready)
+    }
+}
+
+impl Plan<'_> {
+    fn stamp(&self) -> Stamp {
+        [ready::READY, ready::lock_file(self.language)].map(|file| {
+            let meta = fs::metadata(self.root.join(file)).ok()?;
+            Some((meta.modified().ok()?, meta.len()))
+        })
+    }
+
+    fn variables(&self) -> Vec<(OsString, OsString)> {
+        match self.language {
+            Language::Python => uv::variables(self.cache, &self.supply),
+            Language::Ruby => bundler::variables(&self.root, self.cache, &self.supply),
+        }
+    }
+
+    /// Every package of the lock, not only the declared ones.
+    fn check_policy(&self, packages: &[ready::Package]) -> Result<(), BuildFault> {
+        let names = packages.iter().map(|package| package.name.as_str());
+        self.policy
+            .packages
+            .check_names(self.language, names)
+            .map_err(|fault| BuildFault::Barred(Box::new(fault.failure())))
+    }
+
+    fn record(
+        &self,
+        packages: Vec<ready::Package>,
+        installed: Installed,
+    ) -> std::io::Result<Ready> {
+        Ok(Ready {
+            guest: self.language.name().to_owned(),
+            manifest: self.manifest.clone(),
+            lock_checksum: ready::lock_checksum(self.language, &self.root)?,
+            source_mode: self.policy.packages.source_mode.name().to_owned(),
+            sources: self.supply.addresses(),
+            prepared_at: jiff::Timestamp::now().to_string(),
+            packages,
+            provides: installed.provides,
+            library: installed.library,
+            proofs: installed.proofs,
+        })
+    }
+
+    fn activation(&self) -> Activation {
+        Activation { id: self.id.clone(), root: self.root.clone() }
+    }
+
+    fn environment(self, ready: Ready, took: Option<Took>, prepare: Duration) -> Environment {
+        let stages = took.unwrap_or_default();
+        Environment {
+            id: Some(self.id),
+            manifest: self.manifest.clone(),
+            root: Some(self.root.to_string_lossy().into_owned()),
+            cache_hit: took.is_none(),
+            prepare_time: prepare,
+            resolve_time: stages.resolve,
+            install_time: stages.install,
+            provides: Some(ready.provides),
+        }
+    }
 }

@@ -15,6 +15,10 @@ pub(crate) fn instance_id() -> String {
     random_hex::<8>()
 }
 
+pub(crate) fn ticket_id() -> String {
+    random_hex::<8>()
+}
+
 pub(crate) fn random_byte() -> u8 {
     random::<1>()[0]
 }

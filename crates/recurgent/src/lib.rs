@@ -4,6 +4,7 @@
 //! `lifecycle` crate; `call.rs` performs one call from top to bottom.
 
 pub mod config;
+pub mod environment;
 pub mod guest;
 pub mod observe;
 pub mod provider;
@@ -14,9 +15,9 @@ pub mod worker;
 mod agent;
 mod arguments;
 mod call;
-mod environment;
 mod host;
 mod identity;
+mod preparation;
 mod tree;
 
 pub use agent::{Agent, AgentBuilder, AgentFault};
@@ -26,6 +27,7 @@ pub use lifecycle;
 pub use lifecycle::dialect::Language;
 pub use lifecycle::outcome::{Failure, FailureKind, Outcome};
 pub use lifecycle::request::Arguments;
+pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 
 /// The README's program compiles.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -60,17 +61,15 @@ impl Log {
         let mut line = entry.to_string();
         line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if file
-            .as_ref()
-            .is_some_and(|file| file.metadata().is_ok_and(|meta| meta.len() > MAX_LOG_BYTES))
-        {
+        if file.is_none() {
+            *file = open(&self.path).ok();
+        }
+        let is_full = |file: &File| file.metadata().is_ok_and(|meta| meta.len() > MAX_LOG_BYTES);
+        if file.as_ref().is_some_and(is_full) {
             // Set aside; the name tells when, so nothing is overwritten.
             let aside =
                 format!("{}.{}", self.path.display(), jiff::Timestamp::now().as_millisecond());
             let _ = std::fs::rename(&self.path, aside);
-            *file = None;
-        }
-        if file.is_none() {
             *file = open(&self.path).ok();
         }
         if let Some(open) = file.as_mut()
@@ -85,5 +84,6 @@ fn open(path: &Path) -> std::io::Result<File> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
     }
-    OpenOptions::new().create(true).append(true).open(path)
+    // It holds what callers pass: for its owner only.
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }

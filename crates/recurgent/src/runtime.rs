@@ -10,8 +10,10 @@ use thiserror::Error;
 
 use crate::agent::AgentBuilder;
 use crate::config::{Config, ConfigFault};
+use crate::environment::{Environments, Shelf};
 use crate::guest::Guest;
 use crate::observe::{Log, Observer, Observers};
+use crate::preparation::Preparation;
 use crate::provider::{self, Provider, ProviderFault, Recorder};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -44,6 +46,7 @@ struct Shared {
     provider: Arc<dyn Provider>,
     store: Arc<dyn Store>,
     workers: Workers,
+    environments: Environments,
     observers: Observers,
     log: Option<Log>,
     sessions: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
@@ -71,6 +74,11 @@ impl Runtime {
         AgentBuilder::new(self.clone(), role)
     }
 
+    /// An agent whose environment is made before it is needed.
+    pub fn prepare(&self, role: &str) -> Preparation {
+        Preparation::new(self, role)
+    }
+
     /// The effective settings.
     pub fn config(&self) -> &Config {
         &self.0.config
@@ -84,6 +92,15 @@ impl Runtime {
     /// The workers, for inspection.
     pub fn workers(&self) -> &Workers {
         &self.0.workers
+    }
+
+    /// Environments on disk, for inspection and removal; `None`: there is nowhere to keep any.
+    pub fn shelf(&self) -> Option<Shelf> {
+        self.0.environments.shelf()
+    }
+
+    pub(crate) fn environments(&self) -> &Environments {
+        &self.0.environments
     }
 
     pub(crate) fn provider(&self) -> &dyn Provider {
@@ -164,8 +181,18 @@ impl RuntimeBuilder {
         };
         let workers = Workers::start(&config.worker_options())
             .map_err(|error| SetupFault::Workers(error.to_string()))?;
+        let environments = Environments::new(config.environment_options());
         let log = config.log_path()?.map(Log::new);
         let sessions = Mutex::new(BTreeMap::new());
-        Ok(Runtime(Arc::new(Shared { config, provider, store, workers, observers, log, sessions })))
+        Ok(Runtime(Arc::new(Shared {
+            config,
+            provider,
+            store,
+            workers,
+            environments,
+            observers,
+            log,
+            sessions,
+        })))
     }
 }

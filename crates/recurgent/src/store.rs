@@ -12,8 +12,9 @@ use std::fmt;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, Fingerprint};
+use lifecycle::dialect::Language;
 use lifecycle::prompt::Surroundings;
-use lifecycle::request::{CallRequest, Role};
+use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::settlement::Changes;
 use lifecycle::tool::{KnownTool, Tool};
 use serde_json::Value;
@@ -22,6 +23,8 @@ use serde_json::Value;
 pub const MAX_VERSIONS: usize = 10;
 /// Artifacts recalled for one role, method and language; the one for the call's contract is among them.
 pub const MAX_RECALLED: usize = 16;
+/// Places told of where one role's second chances ran out.
+const MAX_EXHAUSTIONS: usize = 1_000;
 /// Methods told of one tool.
 pub const MAX_TOOL_METHODS: usize = 64;
 /// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
@@ -44,6 +47,21 @@ pub struct Owner {
     pub session: Option<String>,
     /// Its role: one session may hold several agents.
     pub role: Role,
+}
+
+/// How often second chances ran out for one method, in one language, under one contract: adaptive pressure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exhaustions {
+    /// The method.
+    pub method: Method,
+    /// The language.
+    pub language: Language,
+    /// The contract.
+    pub contract_fingerprint: Fingerprint,
+    /// Calls that ended with guardrail retries spent.
+    pub guardrail: u64,
+    /// Calls that ended with outcome repairs spent, broken contracts included.
+    pub outcome: u64,
 }
 
 /// What outlives a call. Safe for many threads and processes.
@@ -82,6 +100,9 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Tools by name; all of them when `name` is `None`, most used first, at most `limit`.
     fn tools(&self, name: Option<&Role>, limit: usize) -> Result<Vec<KnownTool>, StoreFault>;
+
+    /// How often calls of a role ended because their second chances ran out, per stored program's place.
+    fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault>;
 
     /// The owner's latest history records, oldest first, at most `limit`, before call `before` if given.
     fn history(

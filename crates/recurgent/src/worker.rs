@@ -16,11 +16,12 @@ mod frame;
 mod keeper;
 mod launcher;
 mod link;
+mod losses;
 mod nursery;
 mod permit;
 mod pool;
 mod process;
-mod sandbox;
+pub(crate) mod sandbox;
 mod turn;
 mod zygote;
 
@@ -41,6 +42,8 @@ use crate::guest::{Guest, Seat, Turn};
 
 use keeper::Keeper;
 use launcher::Launcher;
+use losses::Losses;
+pub(crate) use nursery::{Activation, BootFault};
 use nursery::{Nursery, Place};
 use permit::{Permit, Permits};
 use pool::Pool;
@@ -76,6 +79,10 @@ pub struct WorkerOptions {
     pub queue_limit: Duration,
     /// How long an agent's worker is kept without being used.
     pub idle_limit: Duration,
+    /// Workers alive at once, idle ones included.
+    pub max_live: usize,
+    /// Workers an agent may lose in a row before it must wait.
+    pub max_restarts: u32,
 }
 
 impl WorkerOptions {
@@ -90,6 +97,8 @@ impl WorkerOptions {
             max_running: (2 * cores).max(2),
             queue_limit: Duration::from_mins(1),
             idle_limit: Duration::from_mins(5),
+            max_live: 256,
+            max_restarts: 5,
         }
     }
 }
@@ -114,6 +123,23 @@ impl Workers {
     /// The interpreter that would run programs of this language, or what to install.
     pub fn probe(&self, language: Language) -> Result<InterpreterInfo, String> {
         self.shared.launcher.interpreter(language)
+    }
+
+    /// Boots a zygote in an environment, which proves that its packages load. The zygote stays, for the
+    /// programs to come.
+    pub(crate) fn activate(
+        &self,
+        language: Language,
+        environment: &Activation,
+    ) -> Result<(), BootFault> {
+        let place = Place { language, environment: Some(environment.clone()) };
+        let stale = locked(&self.shared.nurseries).remove(&place);
+        drop(stale); // of an environment of the same name that was there before
+        let booted = self.shared.nursery(&place).ensure_booted(&self.shared.launcher);
+        if booted.is_err() {
+            locked(&self.shared.nurseries).remove(&place);
+        }
+        booted
     }
 
     /// The containment workers run under.
@@ -142,7 +168,7 @@ impl Guest for WorkerGuest {
         order: &Order<'_>,
         seat: &Seat<'_>,
     ) -> Result<Box<dyn Turn>, WorkerFault> {
-        let place = Place { language: self.language, environment: environment.id.clone() };
+        let place = Place { language: self.language, environment: Activation::of(environment) };
         let permit = self.shared.permits.acquire(seat.cancellation)?;
         self.shared
             .start_turn(&place, permit, order, seat)
@@ -150,7 +176,9 @@ impl Guest for WorkerGuest {
     }
 
     fn discard(&self, agent: &str) {
-        self.shared.pool.discard(agent, self.language);
+        for _ in 0..self.shared.pool.discard(agent, self.language) {
+            self.shared.losses.note_loss(agent);
+        }
     }
 }
 
@@ -159,6 +187,10 @@ impl Guest for WorkerGuest {
 struct Shared {
     permits: Arc<Permits>,
     pool: Pool,
+    losses: Losses,
+    /// Workers alive: each holds a copy.
+    live: Arc<()>,
+    max_live: usize,
     nurseries: Mutex<BTreeMap<Place, Known>>,
     launcher: Launcher,
     keeper: Keeper,
@@ -177,6 +209,9 @@ impl Shared {
         let shared = Arc::new(Self {
             permits: Arc::new(Permits::new(options.max_running.max(1), options.queue_limit)),
             pool: Pool::new(options.idle_limit),
+            losses: Losses::new(options.max_restarts),
+            live: Arc::default(),
+            max_live: options.max_live,
             nurseries: Mutex::default(),
             launcher: Launcher::new(options)?,
             keeper,
@@ -211,6 +246,7 @@ impl Shared {
     /// Finds somebody to do it.
     fn assign(&self, place: &Place, proven: bool, agent: &str) -> Result<Assignment, WorkerFault> {
         let begun = Instant::now();
+        self.losses.admit(agent)?;
         let kept = if proven { self.kept(place, agent) } else { None };
         let warm = kept.is_some();
         let (lease, worker) = match kept {
@@ -220,7 +256,7 @@ impl Shared {
         let trace = WorkerTrace {
             pid: Some(worker.pid()),
             warm,
-            restarts: self.pool.losses(agent),
+            restarts: self.losses.total(agent),
             sandbox_tier: self.launcher.tier().to_owned(),
             isolation: begun.elapsed(),
         };
@@ -233,14 +269,30 @@ impl Shared {
         if worker.is_fit() {
             return Some((lease, worker));
         }
-        self.pool.mourn(agent);
+        self.losses.note_loss(agent);
         None
     }
 
     fn unused(&self, place: &Place) -> Result<Worker, WorkerFault> {
+        let alive = self.room_for_one_more()?;
         let nursery = self.nursery(place);
         let (process, link) = nursery.take(&self.launcher)?;
-        Ok(Worker::new(process, link, nursery, self.keeper.errands()))
+        Ok(Worker::new(process, link, nursery, self.keeper.errands(), alive))
+    }
+
+    /// Idle workers make room for one that is needed now. Where all are at work, waiting could last for
+    /// ever: those that wait for an answer may be waiting for this one.
+    fn room_for_one_more(&self) -> Result<Arc<()>, WorkerFault> {
+        let alive = Arc::clone(&self.live);
+        while Arc::strong_count(&self.live) - 1 > self.max_live {
+            if !self.pool.end_one() {
+                return Err(WorkerFault::Unavailable(format!(
+                    "{} workers are alive and at work; call less at once, delegate less deeply, or raise max_live_workers",
+                    self.max_live
+                )));
+            }
+        }
+        Ok(alive)
     }
 
     fn nursery(&self, place: &Place) -> Arc<Nursery> {
@@ -310,4 +362,14 @@ fn after(start: Instant, wait: Duration) -> Instant {
 /// A lock whose holder panicked is still good: every critical section here leaves its state whole.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a frame reads, in a few words; for `fuzz/`.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn read_frame(line: &[u8]) -> String {
+    match frame::decode(line) {
+        Ok(frame) => format!("{frame:?}").chars().take_while(|c| c.is_alphabetic()).collect(),
+        Err(fault) => fault.to_string().split(['`', '"', '(']).take(2).collect(),
+    }
 }

@@ -9,12 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use lifecycle::artifact::{Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Verdict};
+use lifecycle::attempt::RetryLane;
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, Fingerprint};
+use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::history::Content;
-use lifecycle::program::{Checksum, DependencyManifest};
+use lifecycle::program::Checksum;
 use lifecycle::prompt::MAX_TOOLS;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
@@ -24,8 +26,8 @@ use lifecycle::tool::Tool;
 use recurgent::store::memory::MemoryStore;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::store::{
-    HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, MAX_RECALLED, MAX_VERSIONS,
-    Owner, Store,
+    Exhaustions, HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, MAX_RECALLED,
+    MAX_VERSIONS, Owner, Store,
 };
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -46,13 +48,40 @@ fn an_admitted_program_is_recalled_with_all_that_is_known_of_it() {
         assert!(store.recall(&call("c0")).unwrap().artifacts.is_empty());
         let declared = json!([{"name": "requests", "version": ">=2"}]);
         let mut program = program("result = 1");
-        program.manifest = DependencyManifest::parse(Some(&declared)).unwrap();
+        program.manifest = DependencyManifest::parse(Language::Python, Some(&declared)).unwrap();
         program.repairs = 2;
         commit(store, "c1", &ok("c1").admits(program.clone()));
         assert_eq!(store.recall(&call("c2")).unwrap().artifacts, [program]);
         for other in [CallRequest { role: role("poet"), ..call("c3") }, method("subtract")] {
             assert!(store.recall(&other).unwrap().artifacts.is_empty());
         }
+    });
+}
+
+#[test]
+fn second_chances_that_ran_out_are_counted_per_program_and_tool() {
+    check(|store| {
+        store.keep_tool(&Tool { name: role("calculator"), contract: None }).unwrap();
+        commit(store, "c0", &ok("c0"));
+        let of = |name: &str| store.tools(Some(&role(name)), 1).unwrap()[0].exhaustion_count;
+        assert_eq!(of("calculator"), 0);
+        assert!(store.exhaustions(&role("calculator")).unwrap().is_empty());
+        for (id, lane) in [
+            ("c1", RetryLane::Guardrail),
+            ("c2", RetryLane::Outcome),
+            ("c3", RetryLane::Guardrail),
+            ("c4", RetryLane::Execution),
+            ("c5", RetryLane::Generation),
+        ] {
+            commit(store, id, &Draft(Changes { exhausted: Some(lane), ..failed(id).0 }));
+        }
+        assert_eq!(of("calculator"), 3);
+        let counted = store.exhaustions(&role("calculator")).unwrap();
+        let [Exhaustions { method, guardrail: 2, outcome: 1, .. }] = &counted[..] else {
+            panic!("{counted:?}")
+        };
+        assert_eq!(*method, call("c").method);
+        assert!(store.exhaustions(&role("poet")).unwrap().is_empty());
     });
 }
 
@@ -694,7 +723,13 @@ struct Draft(Changes);
 
 fn ok(id: &str) -> Draft {
     let record = json!({"call_id": id});
-    Draft(Changes { kept: Some(Kept::default()), artifacts: Vec::new(), record, content: None })
+    Draft(Changes {
+        kept: Some(Kept::default()),
+        artifacts: Vec::new(),
+        record,
+        content: None,
+        exhausted: None,
+    })
 }
 
 fn failed(id: &str) -> Draft {
@@ -795,6 +830,7 @@ fn call(id: &str) -> CallRequest {
         contract: None,
         language: Language::Python,
         context: Context::default(),
+        manifest: None,
         allowance: Allowance::default(),
     }
 }

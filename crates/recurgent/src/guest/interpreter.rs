@@ -1,6 +1,6 @@
 //! Finding the interpreter of a guest language, and the command that boots the harness in it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,23 @@ pub struct InterpreterInfo {
     pub path: PathBuf,
     /// Its version.
     pub version: Version,
+    /// `cpython`, `ruby` and so on.
+    pub engine: String,
+    /// What sets builds of one version apart: `final0`, `20`.
+    pub patch_level: String,
+    /// What compiled packages must have been made for.
+    pub platform: String,
+}
+
+impl InterpreterInfo {
+    /// The environment marker (PEP 508) that packages for this machine alone satisfy.
+    pub(crate) fn marker(&self) -> Option<String> {
+        let mut parts = self.platform.splitn(3, '-');
+        let (system, machine) = (parts.next()?, parts.next()?);
+        let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        (plain(system) && plain(machine))
+            .then(|| format!("sys_platform == '{system}' and platform_machine == '{machine}'"))
+    }
 }
 
 /// `major.minor.patch`.
@@ -48,7 +65,7 @@ struct Kind {
     /// Options before a program text given on the command line.
     options: &'static [&'static str],
     harness: &'static str,
-    /// Prints the real binary's path and its version, a line each.
+    /// Prints the real binary's path, its version, engine, patch level and platform, a line each.
     probe: &'static [&'static str],
 }
 
@@ -60,12 +77,7 @@ const PYTHON: Kind = Kind {
     setting: "RECURGENT_PYTHON",
     options: &["-I", "-S", "-B", "-X", "utf8", "-c"],
     harness: include_str!("../../guests/harness.py"),
-    probe: &[
-        "-I",
-        "-S",
-        "-c",
-        "import sys; print(sys.executable); print('%d.%d.%d' % sys.version_info[:3])",
-    ],
+    probe: &["-I", "-S", "-c", PYTHON_PROBE],
 };
 
 const RUBY: Kind = Kind {
@@ -76,8 +88,22 @@ const RUBY: Kind = Kind {
     setting: "RECURGENT_RUBY",
     options: &["--disable=did_you_mean,error_highlight", "-e"],
     harness: include_str!("../../guests/harness.rb"),
-    probe: &["--disable=gems", "-e", "require 'rbconfig'; puts RbConfig.ruby, RUBY_VERSION"],
+    probe: &["--disable=gems", "-e", RUBY_PROBE],
 };
+
+const PYTHON_PROBE: &str = "\
+import os, sys
+print(sys.executable)
+print('%d.%d.%d' % sys.version_info[:3])
+print(sys.implementation.name)
+print('%s%d' % sys.version_info[3:])
+abi = getattr(sys.implementation, '_multiarch', '') + getattr(sys, 'abiflags', '')
+print(sys.platform, os.uname().machine, abi, sep='-')
+";
+const RUBY_PROBE: &str = "\
+require 'rbconfig'
+puts RbConfig.ruby, RUBY_VERSION, RUBY_ENGINE, RUBY_PATCHLEVEL, RUBY_PLATFORM
+";
 
 fn kind(language: Language) -> &'static Kind {
     match language {
@@ -109,11 +135,19 @@ pub(crate) fn find(
     Err(missing(kind, &problems))
 }
 
-/// The command that boots the harness in this interpreter.
-pub(crate) fn command(language: Language, interpreter: &InterpreterInfo) -> Command {
+/// The command that boots the harness in this interpreter, in the environment `arguments` describe.
+pub(crate) fn command(
+    language: Language,
+    interpreter: &InterpreterInfo,
+    arguments: &[OsString],
+) -> Command {
     let kind = kind(language);
     let mut command = Command::new(&interpreter.path);
     command.args(kind.options).arg(kind.harness);
+    if language == Language::Ruby && !arguments.is_empty() {
+        command.arg("--"); // its own options end here; Python's end with the program text
+    }
+    command.args(arguments);
     command
 }
 
@@ -145,18 +179,25 @@ fn missing(kind: &Kind, problems: &[String]) -> String {
 
 /// Asks an interpreter once what it really is.
 fn ask(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
-    let answer = run(Command::new(candidate).args(kind.probe))?;
+    let mut probe = Command::new(candidate);
+    // A host under Bundler would have its own project set up in the probe. Python is told by `-I`.
+    probe.args(kind.probe).env_remove("RUBYOPT").env_remove("RUBYLIB");
+    let answer = run(&mut probe)?;
     let mut lines = answer.lines();
     let path = lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
     let version = lines.next().and_then(parse_version);
-    let (Some(path), Some(version)) = (path, version) else {
+    let mut told = || lines.next().map(|line| line.trim().to_owned());
+    let (engine, patch_level, platform) = (told(), told(), told());
+    let (Some(path), Some(version), Some(engine), Some(patch_level), Some(platform)) =
+        (path, version, engine, patch_level, platform)
+    else {
         return Err(format!("it is no {}", kind.title));
     };
     if version < kind.minimum {
         let Version(major, minor, _) = kind.minimum;
         return Err(format!("it is {} {version}, older than {major}.{minor}", kind.title));
     }
-    Ok(InterpreterInfo { path, version })
+    Ok(InterpreterInfo { path, version, engine, patch_level, platform })
 }
 
 fn parse_version(text: &str) -> Option<Version> {

@@ -62,8 +62,9 @@ impl Scripted {
         let fault =
             |problem: String| ProviderFault::File { path: path.display().to_string(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        // YAML reads JSON too.
-        let script: BTreeMap<String, Vec<Value>> = serde_norway::from_str(&text).map_err(|error| {
+        // JSON first: YAML reads most of it, but not every escape.
+        let json = serde_json::from_str::<BTreeMap<String, Vec<Value>>>(&text);
+        let script = json.or_else(|_| serde_norway::from_str(&text)).map_err(|error| {
             fault(format!("{error}; a script maps \"role.method\" to a list of {{\"code\", \"dependencies\"?}}"))
         })?;
         if let Some(key) = script.keys().find(|key| !key.trim_matches('.').contains('.')) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lifecycle::artifact::{Artifact, ArtifactChange, Verdict};
+use lifecycle::attempt::RetryLane;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
@@ -18,8 +19,8 @@ use serde_json::Value;
 
 use super::ranking::{self, Candidate};
 use super::{
-    HISTORY_BATCH, MAX_CANDIDATES, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, MAX_RECALLED,
-    MAX_TOOL_METHODS, MAX_VERSIONS, Owner, Store, fingerprint,
+    Exhaustions, HISTORY_BATCH, MAX_CANDIDATES, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_EXHAUSTIONS,
+    MAX_HISTORY, MAX_RECALLED, MAX_TOOL_METHODS, MAX_VERSIONS, Owner, Store, fingerprint,
 };
 
 /// A store that keeps nothing beyond its own life.
@@ -33,6 +34,7 @@ struct State {
     tools: BTreeMap<Role, Entry>,
     owners: BTreeMap<Key, Held>,
     contents: VecDeque<Content>,
+    exhaustions: BTreeMap<(Role, Method, Language, String), Exhaustions>,
     /// Counts uses of tools, to order them by the last.
     clock: u64,
 }
@@ -97,7 +99,7 @@ impl Store for MemoryStore {
         changes: &Changes,
     ) -> Result<(), StoreFault> {
         let mut state = self.state();
-        if let Some(Kept { context, tools }) = &changes.kept {
+        if let Some(Kept { context, tools, manifest: _ }) = &changes.kept {
             state.set_context(owner, request.context.version(), context)?;
             for tool in tools {
                 state.keep_tool(tool);
@@ -111,6 +113,9 @@ impl Store for MemoryStore {
                     state.score(request, checksum, *verdict);
                 }
             }
+        }
+        if let Some(lane) = changes.exhausted {
+            state.count_exhaustion(request, lane);
         }
         state.record(owner, request, changes.record.clone());
         if let Some(content) = &changes.content {
@@ -150,6 +155,12 @@ impl Store for MemoryStore {
         tools.sort_by_key(|known| std::cmp::Reverse(known.usage_count));
         tools.truncate(limit);
         Ok(tools)
+    }
+
+    fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault> {
+        let state = self.state();
+        let of_role = state.exhaustions.iter().filter(|((owner, ..), _)| owner == role);
+        Ok(of_role.map(|(_, counted)| counted.clone()).take(MAX_EXHAUSTIONS).collect())
     }
 
     fn history(
@@ -270,6 +281,26 @@ impl State {
         }
     }
 
+    fn count_exhaustion(&mut self, request: &CallRequest, lane: RetryLane) {
+        let (guardrail, outcome) = match lane {
+            RetryLane::Guardrail => (1, 0),
+            RetryLane::Outcome => (0, 1),
+            RetryLane::Generation | RetryLane::Execution => return,
+        };
+        let contract_fingerprint = fingerprint(request);
+        let (role, method, language) = key_of(request);
+        let key = (role, method.clone(), language, contract_fingerprint.to_string());
+        let counted = self.exhaustions.entry(key).or_insert(Exhaustions {
+            method,
+            language,
+            contract_fingerprint,
+            guardrail: 0,
+            outcome: 0,
+        });
+        counted.guardrail += guardrail;
+        counted.outcome += outcome;
+    }
+
     fn record(&mut self, owner: &Owner, request: &CallRequest, record: Value) {
         let history = &mut self.owners.entry(owner_key(owner)).or_default().history;
         history.push_back((request.id.0.clone(), record));
@@ -318,6 +349,12 @@ impl State {
             usage_count: entry.usage_count,
             success_count: entry.success_count,
             failure_count: entry.failure_count,
+            exhaustion_count: self
+                .exhaustions
+                .iter()
+                .filter(|((role, ..), _)| role == name)
+                .map(|(_, counted)| counted.guardrail + counted.outcome)
+                .sum(),
         })
     }
 }

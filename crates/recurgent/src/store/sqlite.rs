@@ -21,7 +21,7 @@ use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
-use super::{Owner, Store};
+use super::{Exhaustions, Owner, Store};
 use fault::Fault;
 use file::{Check, Opened};
 
@@ -192,6 +192,10 @@ impl Store for SqliteStore {
 
     fn tools(&self, name: Option<&Role>, limit: usize) -> Result<Vec<KnownTool>, StoreFault> {
         self.read(|connection| read::tools(connection, name, limit))
+    }
+
+    fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault> {
+        self.read(|connection| read::exhaustions(connection, role))
     }
 
     fn history(

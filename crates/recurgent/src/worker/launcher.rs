@@ -7,9 +7,11 @@ use std::sync::Mutex;
 
 use lifecycle::dialect::Language;
 
+use super::nursery::{Activation, BootFault, Place};
 use super::sandbox::Sandbox;
-use super::zygote::{Spawner, Zygote};
+use super::zygote::{Spawner, Zygote, ZygoteSeat};
 use super::{WorkerOptions, locked};
+use crate::environment::Ready;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Boots zygotes.
@@ -50,10 +52,21 @@ impl Launcher {
         self.sandbox.tier()
     }
 
-    /// Boots an interpreter of this language, or says what is wrong.
-    pub(super) fn boot(&self, language: Language) -> Result<Zygote, String> {
-        let interpreter = self.interpreter(language)?;
-        Zygote::boot(language, &interpreter, &self.sandbox, &self.spawner)
+    /// Boots an interpreter in its place, or says what is wrong.
+    pub(super) fn boot(&self, place: &Place) -> Result<Zygote, BootFault> {
+        let interpreter = self.interpreter(place.language).map_err(BootFault::Unavailable)?;
+        let (arguments, in_use) = match &place.environment {
+            Some(environment) => {
+                let (ready, in_use) = Ready::open(&environment.root).map_err(|error| {
+                    BootFault::Inactive { package: None, problem: missing(environment, &error) }
+                })?;
+                (ready.boot_arguments(&environment.root), Some(in_use))
+            }
+            None => (Vec::new(), None),
+        };
+        let seat =
+            ZygoteSeat { language: place.language, interpreter: &interpreter, arguments, in_use };
+        Zygote::boot(seat, &self.sandbox, &self.spawner)
     }
 
     /// The interpreter of this language, or what to install.
@@ -70,4 +83,8 @@ impl Launcher {
         *found = Some(interpreter.clone());
         Ok(interpreter)
     }
+}
+
+fn missing(environment: &Activation, error: &io::Error) -> String {
+    format!("the environment {} is gone ({error}); call again, and it is made anew", environment.id)
 }

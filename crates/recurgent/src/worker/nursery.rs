@@ -1,11 +1,13 @@
 //! Where the workers of one guest and environment come from: a zygote, booted when first needed and
 //! again when it died, and one spare worker forked ahead of need.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use lifecycle::dialect::Language;
-use lifecycle::execution::WorkerFault;
+use lifecycle::execution::{Environment, WorkerFault};
+use lifecycle::outcome::{Failure, FailureKind};
 
 use super::launcher::Launcher;
 use super::link::Link;
@@ -26,7 +28,57 @@ pub(super) struct Place {
     /// The guest.
     pub(super) language: Language,
     /// The prepared set of packages; `None`: the bare language.
-    pub(super) environment: Option<String>,
+    pub(super) environment: Option<Activation>,
+}
+
+/// An environment to be activated.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Activation {
+    /// `env_id`.
+    pub(crate) id: String,
+    /// Where it is.
+    pub(crate) root: PathBuf,
+}
+
+impl Activation {
+    pub(super) fn of(environment: &Environment) -> Option<Self> {
+        let (id, root) = (environment.id.clone()?, environment.root.as_ref()?);
+        Some(Self { id, root: PathBuf::from(root) })
+    }
+}
+
+/// Why no zygote came up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BootFault {
+    /// The interpreter itself is missing or broken.
+    Unavailable(String),
+    /// Its environment cannot be activated.
+    Inactive {
+        /// The package that does not load, if it is one.
+        package: Option<String>,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl BootFault {
+    /// As the attempt that wanted a worker is told.
+    fn told(self, place: &Place) -> WorkerFault {
+        let (package, problem) = match self {
+            Self::Unavailable(problem) => return WorkerFault::Unavailable(problem),
+            Self::Inactive { package, problem } => (package, problem),
+        };
+        let message = format!("the environment cannot be activated: {problem}");
+        let mut failure = Failure::new(FailureKind::DependencyActivationFailed, message)
+            .with("stage", "activate");
+        if let Some(environment) = &place.environment {
+            failure = failure.with("env_id", environment.id.as_str());
+        }
+        if let Some(package) = package {
+            failure = failure.with("dependency_name", package);
+        }
+        WorkerFault::ActivationFailed(Box::new(failure))
+    }
 }
 
 /// The source of workers for one place.
@@ -50,7 +102,7 @@ struct State {
 struct FailedBoots {
     in_a_row: u32,
     retry_at: Instant,
-    problem: String,
+    fault: BootFault,
 }
 
 impl Nursery {
@@ -70,6 +122,15 @@ impl Nursery {
             Err(ZygoteFault::Lost(_)) => self.fork(&mut state, launcher)?.map_err(unavailable),
             Err(fault @ ZygoteFault::Refused(_)) => Err(unavailable(fault)),
         }
+    }
+
+    /// Boots the zygote unless there is one.
+    pub(super) fn ensure_booted(&self, launcher: &Launcher) -> Result<(), BootFault> {
+        let mut state = locked(&self.state);
+        if state.zygote.is_none() {
+            state.zygote = Some(self.boot(&mut state, launcher)?);
+        }
+        Ok(())
     }
 
     /// Forks a spare unless there is one; whoever needs a worker next reports what goes wrong here.
@@ -106,26 +167,27 @@ impl Nursery {
         launcher: &Launcher,
     ) -> Result<Result<(Process, Link), ZygoteFault>, WorkerFault> {
         if state.zygote.is_none() {
-            state.zygote = Some(self.boot(state, launcher)?);
+            let booted = self.boot(state, launcher);
+            state.zygote = Some(booted.map_err(|fault| fault.told(&self.place))?);
         }
         Ok(state
             .exchange(Zygote::fork)
             .unwrap_or_else(|| Err(ZygoteFault::Lost("it has no zygote".to_owned()))))
     }
 
-    fn boot(&self, state: &mut State, launcher: &Launcher) -> Result<Zygote, WorkerFault> {
+    fn boot(&self, state: &mut State, launcher: &Launcher) -> Result<Zygote, BootFault> {
         if state.closed {
-            return Err(WorkerFault::Unavailable("the runtime is shutting down".to_owned()));
+            return Err(BootFault::Unavailable("the runtime is shutting down".to_owned()));
         }
         if let Some(failed) =
             state.failed.as_ref().filter(|failed| Instant::now() < failed.retry_at)
         {
-            return Err(WorkerFault::Unavailable(failed.problem.clone()));
+            return Err(failed.fault.clone());
         }
-        let booted = launcher.boot(self.place.language);
+        let booted = launcher.boot(&self.place);
         state.failed =
-            booted.as_ref().err().map(|problem| FailedBoots::after(state.failed.as_ref(), problem));
-        booted.map_err(WorkerFault::Unavailable)
+            booted.as_ref().err().map(|fault| FailedBoots::after(state.failed.as_ref(), fault));
+        booted
     }
 }
 
@@ -155,14 +217,14 @@ impl State {
 }
 
 impl FailedBoots {
-    fn after(earlier: Option<&Self>, problem: &str) -> Self {
+    fn after(earlier: Option<&Self>, fault: &BootFault) -> Self {
         let in_a_row = earlier.map_or(1, |earlier| earlier.in_a_row.saturating_add(1));
         let back_off = if in_a_row < MAX_FAILED_BOOTS {
             FIRST_BACK_OFF * 2_u32.pow(in_a_row - 1)
         } else {
             GIVEN_UP_FOR
         };
-        Self { in_a_row, retry_at: Instant::now() + back_off, problem: problem.to_owned() }
+        Self { in_a_row, retry_at: Instant::now() + back_off, fault: fault.clone() }
     }
 }
 
@@ -180,10 +242,11 @@ mod tests {
 
     #[test]
     fn failed_boots_back_off_and_are_given_up_for_a_while() {
-        let mut failed = FailedBoots::after(None, "broken");
+        let broken = BootFault::Unavailable("broken".to_owned());
+        let mut failed = FailedBoots::after(None, &broken);
         for in_a_row in 2..=8 {
             let before = failed.retry_at;
-            failed = FailedBoots::after(Some(&failed), "broken");
+            failed = FailedBoots::after(Some(&failed), &broken);
             assert_eq!(failed.in_a_row, in_a_row);
             assert!(failed.retry_at > before);
         }

@@ -1,6 +1,5 @@
 //! Workers that are kept: each serves one agent, in one place, between its calls.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -13,8 +12,6 @@ use super::turn::Worker;
 
 /// Idle workers kept; the one idle for longest goes first.
 const MAX_KEPT: usize = 128;
-/// Agents whose losses are remembered.
-const MAX_MOURNERS: usize = 4096;
 
 /// The kept workers of all agents.
 #[derive(Debug)]
@@ -29,7 +26,6 @@ struct State {
     kept: Vec<Kept>,
     /// Every lease alive, idle or at work, so that a discard finds those at work.
     leases: Vec<Weak<Lease>>,
-    losses: BTreeMap<String, u32>,
     closed: bool,
 }
 
@@ -90,8 +86,9 @@ impl Pool {
         drop(excess);
     }
 
-    /// Ends the agent's workers in this language: idle ones now, others when their turn ends.
-    pub(super) fn discard(&self, agent: &str, language: Language) {
+    /// Ends the agent's workers in this language: idle ones now, others when their turn ends. Gives how
+    /// many were idle.
+    pub(super) fn discard(&self, agent: &str, language: Language) -> usize {
         let mut state = locked(&self.state);
         for lease in state.leases.iter().filter_map(Weak::upgrade) {
             if lease.agent == agent && lease.place.language == language {
@@ -102,21 +99,14 @@ impl Pool {
             .kept
             .extract_if(.., |kept| kept.lease.discarded.load(Ordering::Acquire))
             .collect();
-        for _ in &discarded {
-            state.mourn(agent);
-        }
         drop(state);
-        drop(discarded);
+        discarded.len()
     }
 
-    /// Notes that the agent lost a worker.
-    pub(super) fn mourn(&self, agent: &str) {
-        locked(&self.state).mourn(agent);
-    }
-
-    /// Workers the agent lost so far.
-    pub(super) fn losses(&self, agent: &str) -> u32 {
-        locked(&self.state).losses.get(agent).copied().unwrap_or(0)
+    /// Ends the worker that was idle for longest; says whether there was one.
+    pub(super) fn end_one(&self) -> bool {
+        let ended = locked(&self.state).longest_idle();
+        ended.is_some()
     }
 
     /// Ends workers that were idle for too long.
@@ -143,17 +133,6 @@ impl State {
         let at =
             self.kept.iter().enumerate().min_by_key(|(_, kept)| kept.since).map(|(at, _)| at)?;
         Some(self.kept.swap_remove(at))
-    }
-
-    fn mourn(&mut self, agent: &str) {
-        if let Some(losses) = self.losses.get_mut(agent) {
-            *losses = losses.saturating_add(1);
-        } else {
-            if self.losses.len() >= MAX_MOURNERS {
-                self.losses.pop_first();
-            }
-            self.losses.insert(agent.to_owned(), 1);
-        }
     }
 }
 

@@ -10,9 +10,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Resource, Rlimit};
+
+use crate::identity;
 
 /// Address space of one worker: what a runaway allocation meets as a memory error.
 const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
@@ -30,6 +31,9 @@ const LIMITS: [(Resource, u64); 5] = [
     (Resource::As, ADDRESS_SPACE_BYTES),
 ];
 
+/// How the name of a scratch directory begins; its host's pid follows.
+const SCRATCH_PREFIX: &str = "recurgent-";
+
 /// Confines a zygote before its interpreter starts.
 #[derive(Debug)]
 pub(super) struct Sandbox {
@@ -40,7 +44,9 @@ pub(super) struct Sandbox {
 impl Sandbox {
     /// Workers find programs on `path` and keep files under `scratch`.
     pub(super) fn new(path: OsString, scratch: PathBuf) -> Self {
-        Self { path, scratch }
+        let sandbox = Self { path, scratch };
+        sandbox.sweep();
+        sandbox
     }
 
     /// The tier reached.
@@ -51,14 +57,38 @@ impl Sandbox {
 
     /// A directory nobody else uses, for one zygote and its workers.
     pub(super) fn scratch(&self) -> io::Result<Scratch> {
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        let name =
-            format!("recurgent-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        std::fs::create_dir_all(&self.scratch)?;
+        let name = format!("{SCRATCH_PREFIX}{}-{}", std::process::id(), identity::instance_id());
         let path = self.scratch.join(name);
         // Fails when the path exists, so nobody can lay out a directory or link for us to walk into.
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Scratch(path))
+        let made = std::fs::create_dir_all(&self.scratch)
+            .and_then(|()| std::fs::DirBuilder::new().mode(0o700).create(&path));
+        match made {
+            Ok(()) => Ok(Scratch(path)),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!(
+                    "no scratch directory can be made in {}: {error}; set TMPDIR to one you can write to",
+                    self.scratch.display()
+                ),
+            )),
+        }
+    }
+
+    /// Removes what hosts that were killed left behind.
+    fn sweep(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.scratch) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH_PREFIX));
+            let pid =
+                owner.and_then(|rest| rest.split('-').next()?.parse().ok()).and_then(Pid::from_raw);
+            let is_dead =
+                |pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
+            if pid.is_some_and(is_dead) {
+                // Others' directories stay: they are not ours to remove.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// Makes `command` start inside the sandbox.
@@ -84,6 +114,17 @@ impl Sandbox {
             ("HOME", scratch),
             ("TMPDIR", scratch),
         ]
+    }
+}
+
+/// Makes a command that is not confined, an installer, end when the thread that starts it ends. That
+/// thread must wait for it.
+pub(crate) fn die_with_host(command: &mut Command) {
+    let host = rustix::process::getpid();
+    #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+    // SAFETY: as in `Sandbox::confine`: bare system calls on a value copied in beforehand.
+    unsafe {
+        command.pre_exec(move || die_with(host));
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Worker {
     outbox: Vec<u8>,
     /// Whether its zygote has waited for it.
     reaped: bool,
+    /// Counts it among the living.
+    _alive: Arc<()>,
 }
 
 impl Worker {
@@ -47,6 +49,7 @@ impl Worker {
         link: Link,
         nursery: Arc<Nursery>,
         errands: Errands,
+        alive: Arc<()>,
     ) -> Self {
         Self {
             process,
@@ -57,6 +60,7 @@ impl Worker {
             programs: VecDeque::new(),
             outbox: Vec::new(),
             reaped: false,
+            _alive: alive,
         }
     }
 
@@ -253,6 +257,7 @@ impl WorkerTurn {
     /// Keeps the worker if it may serve again; otherwise it ends here, and with it all it changed.
     fn finish(&mut self, ending: ReportEnding, changes: ContextChanges) -> Done {
         self.permit = None;
+        self.shared.losses.forgive(&self.agent);
         let mut worker = self.worker.take();
         let output = worker.as_mut().map(|worker| worker.link.take_output()).unwrap_or_default();
         if let (Some(worker), Some(lease), true) = (worker, self.lease.take(), ended_well(&ending))
@@ -263,29 +268,30 @@ impl WorkerTurn {
     }
 
     /// Ends the worker of a turn that went wrong.
-    fn abandon(&mut self) {
+    fn abandon(&mut self, fault: &WorkerFault) {
         self.permit = None;
-        if self.worker.take().is_some() {
-            self.shared.pool.mourn(&self.agent);
+        if self.worker.take().is_none() {
+            return;
+        }
+        match fault {
+            WorkerFault::Crashed { .. } | WorkerFault::TimedOut(_) => {
+                self.shared.losses.note_crash(&self.agent);
+            }
+            WorkerFault::Limited(..)
+            | WorkerFault::ActivationFailed(_)
+            | WorkerFault::Unavailable(_)
+            | WorkerFault::Cancelled => self.shared.losses.note_loss(&self.agent),
         }
     }
 }
 
 impl Turn for WorkerTurn {
     fn listen(&mut self) -> Result<Said, WorkerFault> {
-        let said = self.hear();
-        if said.is_err() {
-            self.abandon();
-        }
-        said
+        self.hear().inspect_err(|fault| self.abandon(fault))
     }
 
     fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault> {
-        let replied = self.reply(&answer);
-        if replied.is_err() {
-            self.abandon();
-        }
-        replied
+        self.reply(&answer).inspect_err(|fault| self.abandon(fault))
     }
 }
 

@@ -2,6 +2,8 @@
 //! (specs/worker-protocol.md §1).
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,12 +25,15 @@ use serde::Deserialize;
 
 use super::frame::IPC_VERSION;
 use super::link::Link;
+use super::nursery::BootFault;
 use super::process::{Ending, Process, WorkerId};
 use super::sandbox::{Sandbox, Scratch};
 use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Longest an interpreter may take from start to `ready`.
 const BOOT_DEADLINE: Duration = Duration::from_secs(10);
+/// The same when it has packages to load.
+const ACTIVATION_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest a zygote may take to fork.
 const FORK_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest anyone waits to learn how a worker ended.
@@ -55,6 +60,19 @@ pub(super) struct Zygote {
     pending: VecDeque<Request>,
     /// Holds the files of its workers; gone when they are.
     _scratch: Scratch,
+    /// Keeps its environment from being removed.
+    _in_use: Option<File>,
+}
+
+/// What a zygote is booted as.
+#[derive(Debug)]
+pub(super) struct ZygoteSeat<'a> {
+    pub(super) language: Language,
+    pub(super) interpreter: &'a InterpreterInfo,
+    /// Its environment, as the harness is told; none: the bare language.
+    pub(super) arguments: Vec<OsString>,
+    /// Held as long as it lives.
+    pub(super) in_use: Option<File>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +98,7 @@ struct Reply {
     signal: Option<i32>,
     exit: Option<i32>,
     message: Option<String>,
+    package: Option<String>,
     ipc_version: Option<u32>,
     guest: Option<String>,
 }
@@ -87,30 +106,50 @@ struct Reply {
 impl Zygote {
     /// Boots an interpreter; explains why when it does not come up.
     pub(super) fn boot(
-        language: Language,
-        interpreter: &InterpreterInfo,
+        seat: ZygoteSeat<'_>,
         sandbox: &Sandbox,
         spawner: &Spawner,
-    ) -> Result<Self, String> {
-        let (mut zygote, output) = spawn(language, interpreter, sandbox, spawner)
-            .map_err(|error| format!("{} does not start: {error}", interpreter.path.display()))?;
-        zygote.await_ready(language).map_err(|problem| {
-            zygote.close();
-            let said = explanation(output);
-            format!("{} did not boot: {problem}{said}", interpreter.path.display())
-        })?;
-        Ok(zygote)
+    ) -> Result<Self, BootFault> {
+        let (language, path) = (seat.language, seat.interpreter.path.display());
+        let has_packages = seat.in_use.is_some();
+        let (mut zygote, output) = spawn(seat, sandbox, spawner)
+            .map_err(|error| BootFault::Unavailable(format!("{path} does not start: {error}")))?;
+        let fault = match zygote.await_ready(language, has_packages) {
+            Ok(()) => return Ok(zygote),
+            Err(fault) => fault,
+        };
+        zygote.close();
+        Err(match fault {
+            BootFault::Inactive { .. } => fault,
+            BootFault::Unavailable(problem) => {
+                let problem = format!("{path} did not boot: {problem}{}", explanation(output));
+                if has_packages {
+                    BootFault::Inactive { package: None, problem }
+                } else {
+                    BootFault::Unavailable(problem)
+                }
+            }
+        })
     }
 
-    fn await_ready(&mut self, language: Language) -> Result<(), String> {
-        let reply = match self.receive(Instant::now() + BOOT_DEADLINE) {
+    fn await_ready(&mut self, language: Language, has_packages: bool) -> Result<(), BootFault> {
+        let patience = if has_packages { ACTIVATION_DEADLINE } else { BOOT_DEADLINE };
+        let reply = match self.receive(Instant::now() + patience) {
             Ok(reply) => reply,
-            Err(ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem)) => return Err(problem),
+            Err(ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem)) => {
+                return Err(BootFault::Unavailable(problem));
+            }
         };
         let ready = reply.op == "ready" && reply.guest.as_deref() == Some(language.name());
-        match reply.ipc_version {
-            Some(IPC_VERSION) if ready => Ok(()),
-            version => Err(format!("it greeted with {:?}, protocol version {version:?}", reply.op)),
+        match (reply.ipc_version, reply.op.as_str()) {
+            (Some(IPC_VERSION), _) if ready => Ok(()),
+            (_, "failed") => Err(BootFault::Inactive {
+                package: reply.package,
+                problem: reply.message.unwrap_or_default(),
+            }),
+            (version, op) => Err(BootFault::Unavailable(format!(
+                "it greeted with {op:?}, protocol version {version:?}"
+            ))),
         }
     }
 
@@ -254,8 +293,7 @@ fn lost(problem: &str) -> ZygoteFault {
 
 /// The zygote and the output it would explain itself with.
 fn spawn(
-    language: Language,
-    interpreter: &InterpreterInfo,
+    seat: ZygoteSeat<'_>,
     sandbox: &Sandbox,
     spawner: &Spawner,
 ) -> io::Result<(Zygote, OwnedFd)> {
@@ -264,19 +302,27 @@ fn spawn(
     let (control, theirs) = pair(SocketType::SEQPACKET)?;
     // Non-blocking for both ends: a zygote that prints after its boot, unread, must not stop.
     let (output, printed) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let mut command = interpreter::command(language, interpreter);
+    let mut command = interpreter::command(seat.language, seat.interpreter, &seat.arguments);
     command.stdin(theirs).stdout(printed.try_clone()?).stderr(printed);
     sandbox.confine(&mut command, &scratch);
     let process = spawner.spawn(command)?;
     let id = BOOTED.fetch_add(1, Ordering::Relaxed);
-    Ok((Zygote { id, process, control, pending: VecDeque::new(), _scratch: scratch }, output))
+    let zygote = Zygote {
+        id,
+        process,
+        control,
+        pending: VecDeque::new(),
+        _scratch: scratch,
+        _in_use: seat.in_use,
+    };
+    Ok((zygote, output))
 }
 
 /// The last of what a zygote printed, as the end of a sentence.
 fn explanation(output: OwnedFd) -> String {
     let mut said = Vec::new();
     // Non-blocking: ends with an error where there is nothing more, which is all there is to read.
-    let _ = std::fs::File::from(output).take(1 << 16).read_to_end(&mut said);
+    let _ = File::from(output).take(1 << 16).read_to_end(&mut said);
     let text = String::from_utf8_lossy(&said);
     let text = text.trim();
     let cut = text.len().saturating_sub(EXPLANATION_BYTES);

@@ -10,7 +10,7 @@ use lifecycle::context::Context;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Environment, Order, WorkerFault};
 use lifecycle::guardrail::GuardrailPolicy;
-use lifecycle::program::{DependencyManifest, GeneratedProgram, VettedProgram, vet};
+use lifecycle::program::{GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -28,6 +28,7 @@ pub(crate) struct Program<'a> {
     pub(crate) proven: bool,
     pub(crate) args: Vec<Value>,
     pub(crate) context: Context,
+    /// The directory of an environment.
     pub(crate) environment: Option<&'a str>,
     pub(crate) limit: Duration,
     pub(crate) cancellation: Cancellation,
@@ -65,8 +66,8 @@ impl<'a> Prepared<'a> {
         // What guardrails would bar is just what workers must survive.
         let policy = GuardrailPolicy { allow_processes: true, ..GuardrailPolicy::default() };
         let vetted = vet(generated, &request, &policy).unwrap();
-        let manifest = DependencyManifest::parse(None).unwrap();
-        let environment = Environment { id: program.environment.map(str::to_owned), manifest };
+        let root = program.environment.map(str::to_owned);
+        let environment = Environment { id: root.clone(), root, ..Environment::bare() };
         Self { program, request, vetted, environment }
     }
 }
@@ -86,6 +87,7 @@ impl Program<'_> {
             contract: None,
             language: self.language,
             context: self.context.clone(),
+            manifest: None,
             allowance: Allowance::default(),
         }
     }
@@ -113,6 +115,7 @@ impl Driver {
         let scratch = std::env::temp_dir().join(name);
         #[expect(clippy::disallowed_methods, reason = "a test has no configuration")]
         let mut options = WorkerOptions::new(std::env::var_os("PATH").unwrap(), scratch.clone());
+        options.max_restarts = u32::MAX; // hostile programs crash one worker after another
         adjust(&mut options);
         let workers = Workers::start(&options).unwrap();
         let guests = BOTH.into_iter().map(|language| (language, workers.guest(language))).collect();

@@ -81,10 +81,20 @@ fn a_worker_of_a_lost_zygote_is_not_blamed_on_its_program() {
 #[test]
 fn environments_have_zygotes_of_their_own() {
     let driver = Driver::new();
+    let shelf = tempfile::tempdir().unwrap();
+    for (name, guest) in [("x", "python"), ("y", "python"), ("x", "ruby"), ("y", "ruby")] {
+        let root = shelf.path().join(guest).join(name);
+        std::fs::create_dir_all(&root).unwrap();
+        let ready = json!({"guest": guest, "manifest": [], "lock_checksum": "", "source_mode": "",
+            "sources": [], "prepared_at": "", "packages": [], "provides": [], "library": "", "proofs": []});
+        std::fs::write(root.join(".ready"), ready.to_string()).unwrap();
+    }
     for (language, code) in
         [(Language::Python, "import os\nresult = os.getppid()"), (Language::Ruby, "Process.ppid")]
     {
-        let parents: Vec<Value> = [None, Some("x"), Some("y"), None]
+        let roots = shelf.path().join(language.name());
+        let (x, y) = (roots.join("x"), roots.join("y"));
+        let parents: Vec<Value> = [None, x.to_str(), y.to_str(), None]
             .map(|environment| {
                 driver.run(&Program { language, code, environment, ..Program::default() })
             })

@@ -19,7 +19,8 @@ use super::Connections;
 use super::fault::Fault;
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 1] = [include_str!("../schema/0001.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../schema/0001.sql"), include_str!("../schema/0002.sql")];
 /// Tells our files from other programs' (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;
 /// Longest wait for another process, whether it opens or writes.

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::super::ranking::{self, Candidate};
 use super::super::{
-    MAX_CANDIDATES, MAX_HISTORY, MAX_RECALLED, MAX_TOOL_METHODS, Owner, fingerprint,
+    Exhaustions, MAX_CANDIDATES, MAX_EXHAUSTIONS, MAX_HISTORY, MAX_RECALLED, MAX_TOOL_METHODS,
+    Owner, fingerprint,
 };
 use super::column::{Json, Word};
 use super::fault::Fault;
@@ -90,7 +91,8 @@ macro_rules! tool_columns {
         concat!(
             "SELECT name, contract, usage_count, success_count, failure_count,
                     (SELECT json_group_array(method) FROM
-                      (SELECT method FROM tool_methods WHERE tool = tools.name ORDER BY method LIMIT ?1))
+                      (SELECT method FROM tool_methods WHERE tool = tools.name ORDER BY method LIMIT ?1)),
+                    (SELECT coalesce(sum(guardrail + outcome), 0) FROM exhaustions WHERE role = tools.name)
              FROM tools ",
             $rest
         )
@@ -113,6 +115,22 @@ pub(super) fn tools(
     }
 }
 
+const EXHAUSTIONS: &str = "
+    SELECT method, language, contract_fingerprint, guardrail, outcome FROM exhaustions
+    WHERE role = ?1 ORDER BY method, language, contract_fingerprint LIMIT ?2";
+
+pub(super) fn exhaustions(connection: &Connection, role: &Role) -> Result<Vec<Exhaustions>, Fault> {
+    rows(connection, EXHAUSTIONS, params![role.as_str(), MAX_EXHAUSTIONS], |row| {
+        Ok(Exhaustions {
+            method: row.get::<_, Word<_>>(0)?.0,
+            language: row.get::<_, Word<_>>(1)?.0,
+            contract_fingerprint: row.get::<_, Word<_>>(2)?.0,
+            guardrail: row.get(3)?,
+            outcome: row.get(4)?,
+        })
+    })
+}
+
 fn known_tool(row: &Row<'_>) -> rusqlite::Result<KnownTool> {
     Ok(KnownTool {
         tool: Tool {
@@ -123,6 +141,7 @@ fn known_tool(row: &Row<'_>) -> rusqlite::Result<KnownTool> {
         success_count: row.get(3)?,
         failure_count: row.get(4)?,
         methods: row.get::<_, Json<_>>(5)?.0,
+        exhaustion_count: row.get(6)?,
     })
 }
 
@@ -254,11 +273,12 @@ fn bounded(limit: usize) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 11] = [
+pub(super) const SEEKS: [&str; 12] = [
     RECALL,
     SIBLINGS,
     HISTORY_COUNT,
     TOOL,
+    EXHAUSTIONS,
     CONTEXT_VERSION,
     CONTEXT_FLOOR,
     CONTEXT_ENTRIES,

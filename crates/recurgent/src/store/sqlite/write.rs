@@ -1,6 +1,7 @@
 //! What a call leaves behind, written in the one transaction it is given.
 
 use lifecycle::artifact::{Artifact, ArtifactChange, Verdict};
+use lifecycle::attempt::RetryLane;
 use lifecycle::call::StoreFault;
 use lifecycle::context::ContextChanges;
 use lifecycle::history::Content;
@@ -31,7 +32,7 @@ pub(super) fn commit(
     changes: &Changes,
 ) -> Result<(), Fault> {
     let held = hold(transaction, owner, 1)?;
-    if let Some(Kept { context, tools }) = &changes.kept {
+    if let Some(Kept { context, tools, manifest: _ }) = &changes.kept {
         if !context.is_empty() {
             set_context(transaction, owner, &held, request.context.version(), context)?;
         }
@@ -47,6 +48,9 @@ pub(super) fn commit(
                 score(transaction, request, checksum, *verdict)?;
             }
         }
+    }
+    if let Some(lane) = changes.exhausted {
+        count_exhaustion(transaction, request, lane)?;
     }
     run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
     if let Some(content) = &changes.content {
@@ -234,6 +238,34 @@ fn score(
     Ok(())
 }
 
+const COUNT_EXHAUSTION: &str = "
+    INSERT INTO exhaustions (role, method, language, contract_fingerprint, guardrail, outcome)
+    VALUES (?1, ?2, ?3, ?4, ?5, NOT ?5)
+    ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE
+    SET guardrail = guardrail + excluded.guardrail, outcome = outcome + excluded.outcome";
+
+/// Second chances that ran out press on the program and the tool; those of providers and workers do not.
+fn count_exhaustion(
+    transaction: &Connection,
+    request: &CallRequest,
+    lane: RetryLane,
+) -> Result<(), Fault> {
+    let by_guardrail = match lane {
+        RetryLane::Guardrail => true,
+        RetryLane::Outcome => false,
+        RetryLane::Generation | RetryLane::Execution => return Ok(()),
+    };
+    let row = params![
+        request.role.as_str(),
+        request.method.as_str(),
+        request.language.name(),
+        Word(fingerprint(request)),
+        by_guardrail,
+    ];
+    run(transaction, COUNT_EXHAUSTION, row)?;
+    Ok(())
+}
+
 const KEEP_CONTENT: &str = "
     INSERT OR REPLACE INTO contents (owner_id, reference, start, bytes, created_at, payload)
     VALUES (?1, ?2, coalesce((SELECT start + bytes FROM contents ORDER BY id DESC LIMIT 1), 0), ?3,
@@ -303,7 +335,7 @@ fn run(transaction: &Connection, sql: &str, params: impl Params) -> Result<usize
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 18] = [
+pub(super) const SEEKS: [&str; 19] = [
     HOLD,
     NEXT_CONTEXT,
     UNSET,
@@ -316,6 +348,7 @@ pub(super) const SEEKS: [&str; 18] = [
     ADMIT,
     DROP_VERSIONS,
     SCORE,
+    COUNT_EXHAUSTION,
     DROP_CONTENT,
     RECORD,
     TRIM_HISTORY,

@@ -1,0 +1,207 @@
+//! What vetting costs: a program of 5 KB, which the specification bounds at 2 ms, and the worst we know of.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lifecycle::context::Context;
+use lifecycle::dialect::{Language, MAX_SOURCE_BYTES};
+use lifecycle::guardrail::GuardrailPolicy;
+use lifecycle::program::{GeneratedProgram, VetFault, vet};
+use lifecycle::request::{
+    Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
+};
+use serde_json::{Map, json};
+
+/// What is promised for a program of [`TYPICAL`] bytes.
+const BOUND: Duration = Duration::from_millis(2);
+const TYPICAL: usize = 5 * 1024;
+const ROUNDS: usize = 400;
+const HOSTILE_ROUNDS: usize = 9;
+
+fn main() {
+    println!("vetting a program of {TYPICAL} bytes (bound {} ms)", BOUND.as_millis());
+    println!("{:<28} {:>10} {:>10} {:>10} {:>8}", "", "fastest", "median", "p90", "of bound");
+    for language in Language::ALL {
+        let request = request(language);
+        let program = typical(language);
+        let times = timed(&request, &program, ROUNDS);
+        let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+        let (fastest, median, p90) = (at(0), at(50), at(90));
+        let share = median.as_secs_f64() / BOUND.as_secs_f64();
+        println!(
+            "{:<28} {:>10} {:>10} {:>10} {:>7.1}%",
+            language.name(),
+            ms(fastest),
+            ms(median),
+            ms(p90),
+            share * 100.0
+        );
+    }
+    println!(
+        "\nthe worst we know of, fastest of {HOSTILE_ROUNDS} (what else runs on the machine is not their cost)"
+    );
+    println!(
+        "{:<28} {:>10} {:>10}  answer at {} KB",
+        "",
+        "5 KB",
+        "128 KB",
+        MAX_SOURCE_BYTES / 1024
+    );
+    for (name, language, make) in HOSTILE {
+        let request = request(*language);
+        let cost = |bytes: usize| *timed(&request, &make(bytes), HOSTILE_ROUNDS).first().unwrap();
+        let answer = match vet(
+            parsed(*language, &make(MAX_SOURCE_BYTES)),
+            &request,
+            &GuardrailPolicy::default(),
+        ) {
+            Ok(_) => "passes".to_owned(),
+            Err((_, VetFault::Barred(violations))) => {
+                violations.first().map_or("", |found| found.subtype()).to_owned()
+            }
+            Err((_, VetFault::Syntax(fault))) => fault.message.chars().take(40).collect(),
+        };
+        println!(
+            "{name:<28} {:>10} {:>10}  {answer}",
+            ms(cost(TYPICAL)),
+            ms(cost(MAX_SOURCE_BYTES))
+        );
+    }
+}
+
+type Make = fn(usize) -> String;
+
+/// Inputs made to hurt: deep, long, or with much for every rule to look at.
+const HOSTILE: &[(&str, Language, Make)] = &[
+    ("python parentheses", Language::Python, |bytes| {
+        format!("result = {}1{}", "(".repeat(bytes / 2 - 8), ")".repeat(bytes / 2 - 8))
+    }),
+    ("python unclosed brackets", Language::Python, |bytes| "[".repeat(bytes)),
+    ("python sum", Language::Python, |bytes| format!("result = 1{}", "+1".repeat(bytes / 2 - 8))),
+    ("python attribute chain", Language::Python, |bytes| {
+        format!("result = a{}", ".b".repeat(bytes / 2 - 8))
+    }),
+    ("python f-strings", Language::Python, |bytes| {
+        filled("result = f'{context[\"k\"]} {args[0]!r}'\n", bytes)
+    }),
+    ("python aliases", Language::Python, |bytes| numbered("a{n} = a{m}\n", bytes)),
+    ("python literals", Language::Python, |bytes| {
+        filled("result = ['a longer text here', 77]\n", bytes)
+    }),
+    ("python fetch fallbacks", Language::Python, |bytes| {
+        filled(
+            "try:\n    x = tool('fetcher').fetch(args[0])\nexcept Exception:\n    x = [1]\nresult = x\n",
+            bytes,
+        )
+    }),
+    ("python imports", Language::Python, |bytes| numbered("import m{n}\n", bytes)),
+    ("python many handlers", Language::Python, |bytes| {
+        format!("try: pass\n{}", "except A: x = [1]\n".repeat(bytes / 18 - 2))
+    }),
+    ("ruby parentheses", Language::Ruby, |bytes| {
+        format!("{}1{}", "(".repeat(bytes / 2 - 8), ")".repeat(bytes / 2 - 8))
+    }),
+    ("ruby unclosed brackets", Language::Ruby, |bytes| "[".repeat(bytes)),
+    ("ruby destructuring", Language::Ruby, |bytes| format!("a {{ |{}", "(".repeat(bytes - 8))),
+    ("ruby sum", Language::Ruby, |bytes| format!("1{}", "+1".repeat(bytes / 2 - 8))),
+    ("ruby call chain", Language::Ruby, |bytes| format!("a{}", ".b".repeat(bytes / 2 - 8))),
+    ("ruby nested interpolation", Language::Ruby, |bytes| {
+        format!("{}1{}", "\"#{".repeat(bytes / 5 - 4), "}\"".repeat(bytes / 5 - 4))
+    }),
+    ("ruby heredocs", Language::Ruby, |bytes| filled("x = <<~A\n  #{args[0]}\nA\n", bytes)),
+    ("ruby aliases", Language::Ruby, |bytes| numbered("a{n} = a{m}\n", bytes)),
+    ("ruby errors", Language::Ruby, |bytes| filled("def (\n", bytes)),
+    ("ruby unless", Language::Ruby, |bytes| filled("unless a\n", bytes)),
+];
+
+/// One line again and again.
+fn filled(line: &str, bytes: usize) -> String {
+    line.repeat(bytes / line.len())
+}
+
+/// Lines that count.
+fn numbered(line: &str, bytes: usize) -> String {
+    let mut text = String::new();
+    for n in 1_usize.. {
+        let next = line.replace("{n}", &n.to_string()).replace("{m}", &(n - 1).to_string());
+        if text.len() + next.len() > bytes {
+            break;
+        }
+        text.push_str(&next);
+    }
+    text
+}
+
+/// Programs of the stories, one after the other, up to the size that is promised for.
+fn typical(language: Language) -> String {
+    let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stories");
+    let mut files: Vec<_> =
+        std::fs::read_dir(stories).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut text = String::new();
+    let fence = format!("```{} ", language.name());
+    for file in files {
+        let story = std::fs::read_to_string(file).unwrap();
+        for block in story.split(&fence).skip(1) {
+            let (_, body) = block.split_once('\n').unwrap();
+            let program = format!("{}\n", body.split("```").next().unwrap());
+            // Only what is let through: what is barred early costs less.
+            let together = format!("{text}{program}");
+            if together.len() <= TYPICAL
+                && vet(parsed(language, &together), &request(language), &GuardrailPolicy::default())
+                    .is_ok()
+            {
+                text = together;
+            }
+        }
+    }
+    let filler = "# what the program does, told in a comment\n";
+    while text.len() + filler.len() <= TYPICAL {
+        text.push_str(filler);
+    }
+    text
+}
+
+/// How long it takes, fastest first.
+fn timed(request: &CallRequest, source: &str, rounds: usize) -> Vec<Duration> {
+    let mut times: Vec<Duration> = (0..rounds)
+        .map(|_| {
+            let program = parsed(request.language, source);
+            let begun = Instant::now();
+            let _ = black_box(vet(program, request, &GuardrailPolicy::default()));
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    times
+}
+
+fn parsed(language: Language, source: &str) -> GeneratedProgram {
+    GeneratedProgram::parse(language, &json!({"code": source})).unwrap()
+}
+
+fn request(language: Language) -> CallRequest {
+    CallRequest {
+        id: CallId("call".to_owned()),
+        lineage: Lineage::Root { trace: TraceId("trace".to_owned()) },
+        role: Role::parse("bench").unwrap(),
+        method: Method::parse("act").unwrap(),
+        // As many inputs as are looked for, none of them found.
+        arguments: Arguments {
+            args: (0..256).map(|n| json!(format!("another input {n}"))).collect(),
+            kwargs: Map::new(),
+        },
+        contract: None,
+        language,
+        manifest: None,
+        context: Context::default(),
+        allowance: Allowance::default(),
+    }
+}
+
+fn ms(took: Duration) -> String {
+    format!("{:.3} ms", took.as_secs_f64() * 1000.0)
+}

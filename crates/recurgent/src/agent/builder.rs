@@ -1,0 +1,195 @@
+//! Putting an agent together: everything is checked once, when it is built.
+
+use lifecycle::context::Context;
+use lifecycle::contract::Contract;
+use lifecycle::dialect::Language;
+use lifecycle::request::{Lineage, Role, Session, TraceId};
+use lifecycle::tool::Tool;
+use serde_json::{Map, Value};
+
+use super::{Agent, AgentFault};
+use crate::config::{AgentOptions, ConfigFault};
+use crate::guest::Cancellation;
+use crate::identity;
+use crate::preparation::PreparationTicket;
+use crate::runtime::Runtime;
+use crate::store::Owner;
+use crate::tree::Tree;
+
+/// Puts an agent together.
+#[derive(Debug, Clone)]
+pub struct AgentBuilder {
+    pub(super) runtime: Runtime,
+    pub(super) role: String,
+    pub(super) options: AgentOptions,
+    pub(super) problem: Option<ConfigFault>,
+    pub(super) whole_contract: Option<Map<String, Value>>,
+    pub(super) contract_fields: Map<String, Value>,
+    pub(super) session: Option<String>,
+    pub(super) trace: Option<String>,
+    pub(super) lineage: Option<Lineage>,
+    pub(super) tree: Option<Tree>,
+    pub(super) cancellation: Cancellation,
+    /// Made known as a tool when it is built.
+    pub(super) is_tool: bool,
+    pub(super) preparation: Option<PreparationTicket>,
+}
+
+impl AgentBuilder {
+    pub(crate) fn new(runtime: Runtime, role: &str) -> Self {
+        Self {
+            options: runtime.config().agent_options(),
+            runtime,
+            role: role.to_owned(),
+            problem: None,
+            whole_contract: None,
+            contract_fields: Map::new(),
+            session: None,
+            trace: None,
+            lineage: None,
+            tree: None,
+            cancellation: Cancellation::default(),
+            is_tool: false,
+            preparation: None,
+        }
+    }
+
+    pub(crate) fn language(&self) -> Language {
+        self.options.language
+    }
+
+    pub(crate) fn prepared_by(mut self, ticket: PreparationTicket) -> Self {
+        self.preparation = Some(ticket);
+        self
+    }
+
+    /// What the agent is for.
+    #[must_use]
+    pub fn purpose(self, purpose: &str) -> Self {
+        self.contract_field("purpose", purpose.into())
+    }
+
+    /// The shape its answers must have; enforced.
+    #[must_use]
+    pub fn deliverable(self, deliverable: Value) -> Self {
+        self.contract_field("deliverable", deliverable)
+    }
+
+    /// When an answer is good; shown to the model, not enforced.
+    #[must_use]
+    pub fn acceptance(self, acceptance: Value) -> Self {
+        self.contract_field("acceptance", acceptance)
+    }
+
+    /// What to do when it cannot deliver; shown to the model.
+    #[must_use]
+    pub fn failure_policy(self, policy: Value) -> Self {
+        self.contract_field("failure_policy", policy)
+    }
+
+    /// One contract field by its name; wins over the whole contract.
+    #[must_use]
+    pub fn contract_field(mut self, name: &str, value: Value) -> Self {
+        self.contract_fields.insert(name.to_owned(), value);
+        self
+    }
+
+    /// The contract as one object.
+    #[must_use]
+    pub fn contract(mut self, contract: Map<String, Value>) -> Self {
+        self.whole_contract = Some(contract);
+        self
+    }
+
+    pub(crate) fn contract_of(self, tool: Tool) -> Self {
+        match tool.contract.map(serde_json::to_value) {
+            Some(Ok(Value::Object(contract))) => self.contract(contract),
+            _ => self,
+        }
+    }
+
+    /// The language its programs are written in.
+    #[must_use]
+    pub fn guest(mut self, language: Language) -> Self {
+        self.options.language = language;
+        self
+    }
+
+    /// One option by its key (see [`crate::config::AGENT_KEYS`]); unknown ones fail the build.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: &str) -> Self {
+        if let Err(fault) = self.options.set(name, value) {
+            self.problem = Some(fault);
+        }
+        self
+    }
+
+    /// Keeps memory and history under this name, across processes.
+    #[must_use]
+    pub fn session(mut self, name: &str) -> Self {
+        self.session = Some(name.to_owned());
+        self
+    }
+
+    /// Puts its calls on a given trace.
+    #[must_use]
+    pub fn trace_id(mut self, trace: &str) -> Self {
+        self.trace = Some(trace.to_owned());
+        self
+    }
+
+    /// Lets someone else stop its calls.
+    #[must_use]
+    pub fn cancellation(mut self, cancellation: Cancellation) -> Self {
+        self.cancellation = cancellation;
+        self
+    }
+
+    pub(crate) fn under(mut self, lineage: Lineage, tree: Tree) -> Self {
+        self.lineage = Some(lineage);
+        self.cancellation = tree.cancellation.clone();
+        self.tree = Some(tree);
+        // What a running program forges becomes known when its attempt is accepted, not before.
+        self.is_tool = false;
+        self
+    }
+
+    /// Checks everything once and makes the agent. No model is asked, no process started.
+    pub fn build(self) -> Result<Agent, AgentFault> {
+        if let Some(fault) = self.problem {
+            return Err(fault.into());
+        }
+        let role = Role::parse(&self.role)?;
+        let session = self.session.map(|name| Session::parse(&name)).transpose()?;
+        let (contract, contract_source) =
+            Contract::compose(self.whole_contract.as_ref(), &self.contract_fields)?;
+        let owner = Owner {
+            instance: identity::instance_id(),
+            session: session.map(|name| name.as_str().to_owned()),
+            role,
+        };
+        let context = match &owner.session {
+            Some(_) => self.runtime.store().context(&owner, None)?.unwrap_or_default(),
+            None => Context::default(),
+        };
+        let trace = self.trace.map_or_else(identity::trace_id, TraceId);
+        let allowance = self.options.allowance;
+        let agent = Agent {
+            owner,
+            options: self.options,
+            contract,
+            contract_source,
+            context,
+            manifest: None,
+            preparation: self.preparation,
+            lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
+            tree: self.tree.map(|tree| tree.narrowed(allowance)),
+            cancellation: self.cancellation,
+            runtime: self.runtime,
+        };
+        if self.is_tool {
+            agent.runtime.store().keep_tool(&agent.as_tool())?;
+        }
+        Ok(agent)
+    }
+}

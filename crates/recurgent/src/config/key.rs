@@ -1,0 +1,175 @@
+//! Everything that can be tuned, in one table, and what its text must be.
+
+use std::borrow::Cow;
+
+use lifecycle::dialect::Language;
+use lifecycle::guardrail::Rule;
+
+use super::{ConfigFault, Source};
+use crate::environment;
+
+/// The largest count there is any use for; it fits every type counts are read as, except depth.
+const MANY: u64 = u32::MAX as u64;
+/// The largest depth; it fits [`Allowance::depth`].
+const DEEPEST: u64 = u8::MAX as u64;
+
+/// What a key's text must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Flag,
+    Count {
+        least: u64,
+        most: u64,
+    },
+    Seconds,
+    Guest,
+    Rules,
+    /// Texts separated by commas or white space; a list in the file.
+    List,
+    /// The same, of addresses that may hold credentials.
+    Addresses,
+    OneOf(&'static [&'static str]),
+}
+
+/// One thing that can be tuned.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Its name in the file; in capitals after `RECURGENT_` in the environment.
+    pub name: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    kind: Kind,
+    pub(super) default: &'static str,
+}
+
+impl Key {
+    /// A value of this key, fit to be shown: addresses without credentials.
+    pub fn shown<'a>(&self, value: &'a str) -> Cow<'a, str> {
+        match self.kind {
+            Kind::Addresses => Cow::Owned(environment::redacted(value)),
+            Kind::Text
+            | Kind::Flag
+            | Kind::Count { .. }
+            | Kind::Seconds
+            | Kind::Guest
+            | Kind::Rules
+            | Kind::List
+            | Kind::OneOf(_) => Cow::Borrowed(value),
+        }
+    }
+
+    /// Its value when nobody sets it; empty: worked out at load time.
+    pub fn default(&self) -> &'static str {
+        self.default
+    }
+}
+
+/// Every key, in the order `recurgent config` prints them. An empty default is worked out at load time.
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("provider",                     Kind::Text,                              "auto",        "who writes programs: auto, scripted:FILE or replay:FILE"),
+    key("model",                        Kind::Text,                              "auto",        "which model to ask"),
+    key("guest",                        Kind::Guest,                             "python",      "the language programs are written in: python or ruby"),
+    key("max_generation_attempts",      Kind::Count { least: 1, most: MANY },    "2",           "tries a model gets to return a usable program"),
+    key("guardrail_recovery_budget",    Kind::Count { least: 0, most: MANY },    "1",           "retries after a program broke a rule"),
+    key("execution_repair_budget",      Kind::Count { least: 0, most: MANY },    "1",           "retries after a program failed while running"),
+    key("fresh_outcome_repair_budget",  Kind::Count { least: 0, most: MANY },    "1",           "retries after an answer that will not do"),
+    key("guardrail_terminal",           Kind::Rules,                             "",            "guardrails that end a call at once, by subtype or type, separated by commas"),
+    key("provider_timeout_seconds",     Kind::Seconds,                           "120",         "time a model may take to answer"),
+    key("execution_timeout_seconds",    Kind::Seconds,                           "30",          "time a program may take, nested calls aside"),
+    key("max_delegation_depth",         Kind::Count { least: 0, most: DEEPEST }, "8",           "deepest level of delegation"),
+    key("max_model_calls",              Kind::Count { least: 0, most: MANY },    "64",          "model calls one call tree may make"),
+    key("asks_per_call",                Kind::Count { least: 0, most: MANY },    "10000",       "questions one program may ask the host"),
+    key("max_argument_bytes",           Kind::Count { least: 1, most: MANY },    "16777216",    "largest arguments of one call, as JSON"),
+    key("max_running_workers",          Kind::Count { least: 0, most: MANY },    "0",           "programs running at once; 0: twice the cores"),
+    key("max_live_workers",             Kind::Count { least: 1, most: MANY },    "256",         "worker processes alive at once, idle ones included"),
+    key("max_worker_restarts",          Kind::Count { least: 0, most: MANY },    "5",           "workers one agent may lose in a row before it must wait"),
+    key("manifest_mode",                MANIFEST_MODE,                           "additive",    "how an agent's packages may change: additive or strict"),
+    key("source_mode",                  SOURCE_MODE,                             "public_only", "where packages come from: public_only, internal_only or internal_then_public"),
+    key("python_indexes",               Kind::Addresses,                         "",            "our Python package indexes, best first"),
+    key("gem_sources",                  Kind::Addresses,                         "",            "our gem sources, best first"),
+    key("allowed_packages",             Kind::List,                              "",            "the only Python packages allowed; empty: all"),
+    key("blocked_packages",             Kind::List,                              "",            "Python packages never allowed"),
+    key("allowed_gems",                 Kind::List,                              "",            "the only gems allowed; empty: all"),
+    key("blocked_gems",                 Kind::List,                              "",            "gems never allowed"),
+    key("wheels_only",                  Kind::Flag,                              "false",       "install no Python package that must be built"),
+    key("resolve_timeout_seconds",      Kind::Seconds,                           "120",         "time choosing package versions may take"),
+    key("install_timeout_seconds",      Kind::Seconds,                           "600",         "time installing packages may take"),
+    key("installer_proxy",              Kind::Addresses,                         "",            "the proxy package managers go through"),
+    key("installer_ca_bundle",          Kind::Text,                              "",            "certificates package managers trust, instead of the system's"),
+    key("installer_env",                Kind::List,                              "",            "environment variables package managers are given, by name"),
+    key("uv",                           Kind::Text,                              "",            "the uv to use; found on PATH, or fetched once, when empty"),
+    key("cache_dir",                    Kind::Text,                              "",            "where environments and tools live"),
+    key("state_dir",                    Kind::Text,                              "",            "where the store and the log live"),
+    key("log",                          Kind::Text,                              "",            "the log file, or off"),
+    key("debug",                        Kind::Flag,                              "false",       "log prompts and memory too"),
+    key("python",                       Kind::Text,                              "",            "the Python to run; found on PATH when empty"),
+    key("ruby",                         Kind::Text,                              "",            "the Ruby to run; found on PATH when empty"),
+];
+
+const MANIFEST_MODE: Kind = Kind::OneOf(&["additive", "strict"]);
+const SOURCE_MODE: Kind = Kind::OneOf(&["public_only", "internal_only", "internal_then_public"]);
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    Key { name, help, kind, default }
+}
+
+pub(super) fn unknown(name: &str, source: &Source) -> ConfigFault {
+    let nearest = KEYS
+        .iter()
+        .map(|key| key.name)
+        .min_by_key(|known| strsim::damerau_levenshtein(known, name));
+    let suggestion =
+        nearest.filter(|known| strsim::normalized_damerau_levenshtein(known, name) > 0.6);
+    ConfigFault::Unknown {
+        key: name.to_owned(),
+        origin: source.to_string(),
+        suggestion: suggestion.map(str::to_owned),
+    }
+}
+
+/// The rules a list names, each by its subtype or with all others of its type; `None`: a name is unknown.
+pub(super) fn rules(list: &str) -> Option<Vec<Rule>> {
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let meant = |name: &str| {
+        let is_named = |rule: &Rule| rule.subtype() == name || rule.violation_type().name() == name;
+        let found: Vec<Rule> = Rule::ALL.into_iter().filter(is_named).collect();
+        (!found.is_empty()).then_some(found)
+    };
+    names.map(meant).collect::<Option<Vec<_>>>().map(|found| found.concat())
+}
+
+pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), ConfigFault> {
+    let (fits, expected) = match key.kind {
+        Kind::Text => (true, String::new()),
+        Kind::Flag => (matches!(value, "true" | "false"), "true or false".to_owned()),
+        Kind::Count { least, most } => (
+            value.parse::<u64>().is_ok_and(|n| (least..=most).contains(&n)),
+            format!("a whole number from {least} to {most}"),
+        ),
+        Kind::Seconds => (
+            value.parse::<f64>().is_ok_and(|s| s > 0.0 && s.is_finite()),
+            "a number of seconds above 0".to_owned(),
+        ),
+        Kind::Rules => (
+            rules(value).is_some(),
+            format!(
+                "a list of violation subtypes or types, of {}",
+                Rule::ALL.map(Rule::subtype).join(", ")
+            ),
+        ),
+        Kind::Guest => (value.parse::<Language>().is_ok(), "python or ruby".to_owned()),
+        Kind::List | Kind::Addresses => (true, String::new()),
+        Kind::OneOf(choices) => (choices.contains(&value), choices.join(" or ")),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(ConfigFault::Invalid {
+        key: key.name,
+        origin: source.to_string(),
+        expected,
+        found: value.to_owned(),
+    })
+}

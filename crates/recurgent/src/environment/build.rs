@@ -1,0 +1,189 @@
+//! Making an environment: resolve, hold the lock against the policy, install, prove, announce.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+
+use super::bundler::Bundler;
+use super::command::Workshop;
+use super::fault::{BuildFault, Stage};
+use super::lock::{self, LockFault};
+use super::ready::{Package, Ready};
+use super::uv::Uv;
+use super::{Aim, Environments, Installed, Plan, Progress, Shelf, Took, tool};
+use crate::worker::Workers;
+
+/// What a packaging tool brought about.
+type Built = (Vec<Package>, Installed, Took);
+
+impl Environments {
+    /// Makes it, or waits for whoever does.
+    pub(super) fn make(
+        &self,
+        plan: &Plan<'_>,
+        workers: &Workers,
+        aim: &Aim<'_>,
+    ) -> Result<(Ready, Took), BuildFault> {
+        let place = Shelf::place(plan.cache, plan.language);
+        fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
+        let lock = self.lock(plan, aim)?;
+        if let Some(ready) = self.ready(plan) {
+            return Ok((ready, Took::default())); // made by somebody else, meanwhile
+        }
+        let unusable = |error| BuildFault::file("cannot use", &plan.root, &error);
+        tool::clear(&plan.root).map_err(unusable)?;
+        fs::create_dir(&plan.root).map_err(unusable)?;
+        let built = self.build(plan, workers, &lock, aim);
+        if built.is_err() {
+            // Not ready, so in nobody's way; cleared for the disk's sake.
+            let _ = tool::clear(&plan.root);
+        }
+        built
+    }
+
+    fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<File, BuildFault> {
+        let path = plan.root.with_extension("lock");
+        if let Some(lock) = lock::try_acquire(&path) {
+            return Ok(lock);
+        }
+        aim.tell(Progress::Waiting);
+        let patience = self.options.resolve_limit + self.options.install_limit;
+        lock::acquire(&path, patience, aim.cancellation).map_err(|fault| locked_out(fault, &path))
+    }
+
+    fn build(
+        &self,
+        plan: &Plan<'_>,
+        workers: &Workers,
+        lock: &File,
+        aim: &Aim<'_>,
+    ) -> Result<(Ready, Took), BuildFault> {
+        let home = Desk::set_up(plan.root.with_extension("build"))?;
+        let variables = self.variables(&home.0);
+        let workshop = Workshop {
+            directory: &plan.root,
+            variables: [variables, plan.variables()].concat(),
+            lock,
+            cancellation: aim.cancellation,
+        };
+        let (packages, installed, took) = match plan.language {
+            Language::Python => self.by_uv(plan, &workshop, aim)?,
+            Language::Ruby => self.by_bundler(plan, &workshop, aim)?,
+        };
+        let unusable = |error| BuildFault::file("cannot write", &plan.root, &error);
+        let ready = plan.record(packages, installed).map_err(unusable)?;
+        ready.note_built(&plan.root).map_err(unusable)?;
+        aim.tell(Progress::Activating);
+        workers.activate(plan.language, &plan.activation()).map_err(BuildFault::from)?;
+        Ready::announce(&plan.root).map_err(unusable)?;
+        Ok((ready, took))
+    }
+
+    fn by_uv(
+        &self,
+        plan: &Plan<'_>,
+        workshop: &Workshop<'_>,
+        aim: &Aim<'_>,
+    ) -> Result<Built, BuildFault> {
+        let search = tool::Search {
+            chosen: self.options.uv.as_deref(),
+            path: &self.options.path,
+            cache: plan.cache,
+            interpreter: &plan.interpreter,
+            supply: &plan.supply,
+            variables: &self.variables(plan.cache),
+        };
+        let uv = Uv {
+            tool: &search.find(aim)?,
+            interpreter: &plan.interpreter,
+            workshop,
+            supply: &plan.supply,
+            wheels_only: plan.policy.wheels_only,
+            manifest: plan.manifest,
+        };
+        uv.write(&plan.root)?;
+        aim.tell(Progress::Resolving);
+        let resolve = timed(|| uv.resolve(self.options.resolve_limit))?;
+        let packages = Uv::locked(&plan.root)?;
+        plan.check_policy(&packages)?;
+        aim.tell(Progress::Installing(packages.len()));
+        let install = timed(|| uv.install(&packages, self.options.install_limit))?;
+        let installed = uv.installed(&plan.root)?;
+        Ok((packages, installed, Took { resolve, install }))
+    }
+
+    fn by_bundler(
+        &self,
+        plan: &Plan<'_>,
+        workshop: &Workshop<'_>,
+        aim: &Aim<'_>,
+    ) -> Result<Built, BuildFault> {
+        let bundler = Bundler {
+            interpreter: &plan.interpreter,
+            workshop,
+            supply: &plan.supply,
+            manifest: plan.manifest,
+        };
+        bundler.write(&plan.root)?;
+        aim.tell(Progress::Resolving);
+        let resolve = timed(|| bundler.resolve(self.options.resolve_limit))?;
+        let packages = Bundler::locked(&plan.root)?;
+        plan.check_policy(&packages)?;
+        aim.tell(Progress::Installing(packages.len()));
+        let install = timed(|| bundler.install(&packages, self.options.install_limit))?;
+        let installed = bundler.installed(&plan.root)?;
+        Ok((packages, installed, Took { resolve, install }))
+    }
+
+    /// What every tool sees.
+    fn variables(&self, home: &Path) -> Vec<(OsString, OsString)> {
+        let mut variables: Vec<(OsString, OsString)> = vec![
+            ("PATH".into(), self.options.path.clone()),
+            ("LANG".into(), "C.UTF-8".into()),
+            ("HOME".into(), home.into()),
+            ("TMPDIR".into(), home.into()),
+        ];
+        variables.extend(self.options.variables.iter().cloned());
+        variables
+    }
+}
+
+/// Where tools keep their own files during one build, beside the environment: they are no part of it.
+/// What a killed build left is cleared by the next one.
+struct Desk(PathBuf);
+
+impl Desk {
+    fn set_up(path: PathBuf) -> Result<Self, BuildFault> {
+        let made = tool::clear(&path).and_then(|()| fs::create_dir(&path));
+        made.map_err(|error| BuildFault::file("cannot create", &path, &error))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = tool::clear(&self.0);
+    }
+}
+
+fn timed(work: impl FnOnce() -> Result<(), BuildFault>) -> Result<Duration, BuildFault> {
+    let begun = Instant::now();
+    work().map(|()| begun.elapsed())
+}
+
+pub(super) fn locked_out(fault: LockFault, path: &Path) -> BuildFault {
+    match fault {
+        LockFault::Cancelled => BuildFault::Cancelled,
+        LockFault::Unusable(error) => BuildFault::file("cannot lock", path, &error),
+        LockFault::Busy(patience) => BuildFault::Unable {
+            stage: Stage::Install,
+            said: format!(
+                "another process has been building this environment for {} s; try again, or end it",
+                patience.as_secs()
+            ),
+        },
+    }
+}

@@ -1,0 +1,84 @@
+//! One builder per environment, across threads and processes: whoever holds the file's lock builds.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::guest::Cancellation;
+
+/// How often a waiter looks whether its turn has come.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Why the lock was not had.
+#[derive(Debug)]
+pub(super) enum LockFault {
+    /// Somebody else still builds.
+    Busy(Duration),
+    /// The caller gave up.
+    Cancelled,
+    /// It cannot be opened or locked.
+    Unusable(io::Error),
+}
+
+/// Waits for the lock. It is let go when the file, and every copy of it, is closed: at the latest when
+/// the process that holds it ends, however it ends.
+pub(super) fn acquire(
+    path: &Path,
+    patience: Duration,
+    cancellation: &Cancellation,
+) -> Result<File, LockFault> {
+    let file = open(path).map_err(LockFault::Unusable)?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(LockFault::Unusable(error)),
+            Err(TryLockError::WouldBlock) if cancellation.is_cancelled() => {
+                return Err(LockFault::Cancelled);
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                return Err(LockFault::Busy(patience));
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
+        }
+    }
+}
+
+/// The lock, if nobody has it.
+pub(super) fn try_acquire(path: &Path) -> Option<File> {
+    let file = open(path).ok()?;
+    file.try_lock().is_ok().then_some(file)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // Never removed: a second file of the same name would be a second lock.
+    OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_is_waited_for_but_not_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.lock");
+        let none = Cancellation::default();
+        let held = acquire(&path, Duration::ZERO, &none).unwrap();
+        assert!(matches!(
+            acquire(&path, Duration::from_millis(50), &none),
+            Err(LockFault::Busy(_))
+        ));
+        let cancelled = Cancellation::default();
+        cancelled.cancel();
+        let refused = acquire(&path, Duration::from_mins(1), &cancelled);
+        assert!(matches!(refused, Err(LockFault::Cancelled)));
+        let copy = held.try_clone().unwrap();
+        drop(held);
+        assert!(try_acquire(&path).is_none(), "a copy holds it still");
+        drop(copy);
+        assert!(try_acquire(&path).is_some());
+    }
+}

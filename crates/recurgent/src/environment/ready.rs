@@ -1,0 +1,118 @@
+//! What an environment knows of itself: written last, read on every hit.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
+use lifecycle::program::hex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Makes an environment a ready one.
+pub(super) const READY: &str = ".ready";
+/// The same file before its packages were proved to load.
+const BUILT: &str = ".built";
+
+/// The record of a finished environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    /// `python` or `ruby`.
+    pub(crate) guest: String,
+    /// What it was built for.
+    pub(crate) manifest: DependencyManifest,
+    /// SHA-256 of the lock file it was built from.
+    pub(crate) lock_checksum: String,
+    /// The source policy it was built under.
+    pub(crate) source_mode: String,
+    /// Addresses of its sources, without credentials.
+    pub(crate) sources: Vec<String>,
+    /// When it was finished.
+    pub(crate) prepared_at: String,
+    /// Every package of the lock.
+    pub(crate) packages: Vec<Package>,
+    /// Top-level modules (Python) or features (Ruby) its packages bring.
+    pub(crate) provides: Vec<String>,
+    /// Where they are, below the environment.
+    pub(crate) library: PathBuf,
+    /// What loading each declared package means.
+    pub(crate) proofs: Vec<Proof>,
+}
+
+/// One package of a lock.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Package {
+    /// As the lock names it.
+    pub(crate) name: String,
+    /// Exactly.
+    pub(crate) version: String,
+}
+
+/// A declared package, and the modules of which one must load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Proof {
+    /// As declared.
+    pub(crate) package: String,
+    /// Best first; none where the guest finds them itself, or there is nothing to load.
+    pub(crate) modules: Vec<String>,
+}
+
+impl Ready {
+    /// Reads the record of an environment, ready or about to be. The file is open, and locked for
+    /// sharing, as long as the answer's is: nobody removes an environment that is in use.
+    pub(crate) fn open(root: &Path) -> io::Result<(Self, File)> {
+        let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
+        file.lock_shared()?;
+        Ok((serde_json::from_reader(io::BufReader::new(&file))?, file))
+    }
+
+    /// Reads the record of a ready environment; `None`: it is not ready, or is not what it was.
+    pub(super) fn read(language: Language, root: &Path) -> Option<Self> {
+        let text = fs::read(root.join(READY)).ok()?;
+        let ready: Self = serde_json::from_slice(&text).ok()?;
+        let whole = lock_checksum(language, root).ok()? == ready.lock_checksum;
+        (whole && root.join(&ready.library).is_dir()).then_some(ready)
+    }
+
+    /// Writes it down, not yet as ready.
+    pub(super) fn note_built(&self, root: &Path) -> io::Result<()> {
+        let mut file = File::create(root.join(BUILT))?;
+        serde_json::to_writer(&mut file, self)?;
+        file.write_all(b"\n")?;
+        file.sync_all()
+    }
+
+    /// Makes it ready, at once and for everybody.
+    pub(super) fn announce(root: &Path) -> io::Result<()> {
+        fs::rename(root.join(BUILT), root.join(READY))?;
+        File::open(root)?.sync_all()
+    }
+
+    /// What the zygote is told at boot, so that it activates and proves this environment.
+    pub(crate) fn boot_arguments(&self, root: &Path) -> Vec<std::ffi::OsString> {
+        let mut arguments = vec![root.join(&self.library).into_os_string()];
+        if self.guest == Language::Ruby.name() {
+            let locked = self.packages.iter().map(|gem| format!("{}={}", gem.name, gem.version));
+            arguments.extend(locked.map(Into::into));
+            arguments.push("--".into());
+        }
+        for Proof { package, modules } in &self.proofs {
+            arguments.push(format!("{package}={}", modules.join(",")).into());
+        }
+        arguments
+    }
+}
+
+/// The lock file of an environment.
+pub(super) fn lock_file(language: Language) -> &'static str {
+    match language {
+        Language::Python => "uv.lock",
+        Language::Ruby => "Gemfile.lock",
+    }
+}
+
+/// SHA-256 of the lock file.
+pub(super) fn lock_checksum(language: Language, root: &Path) -> io::Result<String> {
+    Ok(hex(&Sha256::digest(fs::read(root.join(lock_file(language)))?)))
+}

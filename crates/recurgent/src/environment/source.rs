@@ -1,0 +1,182 @@
+//! Where packages come from: which sources, in which order, and what of them may be seen.
+
+use std::fmt;
+
+use lifecycle::dependency::PackageSource;
+
+/// A package source: an address, and credentials that only the installer is given.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Source {
+    /// Without credentials.
+    address: String,
+    credentials: Option<(String, String)>,
+}
+
+impl fmt::Debug for Source {
+    /// Never shows credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({})", self.address)
+    }
+}
+
+impl Source {
+    /// Reads an `http`, `https` or `file` address, with `user:password@` or without.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(format!("`{}` is no address such as https://…", redacted(text)));
+        };
+        if !matches!(scheme, "http" | "https" | "file") {
+            return Err(format!("a source must be http, https or file, not `{scheme}`"));
+        }
+        // What could end a quoted text in a generated file cannot be part of one.
+        let plain = |c: char| c.is_ascii_graphic() && !"\"'`\\#<>{}|^".contains(c);
+        if rest.is_empty() || !rest.chars().all(plain) {
+            return Err(format!("`{}` holds characters an address cannot", redacted(text)));
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        let credentials = user.map(|user| {
+            let (name, password) = user.split_once(':').unwrap_or((user, ""));
+            (name.to_owned(), password.to_owned())
+        });
+        Ok(Self { address: format!("{scheme}://{host}{path}"), credentials })
+    }
+
+    /// The address, fit to be shown.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// `user` and `password`.
+    pub(super) fn credentials(&self) -> Option<(&str, &str)> {
+        self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
+    }
+
+    /// The host, without its port.
+    pub(super) fn host(&self) -> &str {
+        let rest = self.address.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = rest.split('/').next().unwrap_or_default();
+        authority.rsplit_once(':').map_or(authority, |(host, _)| host)
+    }
+}
+
+/// The sources of one guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Supply {
+    /// Ours, asked first, in order.
+    pub(super) internal: Vec<Source>,
+    /// Whether the packaging tool's own public source comes after them.
+    pub(super) public: bool,
+}
+
+impl Supply {
+    /// What a policy allows.
+    pub(super) fn of(sources: &[PackageSource<'_>]) -> Result<Self, String> {
+        let mut supply = Self { internal: Vec::new(), public: false };
+        for source in sources {
+            match source {
+                PackageSource::Public => supply.public = true,
+                PackageSource::Internal(text) => supply.internal.push(Source::parse(text)?),
+            }
+        }
+        Ok(supply)
+    }
+
+    /// Addresses in a stable order, for identity and record.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let mut addresses: Vec<String> =
+            self.internal.iter().map(|source| source.address.clone()).collect();
+        addresses.extend(self.public.then(|| PUBLIC.to_owned()));
+        addresses.sort();
+        addresses.dedup();
+        addresses
+    }
+
+    /// The source an error text is about: the one it names, else the first asked.
+    pub(super) fn blamed(&self, text: &str) -> String {
+        let named = self.internal.iter().find(|source| text.contains(source.host()));
+        let first = self.internal.first().filter(|_| !self.public);
+        match named.or(first) {
+            Some(source) => source.address.clone(),
+            None => address_in(text).unwrap_or_else(|| PUBLIC.to_owned()),
+        }
+    }
+}
+
+/// The packaging tool's own source, whatever its address is.
+pub(super) const PUBLIC: &str = "public";
+
+/// The first address a text names, up to its host.
+fn address_in(text: &str) -> Option<String> {
+    let at = text.find("https://").or_else(|| text.find("http://"))?;
+    let rest = text.get(at..)?;
+    let end = rest
+        .char_indices()
+        .skip("https://".len())
+        .find(|(_, c)| !(c.is_ascii_alphanumeric() || ".-:".contains(*c)))
+        .map_or(rest.len(), |(at, _)| at);
+    rest.get(..end).map(|address| address.trim_end_matches([':', '.']).to_owned())
+}
+
+/// A text without the credentials of the addresses in it.
+pub(crate) fn redacted(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        let end = after.find(|c: char| c == '/' || c.is_whitespace()).unwrap_or(after.len());
+        let (authority, path) = after.split_at(end);
+        shown.push_str(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
+        rest = path;
+    }
+    shown.push_str(rest);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_kept_apart_from_the_address() {
+        let source = Source::parse("https://me:s3cret@gems.example:8080/private/").unwrap();
+        assert_eq!(source.address(), "https://gems.example:8080/private/");
+        assert_eq!(source.credentials(), Some(("me", "s3cret")));
+        assert_eq!(source.host(), "gems.example");
+        assert!(!format!("{source:?}").contains("s3cret"));
+        assert_eq!(
+            redacted("cannot fetch https://me:s3cret@gems.example/x, or http://a@b"),
+            "cannot fetch https://gems.example/x, or http://b"
+        );
+    }
+
+    #[test]
+    fn what_could_leave_its_quotes_is_no_source() {
+        for text in
+            ["gems.example", "ssh://x", "https://x'\nsystem", "https://x\"y", "https://#{1}"]
+        {
+            assert!(Source::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_source_in_the_message_is_blamed() {
+        let source = |text| Source::parse(text).unwrap();
+        let supply = Supply {
+            internal: vec![source("http://a.example/"), source("http://b.example/")],
+            public: true,
+        };
+        assert_eq!(supply.blamed("cannot reach b.example"), "http://b.example/");
+        assert_eq!(
+            supply.blamed("Failed to fetch: `https://c.example/simple/x/`"),
+            "https://c.example"
+        );
+        assert_eq!(supply.blamed("no idea"), PUBLIC);
+        assert_eq!(supply.addresses(), ["http://a.example/", "http://b.example/", "public"]);
+    }
+}

@@ -1,0 +1,286 @@
+//! Preparing an environment ahead of need: a ticket that tells how far it is, and agents that wait for it.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
+use lifecycle::outcome::{Failure, FailureKind};
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, AgentBuilder, AgentFault};
+use crate::environment::{Aim, Progress};
+use crate::guest::Cancellation;
+use crate::identity;
+use crate::runtime::Runtime;
+
+/// How far a preparation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreparationStatus {
+    /// Under way.
+    Pending,
+    /// The environment is there.
+    Ready,
+    /// It will not be there.
+    Error,
+}
+
+impl PreparationStatus {
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Ready => "ready",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for PreparationStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Puts a preparation together: an agent to be, and the packages it will need.
+#[derive(Debug)]
+#[must_use]
+pub struct Preparation {
+    runtime: Runtime,
+    builder: AgentBuilder,
+    dependencies: Vec<Value>,
+}
+
+impl Preparation {
+    pub(crate) fn new(runtime: &Runtime, role: &str) -> Self {
+        Self { runtime: runtime.clone(), builder: runtime.agent(role), dependencies: Vec::new() }
+    }
+
+    /// A package, and the versions that will do; an empty text: any.
+    pub fn dependency(mut self, name: &str, version: &str) -> Self {
+        let version = Some(version.trim()).filter(|version| !version.is_empty());
+        self.dependencies.push(json!({"name": name, "version": version}));
+        self
+    }
+
+    /// The language its programs are written in.
+    pub fn guest(self, language: Language) -> Self {
+        self.agent(|builder| builder.guest(language))
+    }
+
+    /// Anything else about the agent: its contract, options, session.
+    pub fn agent(mut self, with: impl FnOnce(AgentBuilder) -> AgentBuilder) -> Self {
+        self.builder = with(self.builder);
+        self
+    }
+
+    /// Starts preparing, in the background.
+    pub fn start(self) -> PreparationTicket {
+        let Self { runtime, builder, dependencies } = self;
+        let ticket = PreparationTicket(Arc::new(Shared {
+            id: identity::ticket_id(),
+            builder,
+            cancellation: Cancellation::default(),
+            state: Mutex::default(),
+            settled: Condvar::new(),
+        }));
+        let worker = ticket.clone();
+        let started = thread::Builder::new()
+            .name("recurgent-prepare".to_owned())
+            .spawn(move || worker.settle(prepare(&runtime, &worker, &dependencies)));
+        if let Err(error) = started {
+            let message = format!("no thread to prepare in: {error}; free some threads");
+            let failure = Failure::new(FailureKind::DependencyInstallFailed, message);
+            ticket.settle(Err(Box::new(failure)));
+        }
+        ticket
+    }
+}
+
+fn prepare(
+    runtime: &Runtime,
+    ticket: &PreparationTicket,
+    dependencies: &[Value],
+) -> Result<DependencyManifest, Box<Failure>> {
+    let language = ticket.0.builder.language();
+    let declared = Value::Array(dependencies.to_vec());
+    let manifest = DependencyManifest::parse(language, Some(&declared))
+        .map_err(|fault| Box::new(fault.failure()))?;
+    // Found out now rather than at the first call.
+    let refused = |fault: AgentFault| Failure::new(FailureKind::InvalidCall, fault.to_string());
+    ticket.0.builder.clone().build().map_err(|fault| Box::new(refused(fault)))?;
+    let aim = Aim { cancellation: &ticket.0.cancellation, progress: &|_: Progress<'_>| {} };
+    runtime
+        .environments()
+        .prepare(language, &manifest, runtime.workers(), &aim)
+        .map(|environment| environment.manifest)
+        .map_err(|fault| Box::new(fault.into_failure()))
+}
+
+/// A preparation under way or done. Cheap to clone.
+#[derive(Clone)]
+pub struct PreparationTicket(Arc<Shared>);
+
+struct Shared {
+    id: String,
+    builder: AgentBuilder,
+    cancellation: Cancellation,
+    state: Mutex<State>,
+    settled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    result: Option<Result<DependencyManifest, Box<Failure>>>,
+    on_ready: Vec<OnReady>,
+    on_error: Vec<OnError>,
+}
+
+type OnReady = Box<dyn FnOnce(Agent) + Send>;
+type OnError = Box<dyn FnOnce(&Failure) + Send>;
+
+impl fmt::Debug for PreparationTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparationTicket")
+            .field("id", &self.0.id)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PreparationTicket {
+    /// Its name, also in the log lines of its agents (`prep_ticket_id`).
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// How far it is.
+    pub fn status(&self) -> PreparationStatus {
+        match self.state().result {
+            None => PreparationStatus::Pending,
+            Some(Ok(_)) => PreparationStatus::Ready,
+            Some(Err(_)) => PreparationStatus::Error,
+        }
+    }
+
+    /// Why there will be no environment, once that is known.
+    pub fn failure(&self) -> Option<Failure> {
+        self.state().result.as_ref()?.as_ref().err().map(|failure| Failure::clone(failure))
+    }
+
+    /// Waits until it is no longer pending, but not longer than this; gives how far it then is.
+    pub fn await_ready(&self, timeout: Duration) -> PreparationStatus {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = self.state();
+        while state.result.is_none() {
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.0.settled.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        self.status()
+    }
+
+    /// An agent for the prepared environment. It can be had at once; until the environment is ready
+    /// its calls answer `environment_preparing`.
+    pub fn agent(&self) -> Result<Agent, AgentFault> {
+        self.0.builder.clone().prepared_by(self.clone()).build()
+    }
+
+    /// Gives an agent to `then` when the environment is ready: now, on this thread, if it is already;
+    /// else later, on the preparing one.
+    pub fn on_ready(&self, then: impl FnOnce(Agent) + Send + 'static) -> &Self {
+        let mut state = self.state();
+        match state.result {
+            None => state.on_ready.push(Box::new(then)),
+            Some(Ok(_)) => {
+                drop(state);
+                self.tell_ready(Box::new(then));
+            }
+            Some(Err(_)) => {}
+        }
+        self
+    }
+
+    /// Tells `then` why there will be no environment, in the same way.
+    pub fn on_error(&self, then: impl FnOnce(&Failure) + Send + 'static) -> &Self {
+        let mut state = self.state();
+        match &state.result {
+            None => state.on_error.push(Box::new(then)),
+            Some(Err(failure)) => {
+                let failure = failure.clone();
+                drop(state);
+                tell_error(Box::new(then), &failure);
+            }
+            Some(Ok(_)) => {}
+        }
+        self
+    }
+
+    /// Stops preparing; the ticket ends in error.
+    pub fn cancel(&self) {
+        self.0.cancellation.cancel();
+    }
+
+    /// The packages its agents start with; before they are there, or if they never will be, what a
+    /// call is told.
+    pub(crate) fn readiness(&self) -> Result<DependencyManifest, Box<Failure>> {
+        let told = |message: String| {
+            Failure::new(FailureKind::EnvironmentPreparing, message)
+                .with("prep_ticket_id", self.id())
+        };
+        match &self.state().result {
+            Some(Ok(manifest)) => Ok(manifest.clone()),
+            None => {
+                let message = "the environment is still being prepared; call again soon";
+                Err(Box::new(told(message.to_owned())))
+            }
+            // It may work another time: prepare it again.
+            Some(Err(cause)) if cause.kind.retriable() => {
+                let message = format!(
+                    "the environment could not be prepared; prepare it again: {}",
+                    cause.message
+                );
+                let cause = json!({"error_type": cause.kind.code(), "error_message": cause.message, "metadata": cause.metadata});
+                Err(Box::new(told(message).with("cause", cause)))
+            }
+            // It never will: told as what it is.
+            Some(Err(cause)) => {
+                let cause = Failure::clone(cause);
+                Err(Box::new(cause.with("prep_ticket_id", self.id())))
+            }
+        }
+    }
+
+    fn settle(&self, result: Result<DependencyManifest, Box<Failure>>) {
+        let mut state = self.state();
+        let (on_ready, on_error) =
+            (std::mem::take(&mut state.on_ready), std::mem::take(&mut state.on_error));
+        state.result = Some(result.clone());
+        drop(state);
+        self.0.settled.notify_all();
+        match result {
+            Ok(_) => on_ready.into_iter().for_each(|then| self.tell_ready(then)),
+            Err(failure) => on_error.into_iter().for_each(|then| tell_error(then, &failure)),
+        }
+    }
+
+    fn tell_ready(&self, then: OnReady) {
+        // Built once before, so it can be built; and a callback that panics harms nobody else.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.agent().map(then)));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell_error(then: OnError, failure: &Failure) {
+    let _ = catch_unwind(AssertUnwindSafe(|| then(failure)));
+}

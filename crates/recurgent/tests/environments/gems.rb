@@ -1,0 +1,52 @@
+# Builds the gems of a source and its compact index, by hand: `ruby gems.rb DIRECTORY`.
+require "digest"
+require "fileutils"
+require "rubygems/package"
+
+SOURCE = File.expand_path(ARGV.fetch(0))
+FAILING = "abort 'extconf refuses to go on'"
+
+# name, version, needs, files; a gem with an extconf.rb has an extension to build.
+GEMS = [
+  ["alpha", "1.0.0", { "beta" => "~> 1.0" }, { "lib/alpha.rb" => "require 'beta'\nmodule Alpha; VERSION = '1.0.0'; end" }],
+  ["alpha", "2.0.0", { "beta" => "~> 2.0" }, { "lib/alpha.rb" => "require 'beta'\nmodule Alpha; VERSION = '2.0.0'; end" }],
+  ["beta", "1.0.0", {}, { "lib/beta.rb" => "module Beta; VERSION = '1.0.0'; GEM = Gem::Version.new(VERSION).to_s; end" }],
+  ["beta", "2.0.0", {}, { "lib/beta.rb" => "module Beta; VERSION = '2.0.0'; GEM = Gem::Version.new(VERSION).to_s; end" }],
+  ["crooked", "1.0.0", {}, { "lib/crooked.rb" => "module Crooked; end", "ext/extconf.rb" => FAILING }],
+  ["faulty", "1.0.0", {}, { "lib/faulty.rb" => "raise 'faulty cannot be loaded'" }],
+  ["sluggish", "1.0.0", {}, { "lib/sluggish.rb" => "module Sluggish; end", "ext/extconf.rb" => "sleep 3; File.write('Makefile', \"all:\\ninstall:\\nclean:\\n\")" }],
+  ["dash-ed", "1.0.0", {}, { "lib/dash/ed.rb" => "module Dash; module Ed; end; end" }],
+].freeze
+
+def build((name, version, needs, files))
+  Dir.chdir(FileUtils.mkdir_p(File.join(SOURCE, "build", "#{name}-#{version}")).first) do
+    files.each do |path, text|
+      FileUtils.mkdir_p(File.dirname(path))
+      File.write(path, text)
+    end
+    spec = Gem::Specification.new(name, version) do |gem|
+      gem.summary, gem.authors, gem.license = "for tests", ["Recurgent"], "MIT"
+      gem.homepage, gem.files = "http://127.0.0.1/", files.keys
+      gem.extensions = files.keys.grep(/extconf/)
+      needs.each { |other, constraint| gem.add_dependency(other, constraint) }
+    end
+    built = Gem::Package.build(spec, true)
+    FileUtils.mv(built, File.join(SOURCE, "gems"))
+  end
+end
+
+FileUtils.mkdir_p(%w[gems info].map { |name| File.join(SOURCE, name) })
+Gem::DefaultUserInteraction.ui = Gem::SilentUI.new
+GEMS.each { |gem| build(gem) }
+versions = "created_at: 2026-01-01T00:00:00Z\n---\n"
+GEMS.group_by(&:first).each do |name, gems|
+  lines = gems.map do |_, version, needs|
+    digest = Digest::SHA256.file(File.join(SOURCE, "gems", "#{name}-#{version}.gem")).hexdigest
+    "#{version} #{needs.map { |other, constraint| "#{other}:#{constraint}" }.join(',')}|checksum:#{digest}\n"
+  end
+  info = "---\n#{lines.join}"
+  File.write(File.join(SOURCE, "info", name), info)
+  versions << "#{name} #{gems.map { |gem| gem[1] }.join(',')} #{Digest::MD5.hexdigest(info)}\n"
+end
+File.write(File.join(SOURCE, "versions"), versions)
+File.write(File.join(SOURCE, "names"), "---\n#{GEMS.map(&:first).uniq.join("\n")}\n")

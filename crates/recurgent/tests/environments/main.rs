@@ -1,0 +1,18 @@
+//! Real Bundler and real uv against real package sources.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod flight;
+mod policy;
+mod python;
+mod ruby;
+mod shelf;
+mod sources;
+mod stage;
+mod supervision;
+mod tickets;

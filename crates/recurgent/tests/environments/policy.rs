@@ -1,0 +1,184 @@
+//! What may be installed, from where, and what happens when a source does not answer.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use recurgent::Language;
+use serde_json::{Value, json};
+
+use crate::sources::PackageSource;
+use crate::stage::{Stage, failure, told, value};
+
+const OUTER: &str = "import outer_part\nresult = outer_part.NAME";
+const SLUG: &str = "from slugify import slugify\nresult = slugify('A B')";
+
+fn ready(stage: &Stage) -> Value {
+    let roots = stage.environments();
+    assert_eq!(roots.len(), 1);
+    serde_json::from_slice(&std::fs::read(roots[0].join(".ready")).unwrap()).unwrap()
+}
+
+#[test]
+fn public_only_asks_the_public_source_alone() {
+    let source = PackageSource::wheels();
+    let mut stage = Stage::new(Language::Python);
+    stage.set("python_indexes", &source.url());
+    assert_eq!(value(&stage.once(SLUG, &json!([{"name": "python-slugify"}]))), "a-b");
+    assert_eq!(ready(&stage)["sources"], json!(["public"]));
+    assert_eq!(source.requests().len(), 0);
+}
+
+#[test]
+fn internal_only_asks_ours_alone() {
+    let source = PackageSource::wheels();
+    let mut stage = source.stage();
+    let outer = json!([{"name": "outer-part"}]);
+    assert_eq!(value(&stage.once(OUTER, &outer)), "outer of inner");
+    assert_eq!(ready(&stage)["sources"], json!([source.url()]));
+    let outcome = stage.once(SLUG, &json!([{"name": "python-slugify"}]));
+    assert_eq!(failure(&outcome).kind.code(), "dependency_resolution_failed");
+
+    stage.set("python_indexes", "");
+    let outcome = stage.once(OUTER, &outer);
+    assert_eq!(
+        told(&outcome, "policy"),
+        ("dependency_policy_violation", false, Some("source_mode"))
+    );
+}
+
+#[test]
+fn internal_then_public_asks_ours_first() {
+    let source = PackageSource::wheels();
+    let mut stage = source.stage();
+    stage.set("source_mode", "internal_then_public");
+    let both = json!([{"name": "outer-part"}, {"name": "python-slugify"}]);
+    let code = format!("{OUTER}\nfrom slugify import slugify\nresult += slugify(' A B')");
+    assert_eq!(value(&stage.once(&code, &both)), "outer of innera-b");
+    assert!(source.asked_for("/simple/outer-part/") > 0);
+}
+
+#[test]
+fn a_blocked_package_is_refused_from_the_lock_before_it_is_installed() {
+    let wheels = PackageSource::wheels();
+    let gems = PackageSource::gems();
+    for (source, blocked, declared, package) in [
+        (&wheels, "blocked_packages", "outer-part", "inner-part"),
+        (&gems, "blocked_gems", "alpha", "beta"),
+    ] {
+        let mut stage = source.stage();
+        stage.set(blocked, package);
+        let outcome = stage.once("1", &json!([{"name": declared}]));
+        let seen = failure(&outcome);
+        assert_eq!(
+            told(&outcome, "dependency_name"),
+            ("dependency_policy_violation", false, Some(package)),
+            "{seen:#?}"
+        );
+        assert!(seen.metadata.contains_key("env_id"), "it was found in the lock: {seen:#?}");
+        assert_eq!(source.asked_for("/gems/"), 0, "nothing was installed");
+        assert_eq!(stage.environments().len(), 0);
+    }
+}
+
+#[test]
+fn what_is_blocked_later_is_refused_on_a_hit_too() {
+    let source = PackageSource::gems();
+    let mut stage = source.stage();
+    let alpha = json!([{"name": "alpha", "version": "~> 1.0"}]);
+    value(&stage.once("require 'alpha'\n1", &alpha));
+    stage.set("blocked_gems", "beta");
+    let outcome = stage.once("require 'alpha'\n1", &alpha);
+    assert_eq!(failure(&outcome).kind.code(), "dependency_policy_violation");
+}
+
+#[test]
+fn only_allowed_packages_are_installed() {
+    let source = PackageSource::gems();
+    let mut stage = source.stage();
+    stage.set("allowed_gems", "beta");
+    assert_eq!(value(&stage.once("require 'beta'\n1", &json!([{"name": "beta"}]))), &json!(1));
+    let asked = source.requests().len();
+    let outcome = stage.once("1", &json!([{"name": "alpha"}]));
+    assert_eq!(
+        told(&outcome, "policy"),
+        ("dependency_policy_violation", false, Some("allowed_gems"))
+    );
+    assert_eq!(source.requests().len(), asked, "refused before resolving");
+}
+
+#[test]
+fn packages_that_must_be_built_are_refused_when_only_wheels_are_allowed() {
+    let source = PackageSource::wheels();
+    let mut stage = source.stage();
+    let crooked = json!([{"name": "crooked-part"}]);
+    let outcome = stage.once("1", &crooked);
+    assert_eq!(
+        told(&outcome, "dependency_name"),
+        ("dependency_install_failed", true, Some("crooked-part")),
+        "{:#?}",
+        failure(&outcome)
+    );
+    stage.set("wheels_only", "true");
+    let outcome = stage.once("1", &crooked);
+    let code = failure(&outcome).kind.code();
+    assert!(code.starts_with("dependency_"), "{:#?}", failure(&outcome));
+    assert!(!failure(&outcome).message.contains("refuses to be built"), "{:#?}", failure(&outcome));
+}
+
+#[test]
+fn a_package_that_raises_when_it_is_loaded_is_not_activated() {
+    let stage = PackageSource::wheels().stage();
+    let outcome = stage.once("1", &json!([{"name": "faulty-part"}]));
+    assert_eq!(
+        told(&outcome, "dependency_name"),
+        ("dependency_activation_failed", true, Some("faulty-part"))
+    );
+    assert!(failure(&outcome).message.contains("faulty_part cannot be loaded"));
+}
+
+#[test]
+fn credentials_reach_the_source_and_nothing_else() {
+    for source in [PackageSource::wheels(), PackageSource::gems()] {
+        let mut stage = source.stage();
+        stage.set(source.key(), &source.url_with("us3r:s3cret@"));
+        let (code, name) = match stage.language {
+            Language::Python => (OUTER, "outer-part"),
+            Language::Ruby => ("require 'beta'\nBeta::VERSION", "beta"),
+        };
+        value(&stage.once(code, &json!([{"name": name}])));
+        assert!(source.asked_for("uthorization: Basic") > 0, "{:?}", source.requests());
+        let root = &stage.environments()[0];
+        for file in ["pyproject.toml", "uv.lock", "Gemfile", "Gemfile.lock", ".ready"] {
+            let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+            assert!(!text.contains("s3cret"), "{file}: {text}");
+        }
+        assert!(!std::fs::read_to_string(stage.path("log.jsonl")).unwrap().contains("s3cret"));
+    }
+}
+
+#[test]
+fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
+    // One refuses connections; the other accepts them and says nothing.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (language, key) in [(Language::Python, "python_indexes"), (Language::Ruby, "gem_sources")] {
+        for address in [closed, silent.local_addr().unwrap()] {
+            let mut stage = Stage::new(language);
+            let url = format!("http://{address}/");
+            stage.set("source_mode", "internal_only");
+            stage.set(key, &url);
+            stage.set("resolve_timeout_seconds", "4");
+            let begun = Instant::now();
+            let outcome = stage.once("1", &json!([{"name": "anything"}]));
+            let seen = failure(&outcome);
+            assert_eq!(
+                told(&outcome, "source"),
+                ("dependency_install_failed", true, Some(url.as_str())),
+                "{seen:#?}"
+            );
+            assert_eq!(told(&outcome, "stage").2, Some("resolve"));
+            assert!(seen.message.contains(&url), "{seen:#?}");
+            assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        }
+    }
+}

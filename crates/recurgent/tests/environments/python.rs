@@ -1,0 +1,89 @@
+//! Python packages from the public index.
+
+use std::time::{Duration, Instant};
+
+use recurgent::Language;
+use serde_json::json;
+
+use crate::stage::{Stage, call, failure, told, value};
+
+const SLUG: &str = "from slugify import slugify\nresult = slugify('Déjà vu, again')";
+const SUM: &str = "import numpy\nresult = int(numpy.arange(5).sum())";
+
+#[test]
+fn a_pure_package_and_a_compiled_one_work_and_the_second_call_starts_nothing() {
+    let mut stage = Stage::new(Language::Python);
+    let dependencies = json!([{"name": "python-slugify"}, {"name": "numpy"}]);
+    let both = format!("{SUM}\nfrom slugify import slugify\nresult = [result, slugify('A B')]");
+    let outcome = stage.once(&both, &dependencies);
+    assert_eq!(value(&outcome), &json!([10, "a-b"]));
+    let first = stage.logged();
+    assert_eq!(first["environment_cache_hit"], json!(false), "{first:#}");
+    assert!(first["env_install_ms"].as_f64().unwrap() > 0.0, "{first:#}");
+    assert!(stage.progress().iter().any(|what| what.starts_with("installing 3")));
+
+    // No uv can be run any more.
+    stage.set("uv", "/nonexistent/uv");
+    let begun = Instant::now();
+    let outcome = stage.once(&both, &dependencies);
+    assert_eq!(value(&outcome), &json!([10, "a-b"]));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let second = stage.logged();
+    assert_eq!(second["environment_cache_hit"], json!(true));
+    assert_eq!(second["env_id"], first["env_id"]);
+    assert_eq!(stage.progress(), Vec::<String>::new());
+    assert_eq!(stage.environments().len(), 1);
+}
+
+#[test]
+fn an_agent_grows_into_a_new_environment_and_keeps_its_memory() {
+    let stage = Stage::new(Language::Python);
+    stage.writes(
+        "first",
+        &format!("{SLUG}\ncontext['seen'] = result"),
+        &json!([{"name": "python-slugify"}]),
+    );
+    stage.writes(
+        "second",
+        "import text_unidecode\nresult = context['seen']",
+        &json!([{"name": "text-unidecode"}]),
+    );
+    stage.writes(
+        "third",
+        "from slugify import slugify\nresult = slugify('Still Here')",
+        &json!([]),
+    );
+    let runtime = stage.runtime();
+    let mut agent = runtime.agent("tester").build().unwrap();
+    assert_eq!(value(&call(&mut agent, "first")), "deja-vu-again");
+    let first = stage.logged();
+    assert_eq!(value(&call(&mut agent, "second")), "deja-vu-again");
+    let second = stage.logged();
+    assert_ne!(first["env_id"], second["env_id"]);
+    assert_eq!(value(&call(&mut agent, "third")), "still-here");
+    assert_eq!(stage.logged()["env_id"], second["env_id"]);
+    assert_eq!(stage.environments().len(), 2);
+}
+
+#[test]
+fn what_cannot_be_resolved_is_named() {
+    let stage = Stage::new(Language::Python);
+    for (dependencies, package) in [
+        (json!([{"name": "recurgent-has-no-such-package"}]), "recurgent-has-no-such-package"),
+        (json!([{"name": "python-slugify", "version": ">=99"}]), "python-slugify"),
+        (
+            json!([{"name": "python-slugify", "version": "==8.0.4"}, {"name": "text-unidecode", "version": "<1.3"}]),
+            "python-slugify",
+        ),
+    ] {
+        let outcome = stage.once("import slugify\nresult = 1", &dependencies);
+        assert_eq!(
+            told(&outcome, "dependency_name"),
+            ("dependency_resolution_failed", false, Some(package)),
+            "{:#?}",
+            failure(&outcome)
+        );
+        assert!(failure(&outcome).metadata.contains_key("env_id"));
+        assert_eq!(stage.environments().len(), 0, "a failed build leaves nothing");
+    }
+}

@@ -1,0 +1,129 @@
+//! Gems by real Bundler, from a source on loopback.
+
+use recurgent::Language;
+use serde_json::{Value, json};
+
+use crate::sources::PackageSource;
+use crate::stage::{Stage, call, failure, told, value};
+
+/// Which versions were loaded.
+const VERSIONS: &str = "require 'alpha'\nrequire 'csv'\n[Alpha::VERSION, Beta::GEM]";
+
+fn gem(name: &str, version: &str) -> Value {
+    json!([{"name": name, "version": version}])
+}
+
+#[test]
+fn gems_are_installed_once_and_a_hit_starts_nothing() {
+    let source = PackageSource::gems();
+    let stage = source.stage();
+    let outcome = stage.once(VERSIONS, &gem("alpha", "~> 1.0"));
+    assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
+    let first = stage.logged();
+    assert_eq!(first["environment_cache_hit"], json!(false));
+    let root = &stage.environments()[0];
+    for file in ["Gemfile", "Gemfile.lock", "vendor/bundle", ".ready"] {
+        assert!(root.join(file).exists(), "{file}");
+    }
+    let asked = source.requests();
+    stage.progress();
+    let outcome = stage.once(VERSIONS, &gem("alpha", "~>1.0"));
+    assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
+    let second = stage.logged();
+    assert_eq!(
+        (&second["environment_cache_hit"], &second["env_id"]),
+        (&json!(true), &first["env_id"])
+    );
+    assert_eq!((source.requests(), stage.progress()), (asked, Vec::new()));
+}
+
+#[test]
+fn an_agent_grows_by_a_gem_and_may_not_change_one() {
+    let source = PackageSource::gems();
+    let stage = source.stage();
+    stage.writes("first", "require 'beta'\ncontext[:beta] = Beta::VERSION", &gem("beta", "~> 1.0"));
+    stage.writes(
+        "second",
+        "require 'dash/ed'\nrequire 'beta'\n[context[:beta], Beta::VERSION]",
+        &gem("dash-ed", ">= 0"),
+    );
+    stage.writes("third", "require 'beta'\nBeta::VERSION", &gem("beta", "~> 2.0"));
+    let runtime = stage.runtime();
+    let mut agent = runtime.agent("tester").build().unwrap();
+    assert_eq!(value(&call(&mut agent, "first")), "1.0.0");
+    let first = stage.logged();
+    assert_eq!(value(&call(&mut agent, "second")), &json!(["1.0.0", "1.0.0"]));
+    assert_ne!(stage.logged()["env_id"], first["env_id"]);
+    let refused = call(&mut agent, "third");
+    assert_eq!(
+        told(&refused, "dependency_name"),
+        ("dependency_manifest_incompatible", false, Some("beta"))
+    );
+    assert_eq!(value(&call(&mut agent, "second")), &json!(["1.0.0", "1.0.0"]));
+}
+
+#[test]
+fn strict_mode_fixes_the_manifest_at_the_first_success() {
+    let source = PackageSource::gems();
+    let mut stage = source.stage();
+    stage.set("manifest_mode", "strict");
+    stage.writes("first", "require 'beta'\n1", &gem("beta", "~> 1.0"));
+    stage.writes("second", "require 'dash/ed'\n2", &gem("dash-ed", ">= 0"));
+    let runtime = stage.runtime();
+    let mut agent = runtime.agent("tester").build().unwrap();
+    assert_eq!(value(&call(&mut agent, "first")), &json!(1));
+    let refused = call(&mut agent, "second");
+    assert_eq!(told(&refused, "stage").0, "dependency_manifest_changed");
+}
+
+#[test]
+fn every_failure_has_its_type_and_names_its_gem() {
+    let source = PackageSource::gems();
+    let stage = source.stage();
+    let conflict =
+        json!([{"name": "alpha", "version": "~> 1.0"}, {"name": "beta", "version": "~> 2.0"}]);
+    for (dependencies, kind, retriable, package, stage_name) in [
+        (
+            gem("no-such-gem", ">= 0"),
+            "dependency_resolution_failed",
+            false,
+            "no-such-gem",
+            "resolve",
+        ),
+        (gem("beta", "~> 9.0"), "dependency_resolution_failed", false, "beta", "resolve"),
+        (conflict, "dependency_resolution_failed", false, "beta", "resolve"),
+        (gem("crooked", ">= 0"), "dependency_install_failed", true, "crooked", "install"),
+        (gem("faulty", ">= 0"), "dependency_activation_failed", true, "faulty", "activate"),
+    ] {
+        let outcome = stage.once("1", &dependencies);
+        let seen = failure(&outcome);
+        assert_eq!(told(&outcome, "stage"), (kind, retriable, Some(stage_name)), "{seen:#?}");
+        assert_eq!(told(&outcome, "dependency_name").2, Some(package), "{seen:#?}");
+        for key in ["specialist_role", "method_name", "env_id"] {
+            assert!(seen.metadata.contains_key(key), "{key} in {seen:#?}");
+        }
+        assert_eq!(stage.environments().len(), 0, "{package}: a failed build leaves nothing");
+    }
+}
+
+#[test]
+fn a_refused_first_manifest_does_not_stick() {
+    let source = PackageSource::gems();
+    let stage = source.stage();
+    stage.writes("broken", "require 'faulty'\n1", &gem("faulty", ">= 0"));
+    stage.writes("plain", "require 'set'\nSet[1].size", &json!([]));
+    let runtime = stage.runtime();
+    let mut agent = runtime.agent("tester").build().unwrap();
+    assert_eq!(failure(&call(&mut agent, "broken")).kind.code(), "dependency_activation_failed");
+    assert_eq!(value(&call(&mut agent, "plain")), &json!(1));
+}
+
+#[test]
+fn a_version_that_would_run_code_is_refused_before_anything_is_written() {
+    let stage = Stage::new(Language::Ruby);
+    let marker = stage.path("injected");
+    let version = format!("1'; File.write('{}', 'x'); '", marker.display());
+    let outcome = stage.once("1", &json!([{"name": "beta", "version": version}]));
+    assert_eq!(failure(&outcome).kind.code(), "invalid_dependency_manifest");
+    assert!(!marker.exists() && !stage.shelf().exists());
+}

@@ -1,0 +1,138 @@
+//! Package sources on loopback: a compact index of gems and a simple index of wheels, written by hand.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use lifecycle::program::Checksum;
+use recurgent::Language;
+
+use crate::stage::Stage;
+
+/// What is served, built once.
+struct Goods {
+    tool: &'static str,
+    script: &'static str,
+    place: &'static str,
+}
+
+const GEMS: Goods = Goods { tool: "ruby", script: "gems.rb", place: "gem-source" };
+const WHEELS: Goods = Goods { tool: "python3", script: "wheels.py", place: "wheel-source" };
+
+impl Goods {
+    fn files(&self, built: &'static OnceLock<PathBuf>) -> &'static Path {
+        built.get_or_init(|| {
+            let script =
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/environments").join(self.script);
+            let shared = Path::new(env!("CARGO_TARGET_TMPDIR"));
+            std::fs::create_dir_all(shared).unwrap();
+            let checksum = Checksum::of(&std::fs::read_to_string(&script).unwrap());
+            let place = shared.join(format!("{}-{}", self.place, &checksum.as_str()[7..19]));
+            if !place.exists() {
+                // Built beside and moved into place, for several test processes may do it at once.
+                let desk = tempfile::tempdir_in(shared).unwrap();
+                let made = Command::new(self.tool).arg(&script).arg(desk.path()).output().unwrap();
+                assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+                let _ = std::fs::rename(desk.path(), &place); // or another was faster
+            }
+            place
+        })
+    }
+}
+
+/// Serves packages as long as the test runs.
+pub(crate) struct PackageSource {
+    language: Language,
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl PackageSource {
+    pub(crate) fn gems() -> Self {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        Self::serve(Language::Ruby, GEMS.files(&BUILT))
+    }
+
+    pub(crate) fn wheels() -> Self {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        Self::serve(Language::Python, WHEELS.files(&BUILT))
+    }
+
+    fn serve(language: Language, files: &'static Path) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&requests);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let seen = Arc::clone(&seen);
+                thread::spawn(move || answer(stream, files, &seen));
+            }
+        });
+        Self { language, address, requests }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_with("")
+    }
+
+    /// With `user:password@` in it.
+    pub(crate) fn url_with(&self, credentials: &str) -> String {
+        let path = if self.language == Language::Python { "simple/" } else { "" };
+        format!("http://{credentials}{}/{path}", self.address)
+    }
+
+    /// Requests so far, heads and all.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// How often something was asked for.
+    pub(crate) fn asked_for(&self, path: &str) -> usize {
+        self.requests().iter().filter(|request| request.contains(path)).count()
+    }
+
+    /// The key that names such sources.
+    pub(crate) fn key(&self) -> &'static str {
+        match self.language {
+            Language::Python => "python_indexes",
+            Language::Ruby => "gem_sources",
+        }
+    }
+
+    /// A stage whose packages come from here and nowhere else.
+    pub(crate) fn stage(&self) -> Stage {
+        let mut stage = Stage::new(self.language);
+        stage.set("source_mode", "internal_only");
+        stage.set(self.key(), &self.url());
+        stage
+    }
+}
+
+fn answer(stream: TcpStream, files: &Path, seen: &Mutex<Vec<String>>) {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    let mut request = String::new();
+    while reader.read_line(&mut request).is_ok_and(|read| read > 2) {}
+    let Some(path) = request.split_whitespace().nth(1).map(str::to_owned) else { return };
+    seen.lock().unwrap().push(request);
+    let mut file = files.join(path.trim_start_matches('/'));
+    if file.is_dir() {
+        file.push("index.html");
+    }
+    let (status, body) = match std::fs::read(&file) {
+        Ok(body) => ("200 OK", body),
+        Err(_) => ("404 Not Found", Vec::new()),
+    };
+    let kind = if file.ends_with("index.html") { "text/html" } else { "application/octet-stream" };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&body));
+}

@@ -1,0 +1,144 @@
+//! A runtime of its own for each test: its own cache, store and log, and a model that says what it is told.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use lifecycle::event::{Event, EventKind};
+use recurgent::config::Config;
+use recurgent::observe::Observer;
+use recurgent::provider::Scripted;
+use recurgent::store::memory::MemoryStore;
+use recurgent::{Agent, Failure, Language, Outcome, Runtime};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What tests share, so that it is fetched once: uv, if this machine has none, and what uv downloaded.
+fn shared() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("environments")
+}
+
+/// Everything one test needs; gone with it.
+pub(crate) struct Stage {
+    pub(crate) language: Language,
+    pub(crate) directory: TempDir,
+    pub(crate) config: Config,
+    pub(crate) model: Arc<Scripted>,
+    pub(crate) told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Stage {
+    pub(crate) fn new(language: Language) -> Self {
+        let shared = shared();
+        std::fs::create_dir_all(&shared).unwrap();
+        let directory = tempfile::tempdir_in(&shared).unwrap();
+        let cache = directory.path().join("cache");
+        std::fs::create_dir(&cache).unwrap();
+        for name in ["uv", "tools"] {
+            std::fs::create_dir_all(shared.join(name)).unwrap();
+            std::os::unix::fs::symlink(shared.join(name), cache.join(name)).unwrap();
+        }
+        let mut stage = Self {
+            language,
+            config: Config::defaults(),
+            model: Arc::new(Scripted::new()),
+            told: Arc::default(),
+            directory,
+        };
+        for name in ["cache", "state", "scratch"] {
+            std::fs::create_dir_all(stage.path(name)).unwrap();
+        }
+        std::fs::write(stage.path("owner"), std::process::id().to_string()).unwrap();
+        let log = stage.path("log.jsonl");
+        stage.set("guest", language.name());
+        stage.set("cache_dir", cache.to_str().unwrap());
+        stage.set("state_dir", stage.path("state").to_str().unwrap());
+        stage.set("log", log.to_str().unwrap());
+        // No second chances unless a test asks for them: each failure is seen as it is.
+        stage.set("execution_repair_budget", "0");
+        stage.set("guardrail_recovery_budget", "0");
+        stage.set("max_generation_attempts", "1");
+        stage
+    }
+
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.config.set(key, value).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Where environments of its language are.
+    pub(crate) fn shelf(&self) -> PathBuf {
+        self.path("cache").join(format!("{}-envs", self.language.name()))
+    }
+
+    /// Environments there are, ready or not.
+    pub(crate) fn environments(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.shelf()) else { return Vec::new() };
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+    }
+
+    pub(crate) fn runtime(&self) -> Runtime {
+        Runtime::builder(self.config.clone())
+            .provider(Arc::clone(&self.model) as Arc<dyn recurgent::provider::Provider>)
+            .store(Arc::new(MemoryStore::default()))
+            .observer(Box::new(Told(Arc::clone(&self.told))))
+            .build()
+            .unwrap()
+    }
+
+    /// The model writes this next, for `tester.METHOD`.
+    pub(crate) fn writes(&self, method: &str, code: &str, dependencies: &Value) {
+        let payload = json!({"code": code, "dependencies": dependencies});
+        self.model.add(&format!("tester.{method}"), payload);
+    }
+
+    /// What an agent of a new runtime answers, once.
+    pub(crate) fn once(&self, code: &str, dependencies: &Value) -> Outcome {
+        self.writes("check", code, dependencies);
+        let runtime = self.runtime();
+        let mut agent = runtime.agent("tester").build().unwrap();
+        agent.call("check", ()).unwrap()
+    }
+
+    /// What the log says of the last call.
+    pub(crate) fn logged(&self) -> Value {
+        let log = std::fs::read_to_string(self.path("log.jsonl")).unwrap();
+        serde_json::from_str(log.lines().last().unwrap()).unwrap()
+    }
+
+    /// What took long since this was asked last.
+    pub(crate) fn progress(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock().unwrap())
+    }
+}
+
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Told {
+    fn event(&self, event: &Event) {
+        if let EventKind::Preparing { what } = &event.kind {
+            self.0.lock().unwrap().push(what.clone());
+        }
+    }
+}
+
+pub(crate) fn call(agent: &mut Agent, method: &str) -> Outcome {
+    agent.call(method, ()).unwrap()
+}
+
+pub(crate) fn value(outcome: &Outcome) -> &Value {
+    outcome.result.as_ref().unwrap_or_else(|failure| panic!("{failure:#?}"))
+}
+
+pub(crate) fn failure(outcome: &Outcome) -> &Failure {
+    outcome.result.as_ref().expect_err("a failure was expected")
+}
+
+/// A failure's type, whether it may pass, and one of its data.
+pub(crate) fn told<'a>(outcome: &'a Outcome, key: &str) -> (&'a str, bool, Option<&'a str>) {
+    let failure = failure(outcome);
+    let data = failure.metadata.get(key).and_then(Value::as_str);
+    (failure.kind.code(), failure.kind.retriable(), data)
+}

@@ -1,0 +1,109 @@
+//! Preparing ahead of need.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use recurgent::{Language, PreparationStatus, PreparationTicket};
+use serde_json::json;
+
+use crate::sources::PackageSource;
+use crate::stage::{Stage, call, failure, told, value};
+
+const AMPLE: Duration = Duration::from_mins(1);
+
+fn sluggish(stage: &Stage) -> PreparationTicket {
+    stage.runtime().prepare("tester").dependency("sluggish", "").start()
+}
+
+#[test]
+fn calls_before_it_is_ready_are_told_so_and_work_after() {
+    let stage = PackageSource::gems().stage();
+    stage.writes("check", "require 'sluggish'\n7", &json!([]));
+    let ticket = sluggish(&stage);
+    assert_eq!(ticket.status(), PreparationStatus::Pending);
+    assert_eq!(ticket.await_ready(Duration::from_millis(50)), PreparationStatus::Pending);
+    let mut agent = ticket.agent().unwrap();
+    let early = call(&mut agent, "check");
+    assert_eq!(told(&early, "prep_ticket_id"), ("environment_preparing", true, Some(ticket.id())));
+    assert_eq!(stage.logged()["prep_ticket_id"], json!(ticket.id()));
+    assert_eq!(stage.logged()["outcome_error_type"], json!("environment_preparing"));
+
+    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Ready);
+    assert_eq!(value(&call(&mut agent, "check")), &json!(7));
+    let logged = stage.logged();
+    assert_eq!(logged["prep_ticket_id"], json!(ticket.id()));
+    assert_eq!(logged["environment_cache_hit"], json!(true));
+    assert_eq!(ticket.failure(), None);
+}
+
+#[test]
+fn callbacks_are_called_once_it_is_settled_or_at_once() {
+    let stage = PackageSource::gems().stage();
+    let ticket = sluggish(&stage);
+    let (sender, told) = mpsc::channel();
+    let (early, late) = (sender.clone(), sender.clone());
+    ticket
+        .on_ready(|_| panic!("a callback that panics harms nobody else"))
+        .on_ready(move |agent| early.send(format!("ready {}", agent.role())).unwrap())
+        .on_error(|failure| panic!("{failure}"));
+    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Ready);
+    assert_eq!(told.recv_timeout(AMPLE).unwrap(), "ready tester");
+    ticket.on_ready(move |_| late.send("late".to_owned()).unwrap());
+    assert_eq!(told.try_recv().unwrap(), "late", "on this thread, before it returns");
+
+    let broken = stage.runtime().prepare("tester").dependency("no-such-gem", "").start();
+    let error = sender.clone();
+    broken
+        .on_ready(|agent| panic!("{agent}"))
+        .on_error(move |failure| error.send(failure.kind.code().to_owned()).unwrap());
+    assert_eq!(told.recv_timeout(AMPLE).unwrap(), "dependency_resolution_failed");
+    let late = sender;
+    broken.on_error(move |_| late.send("late".to_owned()).unwrap());
+    assert_eq!(told.try_recv().unwrap(), "late");
+}
+
+#[test]
+fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
+    let mut stage = PackageSource::gems().stage();
+    let runtime = stage.runtime();
+    for (name, version, kind) in [
+        ("no-such-gem", "", "dependency_resolution_failed"),
+        ("beta", "1'; exit", "invalid_dependency_manifest"),
+    ] {
+        let ticket = runtime.prepare("tester").dependency(name, version).start();
+        assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+        assert_eq!(ticket.failure().unwrap().kind.code(), kind);
+        let outcome = call(&mut ticket.agent().unwrap(), "check");
+        assert_eq!(told(&outcome, "prep_ticket_id"), (kind, false, Some(ticket.id())));
+    }
+    let ticket = runtime.prepare("tester").dependency("faulty", "").start();
+    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    let outcome = call(&mut ticket.agent().unwrap(), "check");
+    assert_eq!(told(&outcome, "stage"), ("environment_preparing", true, None));
+    let cause = &failure(&outcome).metadata["cause"];
+    assert_eq!(cause["error_type"], json!("dependency_activation_failed"), "{cause:#}");
+    assert_eq!(cause["metadata"]["dependency_name"], json!("faulty"));
+
+    stage.set("blocked_gems", "beta");
+    let ticket = stage.runtime().prepare("tester").dependency("beta", "").start();
+    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.failure().unwrap().kind.code(), "dependency_policy_violation");
+}
+
+#[test]
+fn a_cancelled_preparation_ends_in_error() {
+    let stage = PackageSource::gems().stage();
+    let ticket = sluggish(&stage);
+    ticket.cancel();
+    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.failure().unwrap().kind.code(), "cancelled");
+}
+
+#[test]
+fn a_bad_role_is_found_out_at_once() {
+    let stage = Stage::new(Language::Ruby);
+    let ticket = stage.runtime().prepare("  ").start();
+    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.failure().unwrap().kind.code(), "invalid_call");
+    assert!(ticket.agent().is_err());
+}
