@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM: the first stops the running call, the next ends the process at once.
+//! Ctrl-C, SIGTERM and a closed terminal: the first stops the running call, the next ends the process at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use recurgent::Cancellation;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{Exit, Fault};
@@ -21,7 +21,7 @@ impl Interrupt {
     /// Listens for signals from now on.
     pub(crate) fn install() -> Result<Self, Fault> {
         let fault = |error| Fault::setup(format!("cannot listen for Ctrl-C: {error}; run again"));
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(fault)?;
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(fault)?;
         let interrupt = Self::default();
         let running = interrupt.clone();
         thread::Builder::new()

@@ -9,6 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use recurgent::lifecycle::event::{Event, Subject};
 use recurgent::lifecycle::request::{Method, Role};
 use recurgent::observe::Observer;
+use recurgent::store::Store;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
 use serde_json::{Map, Value};
@@ -47,17 +48,20 @@ impl AgentOptions {
         let interrupt = Interrupt::install()?;
         let config = self.settings.config()?;
         let store = SqliteStore::open(&config.store_path()?)?;
-        store.notices().iter().for_each(|notice| render::notice(notice));
+        let store = Notified { store: Arc::new(store), told: 0 };
         let latest = Latest::default();
-        let mut builder =
-            Runtime::builder(config).store(Arc::new(store)).observer(Box::new(latest.clone()));
+        let mut builder = Runtime::builder(config)
+            .store(Arc::clone(&store.store) as Arc<dyn Store>)
+            .observer(Box::new(latest.clone()));
         builder = self.watched(builder);
         if let Some(path) = &self.record {
             builder = builder.record(path.clone());
         }
         let runtime = builder.build()?;
         let agent = self.agent(&runtime, role)?;
-        Ok(Caller { agent, runtime, interrupt, latest })
+        let mut caller = Caller { agent, runtime, interrupt, latest, store };
+        caller.store.tell();
+        Ok(caller)
     }
 
     fn watched(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -92,6 +96,21 @@ pub(crate) struct Caller {
     pub(crate) runtime: Runtime,
     interrupt: Interrupt,
     latest: Latest,
+    store: Notified,
+}
+
+/// The store, and how many of its notices were shown: damage may be found at any time.
+struct Notified {
+    store: Arc<SqliteStore>,
+    told: usize,
+}
+
+impl Notified {
+    fn tell(&mut self) {
+        let notices = self.store.notices();
+        notices.iter().skip(self.told).for_each(|notice| render::notice(notice));
+        self.told = notices.len();
+    }
 }
 
 /// What came of a call, and which call it was.
@@ -110,7 +129,9 @@ impl Caller {
         let outcome = self.interrupt.during(|cancellation| {
             agent.set_cancellation(cancellation);
             agent.call(method.as_str(), arguments)
-        })?;
+        });
+        self.store.tell();
+        let outcome = outcome?;
         Ok(Answer { outcome, subject: self.latest.take() })
     }
 }

@@ -80,9 +80,10 @@ fn effective(config: &Config, key: &Key, text: &str) -> Option<String> {
     let found = match key.name {
         "state_dir" => config.state_dir().ok(),
         "log" => config.log_path().ok().flatten(),
+        "cache_dir" => config.environment_options().cache,
         _ => None,
     };
     found
         .map(|path| path.display().to_string())
-        .or_else(|| Some(text.to_owned()).filter(|text| !text.is_empty()))
+        .or_else(|| Some(key.shown(text).into_owned()).filter(|text| !text.is_empty()))
 }

@@ -427,7 +427,7 @@ mod tests {
             ("{id: a, stepz: [], steps: []}", "unknown key `stepz`"),
             ("{id: a, steps: []}", "no steps"),
             ("{id: a, config: {patience: 1}, steps: [{op: restart}]}", "unknown key `patience`"),
-            ("{id: a, config: {max_generation_attempts: 0}, steps: [{op: restart}]}", "at least 1"),
+            ("{id: a, config: {max_generation_attempts: 0}, steps: [{op: restart}]}", "from 1 to"),
             (
                 "{id: a, provider_plan: {x: nothing}, steps: [{op: restart}]}",
                 "unknown program \"nothing\"",

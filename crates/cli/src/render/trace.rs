@@ -135,6 +135,7 @@ fn status(event: &Event) -> Option<String> {
         EventKind::Generating { attempt, .. } => {
             format!("asking the model for {name}, attempt {attempt}…")
         }
+        EventKind::Preparing { what } => format!("{name}: {what}…"),
         EventKind::Executing { .. } => format!("running {name}…"),
         EventKind::RolledBack { .. } => format!("{name}: rolled back, trying again…"),
         EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
@@ -150,7 +151,7 @@ impl LiveTrace {
         let call = &subject.call.0;
         match &event.kind {
             EventKind::Started { arguments } => vec![self.heading(subject, arguments)],
-            EventKind::Generating { .. } => Vec::new(),
+            EventKind::Generating { .. } | EventKind::Preparing { .. } => Vec::new(),
             EventKind::Executing { attempt, source, code } => {
                 programs.insert(call.clone(), Running { attempt: *attempt, source });
                 // What is stored was shown when it was written.
