@@ -384,6 +384,40 @@ fn a_damaged_store_is_set_aside_and_said() {
 }
 
 #[test]
+fn damage_found_in_mid_call_is_said_too() {
+    let bench = Bench::new();
+    let call = ["call", "calculator", "add", "1", "--session", "s"];
+    bench.run(&call).exits(0).prints("1\n");
+    let store = bench.path("state/recurgent.sqlite");
+    let mut bytes = std::fs::read(&store).unwrap();
+    // Past the header and the schema: opening finds nothing wrong.
+    bytes[3 * 4096..].fill(0xa5);
+    std::fs::write(&store, bytes).unwrap();
+    bench.run(&call).says("was damaged and has been moved to");
+}
+
+#[test]
+fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
+    let bench = Bench::new();
+    let scratch = bench.path("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let line = ["call", "sleeper", "sleep", "--trace"];
+    let mut killed = bench.command(&line).env("TMPDIR", &scratch).spawn().unwrap();
+    wait_until_running(&mut killed);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(
+        std::fs::read_dir(&scratch).unwrap().count(),
+        1,
+        "the kill came too early or too late"
+    );
+    let line = ["call", "calculator", "add", "1"];
+    let next = bench.command(&line).env("TMPDIR", &scratch).output().unwrap();
+    Ran::of(&line, &next).exits(0).prints("1\n");
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let bench = Bench::new();
     for line in [&["call", "echo", "flood"][..], &["--help"], &["config"]] {
@@ -476,9 +510,12 @@ fn help_has_examples_and_exit_codes() {
 fn ctrl_c_stops_the_call_and_leaves_no_process() {
     let call = ["call", "sleeper", "sleep", "--json", "--trace", "--session", "night"];
     let repl = ["repl", "sleeper", "--trace", "--session", "night"];
-    for (signal, line, input) in
-        [("INT", &call[..], ""), ("TERM", &call, ""), ("INT", &repl, "sleep\nsleep\n")]
-    {
+    for (signal, line, input) in [
+        ("INT", &call[..], ""),
+        ("TERM", &call, ""),
+        ("HUP", &call, ""),
+        ("INT", &repl, "sleep\nsleep\n"),
+    ] {
         let bench = Bench::new();
         let mut child = bench.command(line).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
