@@ -316,9 +316,9 @@ impl Rejection {
     #[must_use]
     pub fn again(mut self) -> Self {
         if !self.repeated {
-            self.failure
-                .message
-                .push_str("; the same program came back unchanged and was not run again");
+            let said = self.failure.message.trim_end_matches('.');
+            self.failure.message =
+                format!("{said}; the same program came back unchanged and was not run again");
         }
         self.repeated = true;
         self
@@ -341,6 +341,11 @@ impl Rejection {
                 ("location".to_owned(), json!(self.location)),
             ]),
         };
+        if self.violations.len() > 1 {
+            let further = self.violations.iter().skip(1);
+            let told = further.map(|violation| Value::Object(violation.to_json(policy)));
+            block.insert("further_violations".to_owned(), told.collect());
+        }
         for key in TOLD_METADATA {
             if let Some(value) = self.failure.metadata.get(key) {
                 block.insert(key.to_owned(), value.clone());
@@ -410,10 +415,13 @@ impl Attempt {
         if self.code.is_some() {
             stages.push("generated");
         }
-        let found = self.rejection.as_ref().map(|rejection| rejection.reason.stage());
-        // The rejected program again was looked at no further.
-        let repeated = self.rejection.as_ref().is_some_and(|rejection| rejection.repeated);
-        if !repeated && !matches!(found, Some(Stage::Generation | Stage::Validation)) {
+        let barred = |rejection: &Rejection| {
+            // A rejected program again was looked at no further.
+            rejection.repeated
+                || matches!(rejection.reason.stage(), Stage::Generation | Stage::Validation)
+        };
+        // Guardrails may also speak while a program runs and after it: then it was validated before.
+        if self.worker.is_some() || !self.rejection.as_ref().is_some_and(barred) {
             stages.push("validated");
         }
         if self.worker.is_some() {

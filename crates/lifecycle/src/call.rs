@@ -364,12 +364,16 @@ impl Call {
         }
     }
 
-    /// The rejected program again, unchanged, is not run again: it costs a try and says so.
+    /// A rejected program again, unchanged, is not run again: it costs a try and says so.
     fn repeats(&self, program: &GeneratedProgram) -> Option<Rejection> {
-        let last = self.attempts.last()?.rejection.as_ref()?;
-        let again =
-            last.program.as_ref() == Some(program) && !last.is_advice(&self.policy.guardrails);
-        again.then(|| last.clone().again())
+        // A stored program may have failed by what its kept worker had become: it is run once more, alone.
+        let written = |attempt: &&Attempt| !matches!(attempt.origin, Origin::Artifact(_));
+        let is_same = |rejection: &&Rejection| {
+            rejection.program.as_ref() == Some(program)
+                && !rejection.is_advice(&self.policy.guardrails)
+        };
+        let rejected = self.attempts.iter().filter(written).filter_map(|a| a.rejection.as_ref());
+        rejected.rev().find(is_same).map(|rejection| rejection.clone().again())
     }
 
     /// Advice is given once, while a guardrail retry is left; then the program may run as it is.

@@ -50,7 +50,7 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
 1 2 1 1: forks, forks2, forks
     generated: guardrail
     generated told process_escape (guardrail 1): guardrail
-    generated told process_escape (guardrail 0): guardrail
+    generated told process_escape (guardrail 0): guardrail, repeated
     guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 2; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 3 asked, guardrail exhausted
 # A child's caller is a program: it gets the message as it is.
 child 1 0 1 1: forks

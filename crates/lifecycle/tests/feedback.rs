@@ -69,6 +69,26 @@ fn a_violation_is_told_with_its_place_and_correction() {
 }
 
 #[test]
+fn every_violation_is_told_at_once() {
+    let code = "import os, requests\nos.fork()\nresult = requests.get(args[0])";
+    let told =
+        feedback(&generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
+    assert_eq!(told["violation_subtype"], "process_escape");
+    assert_eq!(told["further_violations"][0]["violation_subtype"], "undeclared_dependency");
+}
+
+#[test]
+fn a_program_rejected_before_is_not_run_again() {
+    let program = "import os\nos.fork()\nresult = args[0]";
+    let barred = generate(first_generate().generated(drafted(program), Duration::ZERO));
+    let malformed = generate(barred.generated(drafted("result = ("), Duration::ZERO));
+    let step = malformed.generated(drafted(program), Duration::ZERO);
+    let last = step.attempts().last().unwrap().rejection.as_ref().unwrap();
+    assert!(last.repeated, "{last:?}");
+    assert!(last.failure.message.ends_with("was not run again"), "{}", last.failure.message);
+}
+
+#[test]
 fn a_transport_fault_does_not_make_a_retry_forget() {
     let barred = generate(
         first_generate()
