@@ -9,8 +9,8 @@
 //! cargo run --release -p recurgent-fuzz -- [--seconds N] [--seed S] [FILE]
 //! ```
 //!
-//! With a FILE, that one input is given to every target. The input being tried is always in `fuzz-input` in the temporary
-//! directory: if the process dies, that is what killed it.
+//! With a FILE, that one input is given to every target. The input being tried is always in
+//! `recurgent-fuzz-<pid>-input` in the temporary directory: if the process dies, that is what killed it.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -104,13 +104,15 @@ fn all(options: &Options) -> Result<(), String> {
     let share = Duration::from_secs_f64(
         options.seconds / f64::from(u32::try_from(TARGETS.len()).unwrap_or(1)),
     );
-    let place = std::env::temp_dir().join("fuzz-input");
-    let mut current = File::create(&place).map_err(|error| error.to_string())?;
+    let place = kept_in("input");
+    // Made anew: nobody can lay out a file or link for us to write through.
+    let mut current = File::create_new(&place)
+        .map_err(|error| format!("{} cannot be made: {error}", place.display()))?;
     for target in TARGETS {
         let seeds =
             corpus.iter().filter(|(kind, _)| target.reads(kind)).map(|(_, seed)| seed.clone());
         let mut mutator = Mutator::new(options.seed, seeds.collect());
-        let (begun, mut tried, mut slowest) = (Instant::now(), 0_u64, (Duration::ZERO, Vec::new()));
+        let (begun, mut tried, mut slowest) = (Instant::now(), 0_u64, (Duration::ZERO, 0));
         let mut answers = BTreeSet::new();
         while begun.elapsed() < share {
             let input = mutator.next(MAX_INPUT);
@@ -122,9 +124,7 @@ fn all(options: &Options) -> Result<(), String> {
             if took > PATIENCE {
                 return Err(found(target.name, &format!("took {took:?}"), &input));
             }
-            if took > slowest.0 {
-                slowest = (took, input.clone());
-            }
+            slowest = slowest.max((took, input.len()));
             tried += 1;
             if answers.len() < MAX_KEPT && answers.insert(answer) {
                 mutator.keep(input);
@@ -135,11 +135,8 @@ fn all(options: &Options) -> Result<(), String> {
             target.name,
             answers.len(),
             slowest.0.as_secs_f64() * 1000.0,
-            slowest.1.len()
+            slowest.1
         );
-        // To be looked at, and measured by itself.
-        let slow = std::env::temp_dir().join(format!("fuzz-slowest-{}", target.name));
-        std::fs::write(slow, &slowest.1).map_err(|error| error.to_string())?;
     }
     let _ = std::fs::remove_file(place);
     Ok(())
@@ -157,9 +154,14 @@ fn attempt(run: fn(&[u8]) -> String, input: &[u8]) -> Result<String, String> {
     catch_unwind(AssertUnwindSafe(|| run(input))).map_err(|_| "panicked".to_owned())
 }
 
+/// A file of this run's own in the temporary directory.
+fn kept_in(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("recurgent-fuzz-{}-{name}", std::process::id()))
+}
+
 /// Keeps the input where it can be looked at, and says so.
 fn found(target: &str, problem: &str, input: &[u8]) -> String {
-    let path = std::env::temp_dir().join(format!("fuzz-{target}-{}", std::process::id()));
+    let path = kept_in(target);
     match std::fs::write(&path, input) {
         Ok(()) => {
             format!("{target} {problem} on {} bytes, kept in {}", input.len(), path.display())
