@@ -2,17 +2,44 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::Fingerprint;
+use crate::contract::{Contract, Fingerprint};
 use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
 use crate::program::Checksum;
-use crate::request::{Method, Role};
+use crate::request::{CallRequest, Method, Role};
+use crate::select::Miss;
+use crate::standing::{Standing, StateKeys, Window};
 
 /// What stored programs must have been made for. Raised when the guest surface changes incompatibly.
 pub const RUNTIME_VERSION: &str = "1";
 
-/// Failures before a stored program is no longer trusted.
-const DEGRADED_FAILURES: u32 = 3;
+/// What programs are stored under: one runs, others wait or are history.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ArtifactKey {
+    /// Whose method it is.
+    pub role: Role,
+    /// The method.
+    pub method: Method,
+    /// The language programs are written in.
+    pub language: Language,
+    /// The contract they are made under.
+    pub contract_fingerprint: Fingerprint,
+}
+
+impl ArtifactKey {
+    /// Under which a call's programs are stored.
+    pub fn of(request: &CallRequest) -> Self {
+        Self {
+            role: request.role.clone(),
+            method: request.method.clone(),
+            language: request.language,
+            contract_fingerprint: request
+                .contract
+                .as_ref()
+                .map_or_else(Fingerprint::none, Contract::fingerprint),
+        }
+    }
+}
 
 /// A stored program and what is known of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,42 +66,188 @@ pub struct Artifact {
     pub successes: u32,
     /// Calls that failed through its own or the task's fault.
     pub failures: u32,
-    /// Repairs since it was last written from nothing.
+    /// Repairs since it was last written from nothing, those that did not take over included.
     pub repairs: u32,
+    /// What later calls made of it and its line.
+    pub repute: Repute,
+}
+
+/// What later calls made of a stored program and its line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repute {
+    /// How far it has proved itself.
+    pub standing: Standing,
+    /// What came of its last calls.
+    pub recent: Window,
+    /// Recorded calls its successors are held to.
+    pub cases: u32,
+    /// A newer version that waits for its trial.
+    pub challenger: Option<Checksum>,
+    /// Programs ever made under its key.
+    pub generations: u32,
 }
 
 impl Artifact {
-    /// Fails more than it works.
-    pub fn degraded(&self) -> bool {
-        self.failures >= DEGRADED_FAILURES && self.failures > self.successes.saturating_mul(2)
+    /// What it is stored under.
+    pub fn key(&self) -> ArtifactKey {
+        ArtifactKey {
+            role: self.role.clone(),
+            method: self.method.clone(),
+            language: self.language,
+            contract_fingerprint: self.contract_fingerprint.clone(),
+        }
     }
 }
 
 pub use crate::guardrail::Cacheability;
 
 /// What a call says about the stored program it ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It gave a value.
     Succeeded,
     /// It gave a truthful error: a result, not a defect.
     Answered,
+    /// It said, truthfully, that it is the wrong tool.
+    Referred,
     /// It failed through its own or the task's fault.
     Failed,
+    /// Its value was not what its contract promises.
+    ContractBroken,
+    /// It gave external data without saying where it came from.
+    Unsourced,
+    /// It failed, and its repairs used up the call's second chances.
+    Exhausted,
     /// The world failed it.
     Excused,
+}
+
+impl Verdict {
+    const MARKED: [Self; 7] = [
+        Self::Succeeded,
+        Self::Answered,
+        Self::Referred,
+        Self::Failed,
+        Self::ContractBroken,
+        Self::Unsourced,
+        Self::Exhausted,
+    ];
+
+    /// Its letter in a [`Window`]; what the world did leaves none.
+    pub fn mark(self) -> Option<char> {
+        match self {
+            Self::Succeeded => Some('s'),
+            Self::Answered => Some('a'),
+            Self::Referred => Some('b'),
+            Self::Failed => Some('f'),
+            Self::ContractBroken => Some('v'),
+            Self::Unsourced => Some('p'),
+            Self::Exhausted => Some('x'),
+            Self::Excused => None,
+        }
+    }
+
+    /// The verdict of a letter.
+    pub(crate) fn of_mark(mark: char) -> Option<Self> {
+        Self::MARKED.into_iter().find(|verdict| verdict.mark() == Some(mark))
+    }
+
+    /// Whether the program is to blame.
+    pub fn speaks_against(self) -> bool {
+        match self {
+            Self::Failed | Self::ContractBroken | Self::Unsourced | Self::Exhausted => true,
+            Self::Succeeded | Self::Answered | Self::Referred | Self::Excused => false,
+        }
+    }
+}
+
+/// Why a program was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// Nothing was stored.
+    Fresh,
+    /// The stored one failed and was mended.
+    Repair,
+    /// The stored one failed after its repairs were spent.
+    Regeneration,
+    /// What was stored was made under another contract.
+    ContractChanged,
+    /// What was stored was made for another guest surface.
+    RuntimeChanged,
+    /// What was stored may not be reused.
+    NotCacheable,
+    /// The text of what was stored had changed.
+    ChecksumMismatch,
+    /// What was stored never worked.
+    NeverSucceeded,
+    /// What was stored fails more than it works.
+    Degraded,
+}
+
+impl Trigger {
+    /// Why a program was written when no stored one could run.
+    pub fn of_miss(miss: Miss) -> Self {
+        match miss {
+            Miss::NoArtifact => Self::Fresh,
+            Miss::ContractChanged => Self::ContractChanged,
+            Miss::RuntimeChanged => Self::RuntimeChanged,
+            Miss::NotCacheable => Self::NotCacheable,
+            Miss::ChecksumMismatch => Self::ChecksumMismatch,
+            Miss::NeverSucceeded => Self::NeverSucceeded,
+            Miss::Degraded => Self::Degraded,
+        }
+    }
+
+    /// The wire name (`artifact_generation_trigger`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Repair => "repair",
+            Self::Regeneration => "regeneration",
+            Self::ContractChanged => "contract_changed",
+            Self::RuntimeChanged => "runtime_changed",
+            Self::NotCacheable => "not_cacheable",
+            Self::ChecksumMismatch => "checksum_mismatch",
+            Self::NeverSucceeded => "never_succeeded",
+            Self::Degraded => "degraded",
+        }
+    }
+}
+
+/// A new program that worked, and how it came to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generation {
+    /// The program.
+    pub artifact: Artifact,
+    /// Why it was written.
+    pub trigger: Trigger,
+    /// What it replaces, should it take over.
+    pub parent: Option<Checksum>,
+    /// What went wrong with that, bounded.
+    pub failure: Option<String>,
+    /// The memory keys it uses.
+    pub state_keys: StateKeys,
+    /// Whether its answers depend on arguments and memory alone.
+    pub pure: bool,
 }
 
 /// What a call does to storage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ArtifactChange {
-    /// A new program proved itself and takes over.
-    Admit(Box<Artifact>),
+    /// A new program worked; whether it takes over is decided by [`crate::admission::admit`].
+    Admit(Box<Generation>),
     /// A stored program ran.
     Score {
         /// Which.
         checksum: Checksum,
         /// How it did.
         verdict: Verdict,
+    },
+    /// A repair of a stored program was written, whatever came of it.
+    Mended {
+        /// Which was to be mended.
+        checksum: Checksum,
     },
 }

@@ -26,14 +26,15 @@ use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::{Draft, DraftFault, Usage};
 use crate::event::EventKind;
 use crate::execution::{Output, Packages, WorkerTrace};
-use crate::guardrail::GuardrailPolicy;
+use crate::guardrail::{GuardrailPolicy, SiblingState};
 use crate::judgement::{barred, fit, malformed, undrafted};
 use crate::outcome::{Cause, Failure, FailureKind, Outcome};
 use crate::program::{Checksum, GeneratedProgram, VetFault, VettedProgram, vet};
 use crate::prompt::{Prompt, Surroundings};
 use crate::request::CallRequest;
 use crate::select::{Miss, select};
-use crate::settlement::Accepted;
+use crate::settlement::{Accepted, Receipt};
+use crate::standing::StandingMode;
 
 pub use commit::{Commit, Settled};
 pub use prepare::{Execute, Prepare};
@@ -58,6 +59,8 @@ pub struct Policy {
     pub dependencies: DependencyPolicy,
     /// Whether an agent's packages may change after its first success.
     pub manifest_mode: ManifestMode,
+    /// Whether standings decide what runs.
+    pub standing_mode: StandingMode,
 }
 
 /// What the store knew before the call.
@@ -131,6 +134,8 @@ struct Call {
     policy: Policy,
     attempts: Vec<Attempt>,
     selected: Result<Artifact, Miss>,
+    /// The state other methods keep, as the last prompt told it.
+    siblings: Vec<SiblingState>,
     usage: Usage,
     model_calls: u32,
 }
@@ -178,7 +183,7 @@ impl Recall {
             Ok(memory) => memory,
             Err(fault) => return call.end(Err(fault.into_failure()), None),
         };
-        call.selected = select(memory.artifacts, &call.request);
+        call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
         match call.selected.clone() {
             Ok(artifact) => call.run_stored(artifact),
             Err(_) => call.generate(Origin::Fresh, None),
@@ -200,9 +205,12 @@ impl Generate {
         &self.call.request
     }
 
-    /// What to send, built only now that a model will read it.
-    pub fn prompt(&self, surroundings: &Surroundings) -> Prompt {
-        crate::prompt::build(&self.call.request, surroundings, self.feedback.as_ref())
+    /// What to send, built only now that a model will read it. What it says of state that other methods and
+    /// setters keep, the answer is held to.
+    pub fn prompt(&mut self, surroundings: &Surroundings) -> Prompt {
+        let request = &self.call.request;
+        self.call.siblings = [surroundings.siblings.clone(), setters(request)].concat();
+        crate::prompt::build(request, surroundings, self.feedback.as_ref())
     }
 
     /// How long to wait first: the service asked for it, or the last tries failed in transport.
@@ -252,6 +260,16 @@ impl Generate {
             }
         }
     }
+}
+
+/// What is in memory was put there: by a method, or by a setter, which is all that is known of it here.
+fn setters(request: &CallRequest) -> Vec<SiblingState> {
+    let setter = |(key, _): (&str, &Value)| SiblingState {
+        method: format!("{key}="),
+        reads: Vec::new(),
+        writes: vec![key.to_owned()],
+    };
+    request.context.iter().map(setter).collect()
 }
 
 /// A payload's own list of packages, as it came; a program without one declares none.
@@ -304,6 +322,7 @@ impl Call {
             policy,
             attempts: Vec::new(),
             selected: Err(Miss::NoArtifact),
+            siblings: Vec::new(),
             usage: Usage::default(),
             model_calls: 0,
         }
@@ -329,7 +348,12 @@ impl Call {
         if let Some(rejection) = self.repeats(&program) {
             return self.reject(trial, &rejection);
         }
-        match vet(program, &self.request, &self.policy.guardrails) {
+        // A stored program was held to its siblings when it was new.
+        let siblings = match trial.origin {
+            Origin::Artifact(_) => &[],
+            Origin::Repair { .. } | Origin::Fresh => self.siblings.as_slice(),
+        };
+        match vet(program, &self.request, siblings, &self.policy.guardrails) {
             Ok(program) if self.sends_back(&program, &trial) => {
                 let rejection = barred(program.advice().to_vec(), &self.policy.guardrails);
                 self.reject(
@@ -448,7 +472,12 @@ impl Call {
             method: self.request.method.clone(),
             result,
         };
-        Step::Commit(Box::new(Commit { call: self, outcome, accepted }))
+        Step::Commit(Box::new(Commit {
+            call: self,
+            outcome,
+            accepted,
+            receipt: Receipt::default(),
+        }))
     }
 }
 

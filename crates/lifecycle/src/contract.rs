@@ -341,7 +341,7 @@ fn deeper_than(value: &Value, limit: usize) -> bool {
 }
 
 /// JSON without spaces, keys sorted at every level. Walks with its own stack, like [`deeper_than`].
-fn canonical(value: &Value) -> String {
+pub(crate) fn canonical(value: &Value) -> String {
     enum Piece<'a> {
         Value(&'a Value),
         Key(&'a str),

@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::dialect::{Inspection, Language, Position};
 
 pub use missing_external_provenance::check_provenance;
+pub(crate) use network::fetches;
 pub use self_materialization::check_role;
 pub use undeclared_dependency::check_provided;
 

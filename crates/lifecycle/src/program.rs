@@ -1,5 +1,6 @@
 //! What the model wrote: parsed once, valid ever after; vetted once, and only then executable.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,13 +8,19 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::context::VIEWS;
 use crate::dependency::{DependencyManifest, ManifestFault};
-use crate::dialect::{self, Inspection, Language, SyntaxFault, stdlib};
-use crate::guardrail::{self, Cacheability, GuardrailPolicy, Severity, Subject, Violation};
+use crate::dialect::{self, Access, Inspection, Language, SyntaxFault, stdlib};
+use crate::guardrail::{
+    self, Cacheability, GuardrailPolicy, Severity, SiblingState, Subject, Violation,
+};
 use crate::request::CallRequest;
+use crate::standing::StateKeys;
 
 /// Largest program text a model may return.
 pub const MAX_CODE_BYTES: usize = 256 * 1024;
+/// Memory keys remembered of one program.
+const MAX_STATE_KEYS: usize = 64;
 
 /// A program's identity: `sha256:` and the digest of its text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -183,10 +190,21 @@ impl VettedProgram {
         &self.advice
     }
 
+    /// The memory keys it uses, each once.
+    pub fn state_keys(&self) -> StateKeys {
+        let of = |access: Access| {
+            let used = self.inspection.context.iter().filter(|used| used.access == access);
+            let keys: BTreeSet<&str> = used.map(|used| used.key.as_str()).collect();
+            let own = keys.into_iter().filter(|key| !VIEWS.contains(key));
+            own.map(str::to_owned).take(MAX_STATE_KEYS).collect()
+        };
+        StateKeys { reads: of(Access::Read), writes: of(Access::Write) }
+    }
+
     /// Whether it may serve other calls of its method, and why.
     pub fn cacheability(&self, request: &CallRequest) -> Cacheability {
         let declared = declared(&self.program);
-        let subject = subject(&self.program, request, &self.inspection, &declared);
+        let subject = subject(&self.program, request, &self.inspection, &declared, &[]);
         match guardrail::cacheability(&subject, request.contract.is_some()) {
             kept if kept.cacheable() && !self.advice.is_empty() => Cacheability::AdviceIgnored,
             reason => reason,
@@ -207,6 +225,7 @@ pub enum VetFault {
 pub fn vet(
     program: GeneratedProgram,
     request: &CallRequest,
+    siblings: &[SiblingState],
     policy: &GuardrailPolicy,
 ) -> Result<VettedProgram, (GeneratedProgram, VetFault)> {
     let inspection = match dialect::inspect(program.language, &program.source) {
@@ -214,7 +233,8 @@ pub fn vet(
         Err(fault) => return Err((program, VetFault::Syntax(fault))),
     };
     let names = declared(&program);
-    let found = guardrail::examine(&subject(&program, request, &inspection, &names), policy);
+    let subject = subject(&program, request, &inspection, &names, siblings);
+    let found = guardrail::examine(&subject, policy);
     let (advice, violations): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|violation| violation.severity(policy) == Severity::Advisory);
     if violations.is_empty() {
@@ -231,6 +251,7 @@ fn subject<'a>(
     request: &'a CallRequest,
     inspection: &'a Inspection,
     declared: &'a [String],
+    sibling_state: &'a [SiblingState],
 ) -> Subject<'a> {
     Subject {
         language: program.language,
@@ -240,7 +261,7 @@ fn subject<'a>(
         kwargs: &request.arguments.kwargs,
         declared,
         holds_packages: request.manifest.as_ref().is_some_and(|held| !held.is_empty()),
-        sibling_state: &[],
+        sibling_state,
         inspection,
     }
 }

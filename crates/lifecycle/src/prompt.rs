@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::Language;
+use crate::guardrail::SiblingState;
 use crate::program::type_name;
 use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
@@ -49,8 +50,8 @@ pub struct Prompt {
 pub struct Surroundings {
     /// Tools, best first.
     pub tools: Vec<KnownTool>,
-    /// Other methods stored for this role.
-    pub siblings: Vec<String>,
+    /// Other methods stored for this role, with the state they keep.
+    pub siblings: Vec<SiblingState>,
     /// Earlier calls of this agent.
     pub history_count: u64,
 }
@@ -101,8 +102,7 @@ pub fn build(
         section(&mut user, "known_tools", &tools(&surroundings.tools), SECTION_BYTES);
     }
     if !surroundings.siblings.is_empty() {
-        let siblings: Vec<_> = surroundings.siblings.iter().take(MAX_SIBLINGS).collect();
-        section(&mut user, "sibling_methods", &json!(siblings), SECTION_BYTES);
+        section(&mut user, "sibling_methods", &siblings(&surroundings.siblings), SECTION_BYTES);
     }
     if surroundings.history_count > 0 {
         section(
@@ -177,6 +177,18 @@ fn preview(text: &str) -> String {
         None => text.to_owned(),
         Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
     }
+}
+
+/// Each method with the memory keys it reads and writes; a method without state says so by saying nothing.
+fn siblings(known: &[SiblingState]) -> Value {
+    let shown = known.iter().take(MAX_SIBLINGS).map(|sibling| {
+        let keys = [("reads", &sibling.reads), ("writes", &sibling.writes)];
+        let kept = keys.into_iter().filter(|(_, keys)| !keys.is_empty());
+        let state: Map<String, Value> =
+            kept.map(|(name, keys)| (name.to_owned(), json!(keys))).collect();
+        (sibling.method.clone(), Value::Object(state))
+    });
+    Value::Object(shown.collect())
 }
 
 fn tools(known: &[KnownTool]) -> Value {

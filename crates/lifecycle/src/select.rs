@@ -1,9 +1,9 @@
 //! Which stored program may run, or why none.
 
-use crate::artifact::{Artifact, RUNTIME_VERSION};
-use crate::contract::{Contract, Fingerprint};
+use crate::artifact::{Artifact, ArtifactKey, RUNTIME_VERSION};
 use crate::program::Checksum;
 use crate::request::CallRequest;
+use crate::standing::{Standing, StandingMode};
 
 /// Why no stored program was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,22 +40,29 @@ impl Miss {
 }
 
 /// Picks the stored program for this call from those kept for its role, method and language.
-pub fn select(stored: Vec<Artifact>, request: &CallRequest) -> Result<Artifact, Miss> {
+pub fn select(
+    stored: Vec<Artifact>,
+    request: &CallRequest,
+    mode: StandingMode,
+) -> Result<Artifact, Miss> {
     if stored.is_empty() {
         return Err(Miss::NoArtifact);
     }
-    let wanted = request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint);
+    let wanted = ArtifactKey::of(request).contract_fingerprint;
     let artifact = stored
         .into_iter()
         .find(|artifact| artifact.contract_fingerprint == wanted)
         .ok_or(Miss::ContractChanged)?;
-    match unfit(&artifact) {
+    match unfit(&artifact, mode) {
         Some(miss) => Err(miss),
         None => Ok(artifact),
     }
 }
 
-fn unfit(artifact: &Artifact) -> Option<Miss> {
+/// Why a stored program may not run. One that fails again and again does not, in either mode: its next call
+/// would only fail and be mended. A *standing* of degraded, which outlives the bad calls, counts when enforced.
+pub fn unfit(artifact: &Artifact, mode: StandingMode) -> Option<Miss> {
+    let repute = &artifact.repute;
     if artifact.runtime_version != RUNTIME_VERSION {
         Some(Miss::RuntimeChanged)
     } else if !artifact.cacheability.cacheable() {
@@ -64,7 +71,9 @@ fn unfit(artifact: &Artifact) -> Option<Miss> {
         Some(Miss::ChecksumMismatch)
     } else if artifact.successes == 0 {
         Some(Miss::NeverSucceeded)
-    } else if artifact.degraded() {
+    } else if repute.recent.regressed()
+        || (mode == StandingMode::Enforced && repute.standing == Standing::Degraded)
+    {
         Some(Miss::Degraded)
     } else {
         None

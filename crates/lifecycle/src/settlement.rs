@@ -4,16 +4,27 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::artifact::{Artifact, ArtifactChange, RUNTIME_VERSION, Verdict};
-use crate::attempt::{Attempt, Origin, RetryLane};
+use crate::admission::{Admission, Case, is_sampled};
+use crate::artifact::{
+    Artifact, ArtifactChange, ArtifactKey, Generation, RUNTIME_VERSION, Repute, Trigger, Verdict,
+};
+use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
 use crate::context::ContextChanges;
-use crate::contract::{Contract, Fingerprint};
 use crate::dependency::DependencyManifest;
+use crate::guardrail::Rule;
 use crate::history::{self, Content};
 use crate::outcome::{Cause, Outcome};
-use crate::program::VettedProgram;
+use crate::program::{Checksum, VettedProgram};
+use crate::purity::is_pure;
 use crate::request::CallRequest;
+use crate::select::Miss;
+use crate::standing::{Decision, Standing, Window};
 use crate::tool::Tool;
+
+/// What a tool says that was asked for something else's work.
+const WRONG_BOUNDARY: &str = "wrong_tool_boundary";
+/// Characters kept of the failure a program was written for.
+const MAX_FAILURE_CHARS: usize = 400;
 
 /// When a call ended and how long it took: the shell's clock, handed in.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +81,8 @@ pub struct Changes {
     pub kept: Option<Kept>,
     /// Evidence about stored programs.
     pub artifacts: Vec<ArtifactChange>,
+    /// The accepted call, if later versions can be held to it.
+    pub case: Option<Case>,
     /// The history record.
     pub record: Value,
     /// A value to refer to later.
@@ -78,25 +91,65 @@ pub struct Changes {
     pub exhausted: Option<RetryLane>,
 }
 
+/// What the store made of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Receipt {
+    /// What became of a new program.
+    pub admission: Option<Admission>,
+    /// What the record of the stored program that ran now makes of it.
+    pub decision: Option<Decision>,
+    /// The version that waits for its trial, if there is one.
+    pub challenger: Option<Checksum>,
+    /// Programs ever made under the call's key, when one was added.
+    pub generations: Option<u32>,
+}
+
+/// What happened in a call that is about to be settled.
+#[derive(Debug, Clone, Copy)]
+pub struct Proceedings<'a> {
+    /// The call.
+    pub request: &'a CallRequest,
+    /// The stored program that was tried, or why none was.
+    pub selected: Result<&'a Artifact, Miss>,
+    /// Every try, in order.
+    pub attempts: &'a [Attempt],
+    /// The one that was accepted.
+    pub accepted: Option<&'a Accepted>,
+    /// What the caller gets.
+    pub outcome: &'a Outcome,
+}
+
 /// Derives the changes from what happened.
-pub fn changes(
-    request: &CallRequest,
-    outcome: &Outcome,
-    accepted: Option<&Accepted>,
-    attempts: &[Attempt],
-    moment: &Moment,
-) -> Changes {
-    let accepted = accepted.filter(|_| outcome.is_ok());
+pub fn changes(call: &Proceedings<'_>, moment: &Moment) -> Changes {
+    let Proceedings { request, attempts, outcome, .. } = *call;
+    let kept = call.accepted.filter(|_| outcome.is_ok());
     let content = Content::of(request, outcome);
-    let mut artifacts = scores(attempts, outcome);
-    artifacts.extend(accepted.and_then(|accepted| admit(request, accepted)));
+    let exhausted = exhausted(attempts);
+    let mut artifacts = scores(attempts, outcome, exhausted);
+    artifacts.extend(mended(attempts));
+    artifacts.extend(kept.and_then(|accepted| admit(call, accepted)));
     Changes {
-        kept: accepted.cloned().map(Kept::from),
+        kept: kept.cloned().map(Kept::from),
         artifacts,
+        case: case(call),
         record: history::record(request, outcome, content.as_ref(), moment),
         content,
-        exhausted: exhausted(attempts),
+        exhausted,
     }
+}
+
+/// What an accepted call adds to the corpus of its artifact.
+fn case(call: &Proceedings<'_>) -> Option<Case> {
+    let accepted = call.accepted?;
+    let worth = match (&accepted.origin, call.selected) {
+        (Origin::Artifact(_), Ok(artifact)) => is_sampled(artifact),
+        (Origin::Artifact(_), Err(_)) => false,
+        (Origin::Fresh | Origin::Repair { .. }, _) => call.outcome.is_ok(),
+    };
+    if !worth {
+        return None;
+    }
+    Case::of(call.request, &accepted.program, &call.outcome.result, &accepted.changes)
 }
 
 /// A call that ends with a rejected attempt of a lane has spent that lane: else there would be another attempt.
@@ -105,48 +158,99 @@ fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
 }
 
 /// A stored program that ran is scored by what came of its own attempt.
-fn scores(attempts: &[Attempt], outcome: &Outcome) -> Vec<ArtifactChange> {
+fn scores(
+    attempts: &[Attempt],
+    outcome: &Outcome,
+    exhausted: Option<RetryLane>,
+) -> Vec<ArtifactChange> {
     let score = |attempt: &Attempt| {
         let Origin::Artifact(checksum) = &attempt.origin else { return None };
         let verdict = match &attempt.rejection {
-            Some(rejection) if rejection.failure.kind.cause() == Cause::Extrinsic => {
-                Verdict::Excused
-            }
-            Some(rejection) if rejection.reason.is_misfit() => Verdict::Excused,
-            Some(_) => Verdict::Failed,
-            None if outcome.is_ok() => Verdict::Succeeded,
-            None => Verdict::Answered,
+            Some(rejection) => blamed(rejection, exhausted),
+            None => answered(outcome),
         };
         Some(ArtifactChange::Score { checksum: checksum.clone(), verdict })
     };
     attempts.iter().filter_map(score).collect()
 }
 
-/// A new program that worked becomes the stored one.
-fn admit(request: &CallRequest, accepted: &Accepted) -> Option<ArtifactChange> {
-    let repairs = match &accepted.origin {
-        Origin::Artifact(_) => return None,
-        Origin::Fresh => 0,
-        Origin::Repair { number, .. } => *number,
+fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> Verdict {
+    let unsourced = |rule| rule == Rule::MissingExternalProvenance;
+    if rejection.failure.kind.cause() == Cause::Extrinsic || rejection.reason.is_misfit() {
+        Verdict::Excused
+    } else if matches!(exhausted, Some(RetryLane::Guardrail | RetryLane::Outcome)) {
+        Verdict::Exhausted
+    } else if rejection.violations.iter().any(|violation| unsourced(violation.rule)) {
+        Verdict::Unsourced
+    } else if rejection.reason == Reason::ContractBroken {
+        Verdict::ContractBroken
+    } else {
+        Verdict::Failed
+    }
+}
+
+fn answered(outcome: &Outcome) -> Verdict {
+    match outcome.failure() {
+        None => Verdict::Succeeded,
+        Some(failure) if failure.kind.code() == WRONG_BOUNDARY => Verdict::Referred,
+        Some(_) => Verdict::Answered,
+    }
+}
+
+/// Repairs are counted when a model wrote one; a service that was down has written none.
+fn mended(attempts: &[Attempt]) -> Option<ArtifactChange> {
+    attempts.iter().find_map(|attempt| match &attempt.origin {
+        Origin::Repair { of, .. } if attempt.code.is_some() => {
+            Some(ArtifactChange::Mended { checksum: of.clone() })
+        }
+        Origin::Repair { .. } | Origin::Artifact(_) | Origin::Fresh => None,
+    })
+}
+
+/// A new program that worked is kept; see [`crate::admission`] for whether it takes over.
+fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> {
+    let (repairs, trigger) = match (&accepted.origin, call.selected) {
+        (Origin::Artifact(_), _) => return None,
+        (Origin::Repair { number, .. }, _) => (*number, Trigger::Repair),
+        (Origin::Fresh, Ok(_)) => (0, Trigger::Regeneration),
+        (Origin::Fresh, Err(miss)) => (0, Trigger::of_miss(miss)),
     };
     let program = accepted.program.program();
-    Some(ArtifactChange::Admit(Box::new(Artifact {
-        role: request.role.clone(),
-        method: request.method.clone(),
+    let ArtifactKey { role, method, language: _, contract_fingerprint } =
+        ArtifactKey::of(call.request);
+    let mut recent = Window::default();
+    recent.push(Verdict::Succeeded);
+    let artifact = Artifact {
+        role,
+        method,
         language: program.language,
-        contract_fingerprint: request
-            .contract
-            .as_ref()
-            .map_or_else(Fingerprint::none, Contract::fingerprint),
+        contract_fingerprint,
         runtime_version: RUNTIME_VERSION.to_owned(),
         code: program.source.clone(),
         checksum: accepted.program.checksum().clone(),
         manifest: needed(accepted).clone(),
-        cacheability: accepted.program.cacheability(request),
+        cacheability: accepted.program.cacheability(call.request),
         successes: 1,
         failures: 0,
         repairs,
+        repute: Repute { standing: Standing::Candidate, recent, ..Repute::default() },
+    };
+    Some(ArtifactChange::Admit(Box::new(Generation {
+        artifact,
+        trigger,
+        parent: call.selected.ok().map(|artifact| artifact.checksum.clone()),
+        failure: stored_failure(call.attempts),
+        state_keys: accepted.program.state_keys(),
+        pure: is_pure(&accepted.program),
     })))
+}
+
+/// What went wrong with the stored program, in its own words.
+fn stored_failure(attempts: &[Attempt]) -> Option<String> {
+    let stored = attempts.iter().find(|attempt| matches!(attempt.origin, Origin::Artifact(_)))?;
+    let failure = &stored.rejection.as_ref()?.failure;
+    let text = format!("{}: {}", failure.kind.code(), failure.message);
+    Some(text.chars().take(MAX_FAILURE_CHARS).collect())
 }
 
 /// What a stored program needs wherever it runs: what it declares, or, when it declared nothing and

@@ -309,6 +309,7 @@ impl Agent {
             guardrails: self.options.guardrails.clone(),
             dependencies: config.dependency_policy(language),
             manifest_mode: config.manifest_mode(),
+            standing_mode: config.standing_mode(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::time::Instant;
 
+use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::{self, Commit, Generate, Prepare, Settled, Step};
 use lifecycle::draft::{Draft, DraftFault};
 use lifecycle::event::EventKind;
@@ -39,9 +40,9 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
                 let memory = runtime.store().recall(recall.request());
                 recall.recalled(memory)
             }
-            Step::Generate(generate) => {
+            Step::Generate(mut generate) => {
                 let began = Instant::now();
-                let reply = call.generate(&generate);
+                let reply = call.generate(&mut generate);
                 generate.generated(reply, began.elapsed())
             }
             Step::Prepare(prepare) => {
@@ -73,17 +74,17 @@ struct Performance<'a> {
 
 impl Performance<'_> {
     /// Asks the model, if the tree may still afford it.
-    fn generate(&mut self, generate: &Generate) -> Result<Draft, DraftFault> {
+    fn generate(&mut self, generate: &mut Generate) -> Result<Draft, DraftFault> {
         let (runtime, options) = (self.agent.runtime(), self.agent.options());
-        let request = generate.request();
         self.tree.reserve_model_call()?;
         self.tree.pause(generate.pause())?;
-        runtime.observers().tell(request, || generate.event());
+        runtime.observers().tell(generate.request(), || generate.event());
         let surroundings = runtime
             .store()
-            .surroundings(self.agent.owner(), request)
+            .surroundings(self.agent.owner(), generate.request())
             .map_err(|fault| DraftFault::Unavailable(fault.to_string()))?;
         let prompt = self.prompt.insert(generate.prompt(&surroundings));
+        let request = generate.request();
         runtime.provider().draft(
             prompt,
             &DraftLimits {
@@ -135,6 +136,10 @@ impl Performance<'_> {
         let answer = runtime.store().commit(self.agent.owner(), commit.request(), &changes);
         let settled = commit.committed(answer);
         self.log(&settled, moment);
+        if let Some(challenger) = settled.challenger() {
+            let key = ArtifactKey::of(settled.commit().request());
+            runtime.trials().hold(key, challenger.clone());
+        }
         runtime
             .observers()
             .tell(settled.commit().request(), || settled.commit().event(self.started.elapsed()));

@@ -17,6 +17,7 @@ use lifecycle::dependency::{DependencyPolicy, ManifestMode};
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
+use lifecycle::standing::StandingMode;
 use thiserror::Error;
 
 use crate::environment::{EnvironmentOptions, GuestPolicy};
@@ -321,6 +322,14 @@ impl Config {
             sources: self.list(sources),
             allowed: self.list(allowed),
             blocked: self.list(blocked),
+        }
+    }
+
+    /// Whether standings decide what runs.
+    pub fn standing_mode(&self) -> StandingMode {
+        match self.text("standing_mode") {
+            "enforced" => StandingMode::Enforced,
+            _ => StandingMode::Shadow,
         }
     }
 

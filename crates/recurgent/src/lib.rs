@@ -19,6 +19,7 @@ mod host;
 mod identity;
 mod preparation;
 mod tree;
+mod trial;
 
 pub use agent::{Agent, AgentBuilder, AgentFault};
 pub use arguments::{ArgumentList, IntoArguments, IntoValue};

@@ -17,6 +17,7 @@ use crate::preparation::Preparation;
 use crate::provider::{self, Provider, ProviderFault, Recorder};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
+use crate::trial::{Court, Trials};
 use crate::worker::Workers;
 
 /// Why a runtime could not be made.
@@ -43,10 +44,12 @@ pub struct Runtime(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     config: Config,
+    /// First, so that it ends while there still are workers.
+    trials: Trials,
     provider: Arc<dyn Provider>,
     store: Arc<dyn Store>,
-    workers: Workers,
-    environments: Environments,
+    workers: Arc<Workers>,
+    environments: Arc<Environments>,
     observers: Observers,
     log: Option<Log>,
     sessions: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
@@ -97,6 +100,16 @@ impl Runtime {
     /// Environments on disk, for inspection and removal; `None`: there is nowhere to keep any.
     pub fn shelf(&self) -> Option<Shelf> {
         self.0.environments.shelf()
+    }
+
+    /// Waits until every new version that a call of this runtime left for trial has had it. They are held
+    /// out of band, after the reply.
+    pub fn wait_for_trials(&self) {
+        self.0.trials.wait();
+    }
+
+    pub(crate) fn trials(&self) -> &Trials {
+        &self.0.trials
     }
 
     pub(crate) fn environments(&self) -> &Environments {
@@ -181,11 +194,18 @@ impl RuntimeBuilder {
         };
         let workers = Workers::start(&config.worker_options())
             .map_err(|error| SetupFault::Workers(error.to_string()))?;
-        let environments = Environments::new(config.environment_options());
+        let workers = Arc::new(workers);
+        let environments = Arc::new(Environments::new(config.environment_options()));
+        let trials = Trials::new(Court {
+            store: Arc::clone(&store),
+            workers: Arc::clone(&workers),
+            environments: Arc::clone(&environments),
+        });
         let log = config.log_path()?.map(Log::new);
         let sessions = Mutex::new(BTreeMap::new());
         Ok(Runtime(Arc::new(Shared {
             config,
+            trials,
             provider,
             store,
             workers,

@@ -3,6 +3,7 @@
 //! [`sqlite::SqliteStore`] keeps it in a file; [`memory::MemoryStore`] forgets it with the process.
 //! One suite of tests (`tests/store.rs`) holds both to the same behaviour and to the limits below.
 
+pub mod catalog;
 pub mod sqlite;
 pub mod memory;
 mod ranking;
@@ -13,11 +14,15 @@ use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dialect::Language;
+use lifecycle::guardrail::SiblingState;
+use lifecycle::program::Checksum;
 use lifecycle::prompt::Surroundings;
 use lifecycle::request::{CallRequest, Method, Role};
-use lifecycle::settlement::Changes;
+use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
 use serde_json::Value;
+
+pub use catalog::Catalog;
 
 /// Versions kept of one artifact; older ones go when a new one is admitted.
 pub const MAX_VERSIONS: usize = 10;
@@ -25,6 +30,8 @@ pub const MAX_VERSIONS: usize = 10;
 pub const MAX_RECALLED: usize = 16;
 /// Places told of where one role's second chances ran out.
 const MAX_EXHAUSTIONS: usize = 1_000;
+/// Other methods of a role whose state a new program is held to.
+const MAX_SIBLINGS_KNOWN: usize = 64;
 /// Methods told of one tool.
 pub const MAX_TOOL_METHODS: usize = 64;
 /// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
@@ -35,6 +42,8 @@ pub const HISTORY_BATCH: u64 = 500;
 pub const MAX_CONTENTS: u64 = 128;
 /// Bytes of JSON text those values may have together.
 pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
+/// Characters of a digest that stand for a session.
+const SESSION_MARK_CHARS: usize = 16;
 /// Most recently used tools among which those worth showing are picked.
 const MAX_CANDIDATES: usize = 512;
 
@@ -65,7 +74,7 @@ pub struct Exhaustions {
 }
 
 /// What outlives a call. Safe for many threads and processes.
-pub trait Store: fmt::Debug + Send + Sync {
+pub trait Store: Catalog + fmt::Debug + Send + Sync {
     /// What is known that may answer this call without a model.
     fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault>;
 
@@ -82,7 +91,7 @@ pub trait Store: fmt::Debug + Send + Sync {
         owner: &Owner,
         request: &CallRequest,
         changes: &Changes,
-    ) -> Result<(), StoreFault>;
+    ) -> Result<Receipt, StoreFault>;
 
     /// The memory kept under the owner's session; `None` when it is still at version `held`.
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault>;
@@ -119,4 +128,32 @@ pub trait Store: fmt::Debug + Send + Sync {
 /// The contract a call is made under, as artifacts are kept by it.
 fn fingerprint(request: &CallRequest) -> Fingerprint {
     request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint)
+}
+
+/// Stands for the session a call belongs to: the owner's, or else its trace. Always as long.
+fn session_mark(owner: &Owner, request: &CallRequest) -> String {
+    let session = owner.session.as_deref().unwrap_or(&request.lineage.trace().0);
+    let digest = Checksum::of(session);
+    digest.as_str().chars().rev().take(SESSION_MARK_CHARS).collect()
+}
+
+/// Methods that are stored in several languages or under several contracts are one sibling each.
+fn merged(states: Vec<SiblingState>) -> Vec<SiblingState> {
+    let mut siblings: Vec<SiblingState> = Vec::new();
+    for state in states {
+        match siblings.iter_mut().find(|sibling| sibling.method == state.method) {
+            Some(sibling) => {
+                sibling.reads.extend(state.reads);
+                sibling.writes.extend(state.writes);
+            }
+            None => siblings.push(state),
+        }
+    }
+    for sibling in &mut siblings {
+        for keys in [&mut sibling.reads, &mut sibling.writes] {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+    }
+    siblings
 }

@@ -9,9 +9,11 @@ use crate::draft::Usage;
 use crate::event::EventKind;
 use crate::guardrail::GuardrailPolicy;
 use crate::outcome::Outcome;
+use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::select::Miss;
-use crate::settlement::{self, Accepted, Changes, Kept, Moment};
+use crate::settlement::{self, Accepted, Changes, Kept, Moment, Proceedings, Receipt};
+use crate::standing::StandingMode;
 
 use super::{Call, StoreFault};
 
@@ -21,6 +23,7 @@ pub struct Commit {
     pub(super) call: Call,
     pub(super) outcome: Outcome,
     pub(super) accepted: Option<Accepted>,
+    pub(super) receipt: Receipt,
 }
 
 impl Commit {
@@ -69,6 +72,16 @@ impl Commit {
         &self.call.policy.guardrails
     }
 
+    /// Whether standings decide what runs.
+    pub fn standing_mode(&self) -> StandingMode {
+        self.call.policy.standing_mode
+    }
+
+    /// What the store made of it; empty until then.
+    pub fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
     /// What to tell observers.
     pub fn event(&self, took: Duration) -> EventKind {
         EventKind::Ended {
@@ -81,24 +94,26 @@ impl Commit {
 
     /// What the store must make true.
     pub fn changes(&self, moment: &Moment) -> Changes {
-        settlement::changes(
-            &self.call.request,
-            &self.outcome,
-            self.accepted.as_ref(),
-            &self.call.attempts,
-            moment,
-        )
+        let call = Proceedings {
+            request: &self.call.request,
+            selected: self.selected(),
+            attempts: &self.call.attempts,
+            accepted: self.accepted.as_ref(),
+            outcome: &self.outcome,
+        };
+        settlement::changes(&call, moment)
     }
 
     /// The store's answer. What could not be committed did not happen.
     #[must_use]
-    pub fn committed(mut self, answer: Result<(), StoreFault>) -> Settled {
-        if let Err(fault) = answer {
-            let failed_before = self.outcome.failure().is_some();
-            if !failed_before {
+    pub fn committed(mut self, answer: Result<Receipt, StoreFault>) -> Settled {
+        match answer {
+            Ok(receipt) => self.receipt = receipt,
+            Err(fault) if self.outcome.is_ok() => {
                 self.outcome.result = Err(fault.into_failure());
                 self.accepted = None;
             }
+            Err(_) => {}
         }
         Settled(self)
     }
@@ -112,6 +127,17 @@ impl Settled {
     /// Everything known of it.
     pub fn commit(&self) -> &Commit {
         &self.0
+    }
+
+    /// A version that waits for its trial.
+    pub fn challenger(&self) -> Option<&Checksum> {
+        let found = self.0.call.selected.as_ref().ok();
+        let made = &self.0.receipt;
+        // A new program that took over, or waits itself, leaves no older one waiting.
+        match made.admission {
+            Some(_) => made.challenger.as_ref(),
+            None => found.and_then(|artifact| artifact.repute.challenger.as_ref()),
+        }
     }
 
     /// The agent's memory as the call leaves it.

@@ -61,7 +61,7 @@ const RUBY: &[&str] = &[
 ];
 
 /// Whether the program fetches.
-pub(super) fn fetches(inspection: &Inspection) -> bool {
+pub(crate) fn fetches(inspection: &Inspection) -> bool {
     uses_network(inspection) || inspection.agents().any(|(name, _)| says_fetch(name))
 }
 

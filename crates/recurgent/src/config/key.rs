@@ -86,6 +86,7 @@ pub const KEYS: &[Key] = &[
     key("max_live_workers",             Kind::Count { least: 1, most: MANY },    "256",         "worker processes alive at once, idle ones included"),
     key("max_worker_restarts",          Kind::Count { least: 0, most: MANY },    "5",           "workers one agent may lose in a row before it must wait"),
     key("manifest_mode",                MANIFEST_MODE,                           "additive",    "how an agent's packages may change: additive or strict"),
+    key("standing_mode",                STANDING_MODE,                           "shadow",      "whether standings decide what runs: shadow (they are only told) or enforced"),
     key("source_mode",                  SOURCE_MODE,                             "public_only", "where packages come from: public_only, internal_only or internal_then_public"),
     key("python_indexes",               Kind::Addresses,                         "",            "our Python package indexes, best first"),
     key("gem_sources",                  Kind::Addresses,                         "",            "our gem sources, best first"),
@@ -109,6 +110,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 const MANIFEST_MODE: Kind = Kind::OneOf(&["additive", "strict"]);
+const STANDING_MODE: Kind = Kind::OneOf(&["shadow", "enforced"]);
 const SOURCE_MODE: Kind = Kind::OneOf(&["public_only", "internal_only", "internal_then_public"]);
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {

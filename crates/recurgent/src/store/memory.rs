@@ -1,27 +1,35 @@
 //! The store's fake: the same behaviour, gone with the process.
 
+mod lines;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lifecycle::artifact::{Artifact, ArtifactChange, Verdict};
+use lifecycle::admission::{Admission, Case};
+use lifecycle::artifact::{Artifact, ArtifactChange, ArtifactKey};
 use lifecycle::attempt::RetryLane;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
+use lifecycle::guardrail::SiblingState;
 use lifecycle::history::Content;
 use lifecycle::program::Checksum;
-use lifecycle::prompt::{MAX_SIBLINGS, MAX_TOOLS, Surroundings};
+use lifecycle::prompt::{MAX_TOOLS, Surroundings};
 use lifecycle::request::{CallRequest, Method, Role};
-use lifecycle::settlement::{Changes, Kept};
+use lifecycle::settlement::{Changes, Kept, Receipt};
+use lifecycle::standing::state_key_agreement;
 use lifecycle::tool::{KnownTool, Tool};
 use serde_json::Value;
 
+use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::ranking::{self, Candidate};
 use super::{
     Exhaustions, HISTORY_BATCH, MAX_CANDIDATES, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_EXHAUSTIONS,
-    MAX_HISTORY, MAX_RECALLED, MAX_TOOL_METHODS, MAX_VERSIONS, Owner, Store, fingerprint,
+    MAX_HISTORY, MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner, Store, fingerprint,
+    merged, session_mark,
 };
+use lines::Line;
 
 /// A store that keeps nothing beyond its own life.
 #[derive(Debug, Default)]
@@ -29,9 +37,10 @@ pub struct MemoryStore(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Versions under one contract each, the current one last.
-    artifacts: BTreeMap<(Role, Method, Language), Vec<VecDeque<Artifact>>>,
+    artifacts: BTreeMap<ArtifactKey, Line>,
     tools: BTreeMap<Role, Entry>,
+    /// Calls that worked and that did not, of roles that are no tools yet.
+    early_calls: BTreeMap<Role, (u64, u64)>,
     owners: BTreeMap<Key, Held>,
     contents: VecDeque<Content>,
     exhaustions: BTreeMap<(Role, Method, Language, String), Exhaustions>,
@@ -64,9 +73,13 @@ impl Store for MemoryStore {
     fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
         let state = self.state();
         let contract = fingerprint(request);
-        let stored = state.artifacts.get(&key_of(request)).into_iter().flatten();
-        let mut artifacts: Vec<Artifact> =
-            stored.filter_map(|versions| versions.back()).cloned().collect();
+        let of_method = |key: &ArtifactKey| {
+            key.role == request.role
+                && key.method == request.method
+                && key.language == request.language
+        };
+        let stored = state.artifacts.iter().filter(|(key, _)| of_method(key));
+        let mut artifacts: Vec<Artifact> = stored.filter_map(|(_, line)| line.recalled()).collect();
         artifacts.sort_by_key(|artifact| artifact.contract_fingerprint != contract);
         artifacts.truncate(MAX_RECALLED);
         Ok(Memory { artifacts })
@@ -97,7 +110,7 @@ impl Store for MemoryStore {
         owner: &Owner,
         request: &CallRequest,
         changes: &Changes,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<Receipt, StoreFault> {
         let mut state = self.state();
         if let Some(Kept { context, tools, manifest: _ }) = &changes.kept {
             state.set_context(owner, request.context.version(), context)?;
@@ -106,14 +119,7 @@ impl Store for MemoryStore {
             }
         }
         state.count_call(request, changes.kept.is_some());
-        for change in &changes.artifacts {
-            match change {
-                ArtifactChange::Admit(artifact) => state.admit(artifact),
-                ArtifactChange::Score { checksum, verdict } => {
-                    state.score(request, checksum, *verdict);
-                }
-            }
-        }
+        let receipt = state.settle(owner, request, changes);
         if let Some(lane) = changes.exhausted {
             state.count_exhaustion(request, lane);
         }
@@ -121,7 +127,7 @@ impl Store for MemoryStore {
         if let Some(content) = &changes.content {
             state.keep_content(content);
         }
-        Ok(())
+        Ok(receipt)
     }
 
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault> {
@@ -186,7 +192,67 @@ impl Store for MemoryStore {
     }
 }
 
+impl Catalog for MemoryStore {
+    fn artifacts(
+        &self,
+        role: Option<&Role>,
+        limit: usize,
+    ) -> Result<Vec<KnownArtifact>, StoreFault> {
+        let state = self.state();
+        let wanted = |key: &ArtifactKey| role.is_none_or(|role| *role == key.role);
+        let lines = state.artifacts.iter().filter(|(key, _)| wanted(key));
+        Ok(lines.filter_map(|(_, line)| line.known()).take(limit).collect())
+    }
+
+    fn versions(&self, key: &ArtifactKey) -> Result<Vec<Version>, StoreFault> {
+        Ok(self.line(key, |line| line.versions()))
+    }
+
+    fn decisions(&self, key: &ArtifactKey) -> Result<Vec<Decided>, StoreFault> {
+        Ok(self.line(key, |line| line.decisions()))
+    }
+
+    fn corpus(&self, key: &ArtifactKey) -> Result<Vec<Case>, StoreFault> {
+        Ok(self.line(key, |line| line.cases().to_vec()))
+    }
+
+    fn forget_case(&self, key: &ArtifactKey, case: &Case) -> Result<(), StoreFault> {
+        self.line(key, |line| line.forget_case(case));
+        Ok(())
+    }
+
+    fn conclude(
+        &self,
+        key: &ArtifactKey,
+        incumbent: &Checksum,
+        challenger: &Checksum,
+        ruling: &Ruling,
+    ) -> Result<bool, StoreFault> {
+        Ok(self.line(key, |line| line.conclude(incumbent, challenger, ruling)))
+    }
+
+    fn rollback(
+        &self,
+        key: &ArtifactKey,
+        to: Option<&Checksum>,
+    ) -> Result<Option<Checksum>, StoreFault> {
+        Ok(self.line(key, |line| line.rollback(to)))
+    }
+
+    fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault> {
+        Ok(self.line(key, |line| {
+            line.pin(pinned);
+            true
+        }))
+    }
+}
+
 impl MemoryStore {
+    /// What there is to say of one line; nothing, if there is none.
+    fn line<T: Default>(&self, key: &ArtifactKey, say: impl FnOnce(&mut Line) -> T) -> T {
+        self.state().artifacts.get_mut(key).map(say).unwrap_or_default()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,14 +282,17 @@ impl State {
 
     fn keep_tool(&mut self, tool: &Tool) {
         self.clock += 1;
-        let roles_methods = self.artifacts.keys().filter(|(role, ..)| *role == tool.name);
-        let methods = || roles_methods.map(|(_, method, _)| method.to_string()).collect();
+        let of_role = self.artifacts.keys().filter(|key| key.role == tool.name);
+        let methods = || of_role.map(|key| key.method.to_string()).collect();
+        // Its first calls are committed before the call that forged it.
+        let (success_count, failure_count) =
+            self.early_calls.remove(&tool.name).unwrap_or_default();
         let entry = self.tools.entry(tool.name.clone()).or_insert_with(|| Entry {
             contract: None,
             methods: methods(),
             usage_count: 0,
-            success_count: 0,
-            failure_count: 0,
+            success_count,
+            failure_count,
             last_used: 0,
         });
         entry.usage_count += 1;
@@ -234,7 +303,11 @@ impl State {
     }
 
     fn count_call(&mut self, request: &CallRequest, ok: bool) {
-        let Some(entry) = self.tools.get_mut(&request.role) else { return };
+        let Some(entry) = self.tools.get_mut(&request.role) else {
+            let (successes, failures) = self.early_calls.entry(request.role.clone()).or_default();
+            *(if ok { successes } else { failures }) += 1;
+            return;
+        };
         self.clock += 1;
         entry.last_used = self.clock;
         if ok {
@@ -245,40 +318,38 @@ impl State {
         entry.methods.insert(request.method.to_string());
     }
 
-    fn admit(&mut self, artifact: &Artifact) {
-        let key = (artifact.role.clone(), artifact.method.clone(), artifact.language);
-        let stored = self.artifacts.entry(key).or_default();
-        let mut admitted = artifact.clone();
-        let same_contract = |versions: &&mut VecDeque<Artifact>| {
-            versions
-                .back()
-                .is_some_and(|last| last.contract_fingerprint == artifact.contract_fingerprint)
-        };
-        let Some(versions) = stored.iter_mut().find(same_contract) else {
-            stored.push(VecDeque::from([admitted]));
-            return;
-        };
-        let same_text = versions.iter().position(|version| version.checksum == artifact.checksum);
-        let earlier = same_text.and_then(|index| versions.remove(index));
-        admitted.successes += earlier.map_or(0, |earlier| earlier.successes);
-        versions.push_back(admitted);
-        if versions.len() > MAX_VERSIONS {
-            versions.pop_front();
+    fn settle(&mut self, owner: &Owner, request: &CallRequest, changes: &Changes) -> Receipt {
+        let session = session_mark(owner, request);
+        let key = ArtifactKey::of(request);
+        let of_role = self.artifacts.iter().filter(|(key, _)| key.role == request.role);
+        let agreement = state_key_agreement(of_role.filter_map(|(_, line)| line.state_keys()));
+        let mut receipt = Receipt::default();
+        for change in &changes.artifacts {
+            match change {
+                ArtifactChange::Admit(generation) => {
+                    let line = self.artifacts.entry(generation.artifact.key()).or_default();
+                    let made = line.admit(generation, &session);
+                    receipt = Receipt { decision: receipt.decision.or(made.decision), ..made };
+                }
+                ArtifactChange::Score { checksum, verdict } => {
+                    let line = self.artifacts.get_mut(&key);
+                    receipt.decision =
+                        line.and_then(|line| line.score(checksum, *verdict, &session, agreement));
+                }
+                ArtifactChange::Mended { checksum } => {
+                    if let Some(line) = self.artifacts.get_mut(&key) {
+                        line.count_repair(checksum);
+                    }
+                }
+            }
         }
-    }
-
-    fn score(&mut self, request: &CallRequest, checksum: &Checksum, verdict: Verdict) {
-        let contract = fingerprint(request);
-        let mut stored = self.artifacts.get_mut(&key_of(request)).into_iter().flatten().flatten();
-        let ran = |artifact: &&mut Artifact| {
-            artifact.checksum == *checksum && artifact.contract_fingerprint == contract
-        };
-        let Some(artifact) = stored.find(ran) else { return };
-        match verdict {
-            Verdict::Succeeded => artifact.successes += 1,
-            Verdict::Failed => artifact.failures += 1,
-            Verdict::Answered | Verdict::Excused => {}
+        let is_current = receipt.admission.is_none_or(|made| made == Admission::TakesOver);
+        if let (true, Some(case), Some(line)) =
+            (is_current, &changes.case, self.artifacts.get_mut(&key))
+        {
+            line.record_case(case);
         }
+        receipt
     }
 
     fn count_exhaustion(&mut self, request: &CallRequest, lane: RetryLane) {
@@ -332,14 +403,20 @@ impl State {
         entries.into_iter().take(MAX_CANDIDATES).map(candidate).collect()
     }
 
-    fn siblings(&self, request: &CallRequest) -> Vec<String> {
-        let methods: BTreeSet<&Method> = self
+    fn siblings(&self, request: &CallRequest) -> Vec<SiblingState> {
+        let others = self
             .artifacts
-            .keys()
-            .filter(|(role, method, _)| *role == request.role && *method != request.method)
-            .map(|(_, method, _)| method)
-            .collect();
-        methods.into_iter().take(MAX_SIBLINGS).map(Method::to_string).collect()
+            .iter()
+            .filter(|(key, _)| key.role == request.role && key.method != request.method);
+        let states = others.filter_map(|(key, line)| {
+            let keys = line.state_keys()?.clone();
+            Some(SiblingState {
+                method: key.method.to_string(),
+                reads: keys.reads,
+                writes: keys.writes,
+            })
+        });
+        merged(states.take(MAX_SIBLINGS_KNOWN).collect())
     }
 
     fn known_tool(&self, name: &Role) -> Option<KnownTool> {

@@ -1,26 +1,32 @@
 //! The store in one SQLite file: safe for many threads and processes, one short transaction per call.
 //!
-//! [`file`] opens, migrates and, if need be, quarantines it; [`read`] and [`write`] hold the statements;
+//! [`file`] opens, migrates and, if need be, quarantines it; [`read`] and [`write`] hold the statements,
+//! [`lines`] those about stored programs;
 //! [`fault`] says in words what went wrong; [`column`] is how our types look in a column.
 
 mod column;
 mod fault;
 mod file;
+mod lines;
 mod read;
 mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use lifecycle::admission::Case;
+use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
+use lifecycle::program::Checksum;
 use lifecycle::prompt::Surroundings;
 use lifecycle::request::{CallRequest, Role};
-use lifecycle::settlement::Changes;
+use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
+use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::{Exhaustions, Owner, Store};
 use fault::Fault;
 use file::{Check, Opened};
@@ -166,7 +172,7 @@ impl Store for SqliteStore {
         owner: &Owner,
         request: &CallRequest,
         changes: &Changes,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<Receipt, StoreFault> {
         self.write(|transaction| write::commit(transaction, owner, request, changes))
     }
 
@@ -212,6 +218,54 @@ impl Store for SqliteStore {
     }
 }
 
+impl Catalog for SqliteStore {
+    fn artifacts(
+        &self,
+        role: Option<&Role>,
+        limit: usize,
+    ) -> Result<Vec<KnownArtifact>, StoreFault> {
+        self.read(|connection| lines::artifacts(connection, role, limit))
+    }
+
+    fn versions(&self, key: &ArtifactKey) -> Result<Vec<Version>, StoreFault> {
+        self.read(|connection| lines::versions(connection, key))
+    }
+
+    fn decisions(&self, key: &ArtifactKey) -> Result<Vec<Decided>, StoreFault> {
+        self.read(|connection| lines::decisions(connection, key))
+    }
+
+    fn corpus(&self, key: &ArtifactKey) -> Result<Vec<Case>, StoreFault> {
+        self.read(|connection| lines::corpus(connection, key))
+    }
+
+    fn forget_case(&self, key: &ArtifactKey, case: &Case) -> Result<(), StoreFault> {
+        self.write(|transaction| lines::forget_case(transaction, key, case))
+    }
+
+    fn conclude(
+        &self,
+        key: &ArtifactKey,
+        incumbent: &Checksum,
+        challenger: &Checksum,
+        ruling: &Ruling,
+    ) -> Result<bool, StoreFault> {
+        self.write(|transaction| lines::conclude(transaction, key, incumbent, challenger, ruling))
+    }
+
+    fn rollback(
+        &self,
+        key: &ArtifactKey,
+        to: Option<&Checksum>,
+    ) -> Result<Option<Checksum>, StoreFault> {
+        self.write(|transaction| lines::rollback(transaction, key, to))
+    }
+
+    fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault> {
+        self.write(|transaction| lines::pin(transaction, key, pinned))
+    }
+}
+
 /// How the table `owners` names an owner: by session if it has one, by itself if not.
 fn owner_key(owner: &Owner) -> (&'static str, &str, &str) {
     match &owner.session {
@@ -247,14 +301,16 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         let connections = store.connections();
         let connection = locked(&connections.writer);
-        for sql in [&read::SEEKS[..], &write::SEEKS[..]].concat() {
+        for sql in [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..]].concat() {
             let plan = plan(&connection, sql);
             let scans =
                 plan.lines().filter(|step| step.starts_with("SCAN") && !is_of_few(step)).count();
             assert_eq!(scans, 0, "{sql}\n{plan}");
             assert!(!plan.contains("TEMP B-TREE FOR ORDER BY"), "{sql}\n{plan}");
         }
-        for sql in [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..]].concat() {
+        for sql in [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..], &lines::BOUNDED_SCANS[..]]
+            .concat()
+        {
             let plan = plan(&connection, sql);
             assert!(
                 sql.contains("LIMIT") && !plan.contains("TEMP B-TREE FOR ORDER BY"),

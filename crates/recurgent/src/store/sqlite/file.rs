@@ -19,8 +19,11 @@ use super::Connections;
 use super::fault::Fault;
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../schema/0001.sql"), include_str!("../schema/0002.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../schema/0001.sql"),
+    include_str!("../schema/0002.sql"),
+    include_str!("../schema/0003.sql"),
+];
 /// Tells our files from other programs' (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;
 /// Longest wait for another process, whether it opens or writes.
@@ -28,7 +31,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at the lock beside the file.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Statements kept prepared; more than there are.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 
 /// `trusted_schema` and `cell_size_check` are SQLite's own advice for files others may have written to. A checkpoint
 /// waits for the disk; at 16 MiB of log it does so every few hundred calls.

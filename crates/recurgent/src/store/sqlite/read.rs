@@ -1,69 +1,35 @@
 //! What is asked of the store. Every statement seeks; none looks at more rows than it gives.
 
-use lifecycle::artifact::Artifact;
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
-use lifecycle::program::Checksum;
-use lifecycle::prompt::{MAX_SIBLINGS, MAX_TOOLS, Surroundings};
+use lifecycle::guardrail::SiblingState;
+use lifecycle::prompt::{MAX_TOOLS, Surroundings};
 use lifecycle::request::{CallRequest, Role};
+use lifecycle::standing::StateKeys;
 use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::Value;
 
 use super::super::ranking::{self, Candidate};
 use super::super::{
-    Exhaustions, MAX_CANDIDATES, MAX_EXHAUSTIONS, MAX_HISTORY, MAX_RECALLED, MAX_TOOL_METHODS,
-    Owner, fingerprint,
+    Exhaustions, MAX_CANDIDATES, MAX_EXHAUSTIONS, MAX_HISTORY, MAX_SIBLINGS_KNOWN,
+    MAX_TOOL_METHODS, Owner, merged,
 };
 use super::column::{Json, Word};
 use super::fault::Fault;
+use super::lines;
 use super::{SessionSummary, owner_key};
 
-/// The artifact for the call's contract, and a few of those for others, which tell why there is none.
-const RECALL: &str = "
-    SELECT a.contract_fingerprint, v.runtime_version, v.code, v.checksum, v.manifest, v.cacheability,
-           v.successes, v.failures, v.repairs
-    FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
-    WHERE a.id IN (
-      SELECT id FROM artifacts
-      WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4
-      UNION ALL
-      SELECT id FROM (SELECT id FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 LIMIT ?5))";
-
 pub(super) fn recall(connection: &Connection, request: &CallRequest) -> Result<Memory, Fault> {
-    let contract = Word(fingerprint(request));
-    let (role, method) = (request.role.as_str(), request.method.as_str());
-    let mut statement = connection.prepare_cached(RECALL)?;
-    let rows = statement.query_map(
-        params![role, method, request.language.name(), contract, MAX_RECALLED - 1],
-        |row| Ok(artifact(row, request).ok()),
-    )?;
-    // A row this version cannot read is none it knows: its program is written again.
-    let artifacts = rows.filter_map(Result::transpose).collect::<Result<_, _>>()?;
-    Ok(Memory { artifacts })
-}
-
-fn artifact(row: &Row<'_>, request: &CallRequest) -> rusqlite::Result<Artifact> {
-    Ok(Artifact {
-        role: request.role.clone(),
-        method: request.method.clone(),
-        language: request.language,
-        contract_fingerprint: row.get::<_, Word<_>>(0)?.0,
-        runtime_version: row.get(1)?,
-        code: row.get(2)?,
-        checksum: Checksum::stored(row.get(3)?),
-        manifest: row.get::<_, Json<_>>(4)?.0,
-        cacheability: row.get::<_, Word<_>>(5)?.0,
-        successes: row.get(6)?,
-        failures: row.get(7)?,
-        repairs: row.get(8)?,
-    })
+    Ok(Memory { artifacts: lines::recall(connection, request)? })
 }
 
 const CANDIDATES: &str = "
     SELECT name, contract ->> '$.purpose', usage_count FROM tools ORDER BY last_used_at DESC LIMIT ?1";
-const SIBLINGS: &str =
-    "SELECT DISTINCT method FROM artifacts WHERE role = ?1 AND method <> ?2 LIMIT ?3";
+const SIBLINGS: &str = "
+    SELECT a.method, v.state_keys
+    FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
+    WHERE a.role = ?1 AND a.method <> ?2 ORDER BY a.method LIMIT ?3";
 const HISTORY_COUNT: &str =
     "SELECT history_count FROM owners WHERE kind = ?1 AND name = ?2 AND role = ?3";
 
@@ -80,10 +46,12 @@ pub(super) fn surroundings(
         tools.extend(rows(connection, TOOL, params![MAX_TOOL_METHODS, name], known_tool)?);
     }
     let (role, method) = (request.role.as_str(), request.method.as_str());
-    let siblings =
-        rows(connection, SIBLINGS, params![role, method, MAX_SIBLINGS], |row| row.get(0))?;
+    let siblings = rows(connection, SIBLINGS, params![role, method, MAX_SIBLINGS_KNOWN], |row| {
+        let Json(StateKeys { reads, writes }) = row.get(1)?;
+        Ok(SiblingState { method: row.get(0)?, reads, writes })
+    })?;
     let count = one(connection, HISTORY_COUNT, owner_key(owner), |row| row.get(0))?;
-    Ok(Surroundings { tools, siblings, history_count: count.unwrap_or(0) })
+    Ok(Surroundings { tools, siblings: merged(siblings), history_count: count.unwrap_or(0) })
 }
 
 macro_rules! tool_columns {
@@ -247,7 +215,7 @@ pub(super) fn session_context(
         .collect()
 }
 
-fn rows<T>(
+pub(super) fn rows<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
@@ -268,13 +236,12 @@ pub(super) fn one<T>(
 }
 
 /// No list is longer than the longest history.
-fn bounded(limit: usize) -> u64 {
+pub(super) fn bounded(limit: usize) -> u64 {
     u64::try_from(limit).unwrap_or(u64::MAX).min(2 * MAX_HISTORY)
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 12] = [
-    RECALL,
+pub(super) const SEEKS: [&str; 11] = [
     SIBLINGS,
     HISTORY_COUNT,
     TOOL,

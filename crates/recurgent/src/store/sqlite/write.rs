@@ -1,22 +1,20 @@
 //! What a call leaves behind, written in the one transaction it is given.
 
-use lifecycle::artifact::{Artifact, ArtifactChange, Verdict};
 use lifecycle::attempt::RetryLane;
 use lifecycle::call::StoreFault;
 use lifecycle::context::ContextChanges;
 use lifecycle::history::Content;
-use lifecycle::program::Checksum;
-use lifecycle::prompt::PROMPT_VERSION;
 use lifecycle::request::CallRequest;
-use lifecycle::settlement::{Changes, Kept};
+use lifecycle::settlement::{Changes, Kept, Receipt};
 use lifecycle::tool::Tool;
 use rusqlite::{Connection, Params, params};
 
 use super::super::{
-    HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, MAX_VERSIONS, Owner, fingerprint,
+    HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner, fingerprint,
 };
 use super::column::{Json, Word};
 use super::fault::Fault;
+use super::lines;
 use super::owner_key;
 use super::read::one;
 
@@ -30,7 +28,7 @@ pub(super) fn commit(
     owner: &Owner,
     request: &CallRequest,
     changes: &Changes,
-) -> Result<(), Fault> {
+) -> Result<Receipt, Fault> {
     let held = hold(transaction, owner, 1)?;
     if let Some(Kept { context, tools, manifest: _ }) = &changes.kept {
         if !context.is_empty() {
@@ -41,14 +39,7 @@ pub(super) fn commit(
         }
     }
     count_call(transaction, request, changes.kept.is_some())?;
-    for change in &changes.artifacts {
-        match change {
-            ArtifactChange::Admit(artifact) => admit(transaction, artifact)?,
-            ArtifactChange::Score { checksum, verdict } => {
-                score(transaction, request, checksum, *verdict)?;
-            }
-        }
-    }
+    let receipt = lines::settle(transaction, owner, request, changes)?;
     if let Some(lane) = changes.exhausted {
         count_exhaustion(transaction, request, lane)?;
     }
@@ -56,7 +47,8 @@ pub(super) fn commit(
     if let Some(content) = &changes.content {
         keep_content(transaction, &held, content)?;
     }
-    trim(transaction, owner, &held)
+    trim(transaction, owner, &held)?;
+    Ok(receipt)
 }
 
 pub(super) fn remember(
@@ -133,6 +125,11 @@ const KEEP_TOOL: &str = "
 const ADOPT_METHODS: &str = "
     INSERT INTO tool_methods (tool, method) SELECT DISTINCT role, method FROM artifacts WHERE role = ?1";
 
+const ADOPT_CALLS: &str = "
+    UPDATE tools SET success_count = e.successes, failure_count = e.failures
+    FROM early_calls e WHERE e.role = ?1 AND tools.name = ?1";
+const FORGET_EARLY_CALLS: &str = "DELETE FROM early_calls WHERE role = ?1";
+
 pub(super) fn keep_tool(transaction: &Connection, tool: &Tool) -> Result<(), Fault> {
     let name = tool.name.as_str();
     let contract = tool.contract.as_ref().map(Json);
@@ -142,6 +139,8 @@ pub(super) fn keep_tool(transaction: &Connection, tool: &Tool) -> Result<(), Fau
     if is_new {
         // Its first calls are committed before the call that forged it.
         run(transaction, ADOPT_METHODS, [name])?;
+        run(transaction, ADOPT_CALLS, [name])?;
+        run(transaction, FORGET_EARLY_CALLS, [name])?;
     }
     Ok(())
 }
@@ -150,91 +149,20 @@ const COUNT_CALL: &str = "
     UPDATE tools SET success_count = success_count + ?2, failure_count = failure_count + NOT ?2,
                      last_used_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
     WHERE name = ?1";
+const COUNT_EARLY_CALL: &str = "
+    INSERT INTO early_calls (role, successes, failures) VALUES (?1, ?2, NOT ?2)
+    ON CONFLICT (role) DO UPDATE
+    SET successes = successes + excluded.successes, failures = failures + excluded.failures";
 const ADD_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
 
-/// If the called role is a tool, its registry entry learns from the call.
+/// If the called role is a tool, its registry entry learns from the call; else it will, should it become one.
 fn count_call(transaction: &Connection, request: &CallRequest, ok: bool) -> Result<(), Fault> {
     let role = request.role.as_str();
     if run(transaction, COUNT_CALL, params![role, ok])? > 0 {
         run(transaction, ADD_METHOD, params![role, request.method.as_str()])?;
+    } else {
+        run(transaction, COUNT_EARLY_CALL, params![role, ok])?;
     }
-    Ok(())
-}
-
-const NEXT_VERSION: &str = "
-    INSERT INTO artifacts (role, method, language, contract_fingerprint, current) VALUES (?1, ?2, ?3, ?4, 1)
-    ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE
-    SET current = 1 + (SELECT max(version) FROM artifact_versions WHERE artifact_id = artifacts.id)
-    RETURNING id, current";
-/// A text that was here before becomes the newest version again. Its successes stay counted, so that two
-/// processes which admit the same program at once lose none; its failures are forgiven, since it just worked.
-const ADMIT: &str = "
-    INSERT INTO artifact_versions (
-      artifact_id, version, checksum, successes, failures, repairs, cacheability, runtime_version,
-      prompt_version, admitted_at, manifest, code)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?10, ?11)
-    ON CONFLICT (artifact_id, checksum) DO UPDATE
-    SET version = excluded.version, successes = successes + excluded.successes,
-        failures = excluded.failures, repairs = excluded.repairs, cacheability = excluded.cacheability,
-        runtime_version = excluded.runtime_version, prompt_version = excluded.prompt_version,
-        admitted_at = excluded.admitted_at, manifest = excluded.manifest, code = excluded.code";
-const DROP_VERSIONS: &str = "
-    DELETE FROM artifact_versions WHERE artifact_id = ?1 AND version <= (
-      SELECT version FROM artifact_versions WHERE artifact_id = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)";
-
-fn admit(transaction: &Connection, artifact: &Artifact) -> Result<(), Fault> {
-    let key = params![
-        artifact.role.as_str(),
-        artifact.method.as_str(),
-        artifact.language.name(),
-        Word(&artifact.contract_fingerprint),
-    ];
-    let (id, version): (i64, i64) = transaction
-        .prepare_cached(NEXT_VERSION)?
-        .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let row = params![
-        id,
-        version,
-        artifact.checksum.as_str(),
-        artifact.successes,
-        artifact.failures,
-        artifact.repairs,
-        Word(artifact.cacheability),
-        artifact.runtime_version,
-        PROMPT_VERSION,
-        Json(&artifact.manifest),
-        artifact.code,
-    ];
-    run(transaction, ADMIT, row)?;
-    run(transaction, DROP_VERSIONS, params![id, MAX_VERSIONS])?;
-    Ok(())
-}
-
-const SCORE: &str = "
-    UPDATE artifact_versions SET successes = successes + ?6, failures = failures + NOT ?6
-    WHERE checksum = ?5 AND artifact_id = (
-      SELECT id FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4)";
-
-fn score(
-    transaction: &Connection,
-    request: &CallRequest,
-    checksum: &Checksum,
-    verdict: Verdict,
-) -> Result<(), Fault> {
-    let succeeded = match verdict {
-        Verdict::Succeeded => true,
-        Verdict::Failed => false,
-        Verdict::Answered | Verdict::Excused => return Ok(()),
-    };
-    let row = params![
-        request.role.as_str(),
-        request.method.as_str(),
-        request.language.name(),
-        Word(fingerprint(request)),
-        checksum.as_str(),
-        succeeded,
-    ];
-    run(transaction, SCORE, row)?;
     Ok(())
 }
 
@@ -330,24 +258,27 @@ pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<boo
 }
 
 /// Runs a statement; gives the number of rows it changed.
-fn run(transaction: &Connection, sql: &str, params: impl Params) -> Result<usize, Fault> {
+pub(super) fn run(
+    transaction: &Connection,
+    sql: &str,
+    params: impl Params,
+) -> Result<usize, Fault> {
     Ok(transaction.prepare_cached(sql)?.execute(params)?)
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 19] = [
+pub(super) const SEEKS: [&str; 18] = [
     HOLD,
     NEXT_CONTEXT,
     UNSET,
     SET,
     KEEP_TOOL,
     ADOPT_METHODS,
+    ADOPT_CALLS,
+    FORGET_EARLY_CALLS,
     COUNT_CALL,
+    COUNT_EARLY_CALL,
     ADD_METHOD,
-    NEXT_VERSION,
-    ADMIT,
-    DROP_VERSIONS,
-    SCORE,
     COUNT_EXHAUSTION,
     DROP_CONTENT,
     RECORD,

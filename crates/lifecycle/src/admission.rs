@@ -1,0 +1,220 @@
+//! How a new program comes to run instead of the one that does: only by proving itself.
+//!
+//! What is kept of accepted calls is the *corpus* of an artifact: what a pure program was called with, what
+//! it read, and a digest of what came of it. A later version is held to it, out of band, before it takes
+//! over. Until then, and if it fails, it stays a candidate beside the incumbent.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::artifact::{Artifact, Verdict};
+use crate::context::{Context, ContextChanges};
+use crate::contract::canonical;
+use crate::execution::ReportEnding;
+use crate::outcome::Failure;
+use crate::program::{VettedProgram, hex};
+use crate::purity::is_pure;
+use crate::redact::redacted;
+use crate::request::{Arguments, CallRequest};
+
+/// Calls kept of one artifact, each with other inputs.
+pub const MAX_CASES: u32 = 16;
+/// Successes after which no more calls are looked at: a stored call then costs nothing for it.
+const SAMPLED_SUCCESSES: u32 = 256;
+/// JSON text of the inputs of one kept call.
+const MAX_INPUT_BYTES: usize = 4 * 1024;
+/// JSON text of an outcome worth digesting.
+const MAX_OUTCOME_BYTES: usize = 64 * 1024;
+
+/// What a new program meets: the version that runs now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Incumbent {
+    /// Whether it could be selected: it worked, may be reused, and does not fail again and again.
+    pub fit: bool,
+    /// Whether it was pinned.
+    pub pinned: bool,
+    /// Calls its successors are held to.
+    pub cases: u32,
+}
+
+/// What becomes of a new program that just worked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Admission {
+    /// It runs from now on.
+    TakesOver,
+    /// It takes over once it has reproduced the recorded calls.
+    AwaitsTrial,
+    /// It is kept, and does not take over: the incumbent is pinned.
+    KeptForPinned,
+    /// It is kept, and does not take over: it could not be reused, the incumbent can.
+    KeptForReusable,
+    /// It is kept, and does not take over: recorded calls cannot be tried on a program with side effects.
+    KeptUntried,
+}
+
+impl Admission {
+    /// The wire name (`artifact_admission`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TakesOver => "takes_over",
+            Self::AwaitsTrial => "awaits_trial",
+            Self::KeptForPinned => "kept_for_pinned",
+            Self::KeptForReusable => "kept_for_reusable",
+            Self::KeptUntried => "kept_untried",
+        }
+    }
+}
+
+/// **The admission table.** What becomes of a new program that worked in its own call.
+pub fn admit(new: &Artifact, pure: bool, incumbent: Option<Incumbent>) -> Admission {
+    match incumbent {
+        None => Admission::TakesOver,
+        Some(incumbent) if incumbent.pinned => Admission::KeptForPinned,
+        Some(incumbent) if !incumbent.fit => Admission::TakesOver,
+        Some(_) if !new.cacheability.cacheable() => Admission::KeptForReusable,
+        Some(incumbent) if incumbent.cases == 0 => Admission::TakesOver,
+        Some(_) if pure => Admission::AwaitsTrial,
+        Some(_) => Admission::KeptUntried,
+    }
+}
+
+/// What one accepted call was given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// By position.
+    pub args: Vec<Value>,
+    /// By name.
+    pub kwargs: Map<String, Value>,
+    /// The memory its program used.
+    pub context: Map<String, Value>,
+}
+
+impl Inputs {
+    /// The same inputs have the same digest, whatever the order of their keys.
+    pub fn digest(&self) -> String {
+        digest(&json!(self))
+    }
+
+    /// The call again, in place of `request`'s own inputs.
+    pub fn again(&self, request: &CallRequest) -> CallRequest {
+        CallRequest {
+            arguments: Arguments { args: self.args.clone(), kwargs: self.kwargs.clone() },
+            context: Context::restored(1, self.context.clone()),
+            ..request.clone()
+        }
+    }
+}
+
+/// What came of a call, fit to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// A value, or a truthful error.
+    pub verdict: Verdict,
+    /// Of the value and what was written to memory; of the error's type.
+    pub digest: String,
+}
+
+impl Observed {
+    /// What came of running a program; `None`: nothing that could be accepted.
+    pub fn of_report(ending: &ReportEnding, changes: &ContextChanges) -> Option<Self> {
+        match ending {
+            ReportEnding::Value(value) => Some(Self::of_value(value, changes)),
+            ReportEnding::Reported { reported, .. } => Some(Self::of_error(&reported.code)),
+            ReportEnding::Raised { .. }
+            | ReportEnding::Malformed(_)
+            | ReportEnding::Unserializable { .. }
+            | ReportEnding::Exited { .. }
+            | ReportEnding::Limited(..) => None,
+        }
+    }
+
+    fn of_value(value: &Value, changes: &ContextChanges) -> Self {
+        let mut unset = changes.unset.clone();
+        unset.sort_unstable();
+        let seen = json!({"value": value, "set": changes.set, "unset": unset});
+        Self { verdict: Verdict::Succeeded, digest: digest(&seen) }
+    }
+
+    fn of_error(code: &str) -> Self {
+        Self { verdict: Verdict::Answered, digest: digest(&json!({"error": code})) }
+    }
+}
+
+/// An accepted call that later versions are held to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// What it was given.
+    pub inputs: Inputs,
+    /// What came of it.
+    pub observed: Observed,
+}
+
+impl Case {
+    /// The accepted call as a case, unless it cannot be run again alone, is too large, or holds a secret.
+    pub(crate) fn of(
+        request: &CallRequest,
+        program: &VettedProgram,
+        result: &Result<Value, Failure>,
+        changes: &ContextChanges,
+    ) -> Option<Self> {
+        if !is_pure(program) {
+            return None;
+        }
+        let used = program.inspection().context.iter();
+        let read: Vec<(&str, &Value)> = used
+            .filter_map(|used| Some((used.key.as_str(), request.context.get(&used.key)?)))
+            .collect();
+        let Arguments { args, kwargs } = &request.arguments;
+        let mut room = MAX_INPUT_BYTES;
+        let given = args.iter().chain(kwargs.values()).chain(read.iter().map(|(_, value)| *value));
+        let fit =
+            given.into_iter().all(|value| fits(value, &mut room)) && outcome_fits(result, changes);
+        if !fit {
+            return None;
+        }
+        let context =
+            read.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+        let inputs = Inputs { args: args.clone(), kwargs: kwargs.clone(), context };
+        let plain = json!(inputs);
+        let observed = match result {
+            Ok(value) => Observed::of_value(value, changes),
+            Err(failure) => Observed::of_error(failure.kind.code()),
+        };
+        (redacted(plain.clone()) == plain).then_some(Self { inputs, observed })
+    }
+}
+
+/// Whether one more call of a stored program is worth looking at.
+pub(crate) fn is_sampled(artifact: &Artifact) -> bool {
+    artifact.repute.cases < MAX_CASES && artifact.successes < SAMPLED_SUCCESSES
+}
+
+fn outcome_fits(result: &Result<Value, Failure>, changes: &ContextChanges) -> bool {
+    let mut room = MAX_OUTCOME_BYTES;
+    result.iter().chain(changes.set.values()).all(|value| fits(value, &mut room))
+}
+
+/// Whether a value's text is about as small as it must be, without walking more of it than that.
+fn fits(value: &Value, room: &mut usize) -> bool {
+    let own = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.len() + 2,
+        Value::Object(fields) => {
+            fields.keys().take(*room).map(|key| key.len() + 4).sum::<usize>() + 2
+        }
+    };
+    let Some(left) = room.checked_sub(own) else { return false };
+    *room = left;
+    match value {
+        Value::Array(items) => items.iter().all(|item| fits(item, room)),
+        Value::Object(fields) => fields.values().all(|item| fits(item, room)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+fn digest(value: &Value) -> String {
+    hex(&Sha256::digest(canonical(value)))
+}

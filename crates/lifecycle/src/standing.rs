@@ -1,0 +1,348 @@
+//! How far a stored program has proved itself: policy `solver_promotion_v1`.
+//!
+//! A version starts as a *candidate*. Taking over makes it the one that runs, on *probation*; a clean
+//! record makes it *durable*; failing again and again makes it *degraded*, until its record is clean once
+//! more. Everything is judged over the last [`WINDOW`] calls. What the world did to a program is not
+//! counted, and a truthful answer never speaks against it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::artifact::Verdict;
+
+/// The wire name (`promotion_policy_version`).
+pub const POLICY_VERSION: &str = "solver_promotion_v1";
+/// Calls a judgement looks back on.
+pub const WINDOW: usize = 20;
+/// Calls before a program may become durable.
+const MIN_CALLS: usize = 10;
+/// Sessions those calls must come from.
+const MIN_SESSIONS: usize = 2;
+/// Share of contracted answers that must have had the promised shape.
+const MIN_CONTRACT_PASS_RATE: f64 = 0.95;
+/// Share of the role's methods with state that must use its most common key.
+const MIN_STATE_KEY_AGREEMENT: f64 = 0.5;
+/// Failures that make a program suspect.
+const REGRESSED_FAILURES: usize = 3;
+/// Share of recent calls that, failing, makes it degraded.
+const REGRESSED_RATE: f64 = 0.6;
+
+/// How far a version has proved itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It worked once, and has not taken over.
+    Candidate,
+    /// It runs, and is watched.
+    #[default]
+    Probation,
+    /// It has a clean record.
+    Durable,
+    /// It fails more than it works, or was taken back by hand.
+    Degraded,
+}
+
+impl Standing {
+    /// The wire name (`lifecycle_state`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Candidate => "candidate",
+            Self::Probation => "probation",
+            Self::Durable => "durable",
+            Self::Degraded => "degraded",
+        }
+    }
+}
+
+/// Whether standings decide what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StandingMode {
+    /// They are decided and told; what runs does not depend on them.
+    #[default]
+    Shadow,
+    /// A degraded program does not run.
+    Enforced,
+}
+
+/// What came of a version's last calls, a letter each, the newest last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Window(String);
+
+impl Window {
+    /// As read back from storage.
+    pub fn stored(marks: String) -> Self {
+        Self(marks)
+    }
+
+    /// As kept in storage.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Adds what came of one more call; the oldest falls out.
+    pub fn push(&mut self, verdict: Verdict) {
+        self.0.extend(verdict.mark());
+        let excess = self.0.chars().count().saturating_sub(WINDOW);
+        self.0 = self.0.chars().skip(excess).collect();
+    }
+
+    /// Whether it fails more than it works: what runs must not depend on luck.
+    pub fn regressed(&self) -> bool {
+        let failures = self.failures();
+        failures >= REGRESSED_FAILURES && rate(failures, self.calls()) > REGRESSED_RATE
+    }
+
+    fn count(&self, wanted: impl Fn(Verdict) -> bool) -> usize {
+        self.0.chars().filter_map(Verdict::of_mark).filter(|verdict| wanted(*verdict)).count()
+    }
+
+    fn calls(&self) -> usize {
+        self.count(|_| true)
+    }
+
+    fn failures(&self) -> usize {
+        self.count(Verdict::speaks_against)
+    }
+
+    fn of(&self, verdict: Verdict) -> usize {
+        self.count(|found| found == verdict)
+    }
+
+    /// 1 when nothing was checked.
+    fn contract_pass_rate(&self) -> f64 {
+        let (passed, broken) = (self.of(Verdict::Succeeded), self.of(Verdict::ContractBroken));
+        if broken == 0 { 1.0 } else { rate(passed, passed + broken) }
+    }
+}
+
+/// What a decision is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// Its last calls.
+    pub recent: Window,
+    /// Different sessions it was called in.
+    pub sessions: usize,
+    /// Share of its role's methods with state that use the most common key; `None`: not looked at.
+    pub state_key_agreement: Option<f64>,
+}
+
+impl Evidence {
+    /// The whole gate but agreement on state keys, which costs a look at the siblings.
+    pub fn is_clean(&self) -> bool {
+        let none = |verdict| self.recent.of(verdict) == 0;
+        self.recent.calls() >= MIN_CALLS
+            && self.sessions >= MIN_SESSIONS
+            && self.recent.contract_pass_rate() >= MIN_CONTRACT_PASS_RATE
+            && none(Verdict::Exhausted)
+            && none(Verdict::Referred)
+            && none(Verdict::Unsourced)
+            && !self.recent.regressed()
+    }
+
+    fn passes_gate(&self) -> bool {
+        self.is_clean()
+            && self.state_key_agreement.is_none_or(|share| share >= MIN_STATE_KEY_AGREEMENT)
+    }
+
+    fn rationale(&self) -> Value {
+        let recent = &self.recent;
+        json!({
+            "calls": recent.calls(),
+            "successes": recent.of(Verdict::Succeeded),
+            "failures": recent.failures(),
+            "failure_rate": rounded(rate(recent.failures(), recent.calls())),
+            "session_count": self.sessions,
+            "contract_pass_rate": rounded(recent.contract_pass_rate()),
+            "retry_exhausted_count": recent.of(Verdict::Exhausted),
+            "wrong_boundary_count": recent.of(Verdict::Referred),
+            "provenance_violation_count": recent.of(Verdict::Unsourced),
+            "state_key_consistency_ratio": self.state_key_agreement.map(rounded),
+            "observation_window_met": recent.calls() >= MIN_CALLS,
+            "gate_pass": self.passes_gate(),
+        })
+    }
+}
+
+/// What was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionKind {
+    /// It is watched further.
+    ContinueProbation,
+    /// It becomes durable.
+    Promote,
+    /// It becomes degraded.
+    Degrade,
+    /// It stays what it is.
+    Hold,
+    /// A person decided.
+    ManualOverride,
+}
+
+impl DecisionKind {
+    /// The wire name (`lifecycle_decision`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ContinueProbation => "continue_probation",
+            Self::Promote => "promote",
+            Self::Degrade => "degrade",
+            Self::Hold => "hold",
+            Self::ManualOverride => "manual_override",
+        }
+    }
+}
+
+/// A decision about one version, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What was decided.
+    pub kind: DecisionKind,
+    /// The standing before.
+    pub from: Standing,
+    /// The standing after.
+    pub to: Standing,
+    /// What it rests on.
+    pub rationale: Value,
+}
+
+impl Decision {
+    /// Whether anything changes: only then is it kept.
+    pub fn is_change(&self) -> bool {
+        self.from != self.to
+    }
+
+    /// A person's decision.
+    pub fn by_hand(from: Standing, to: Standing, why: &str) -> Self {
+        Self { kind: DecisionKind::ManualOverride, from, to, rationale: json!({"reason": why}) }
+    }
+}
+
+/// **The policy.** What a version's record makes of it.
+pub fn decide(standing: Standing, evidence: &Evidence) -> Decision {
+    use DecisionKind::{ContinueProbation, Degrade, Hold, Promote};
+    let (gate, regressed) = (evidence.passes_gate(), evidence.recent.regressed());
+    let worked = evidence.recent.of(Verdict::Succeeded) > 0;
+    let (kind, to) = match standing {
+        Standing::Candidate if worked => (ContinueProbation, Standing::Probation),
+        Standing::Candidate => (Hold, Standing::Candidate),
+        Standing::Probation if gate => (Promote, Standing::Durable),
+        Standing::Probation if regressed => (Degrade, Standing::Degraded),
+        Standing::Probation => (ContinueProbation, Standing::Probation),
+        Standing::Durable if regressed => (Degrade, Standing::Degraded),
+        Standing::Durable => (Hold, Standing::Durable),
+        Standing::Degraded if gate => (Promote, Standing::Durable),
+        Standing::Degraded => (Hold, Standing::Degraded),
+    };
+    Decision { kind, from: standing, to, rationale: evidence.rationale() }
+}
+
+/// How much the methods of one role agree: the share of those with state that use the most common key.
+pub fn state_key_agreement<'a>(methods: impl IntoIterator<Item = &'a StateKeys>) -> f64 {
+    let with_state: Vec<Vec<&str>> =
+        methods.into_iter().map(StateKeys::all).filter(|keys| !keys.is_empty()).collect();
+    let users = |key: &str| with_state.iter().filter(|keys| keys.contains(&key)).count();
+    let most = with_state.iter().flatten().map(|key| users(key)).max();
+    most.map_or(1.0, |most| rate(most, with_state.len()))
+}
+
+/// The memory keys one program uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateKeys {
+    /// Keys it reads.
+    pub reads: Vec<String>,
+    /// Keys it writes.
+    pub writes: Vec<String>,
+}
+
+impl StateKeys {
+    /// Every key, once.
+    fn all(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> =
+            self.reads.iter().chain(&self.writes).map(String::as_str).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a window or of one role's methods")]
+fn rate(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn rounded(rate: f64) -> f64 {
+    (rate * 10_000.0).round() / 10_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evidence(marks: &str, sessions: usize) -> Evidence {
+        Evidence { recent: Window::stored(marks.to_owned()), sessions, state_key_agreement: None }
+    }
+
+    #[test]
+    fn the_whole_policy() {
+        use Standing::{Candidate, Degraded, Durable, Probation};
+        let table = [
+            (Candidate, "s", 1, Probation, "it worked"),
+            (Candidate, "f", 1, Candidate, "it did not"),
+            (Probation, "sssssssss", 2, Probation, "nine calls are too few"),
+            (Probation, "ssssssssss", 1, Probation, "one session is too few"),
+            (Probation, "ssssssssss", 2, Durable, "ten calls, two sessions"),
+            (Probation, "sssssssssa", 2, Durable, "a truthful answer is an answer"),
+            (Probation, "ssssssssssssssssssfs", 2, Durable, "a failure that is no breach"),
+            (Probation, "sssssssssssssssssssv", 2, Durable, "one breach in twenty"),
+            (Probation, "sssssssssv", 2, Probation, "one breach in ten"),
+            (Probation, "sssssssssx", 2, Probation, "second chances ran out"),
+            (Probation, "sssssssssb", 2, Probation, "wrong boundary"),
+            (Probation, "sssssssssp", 2, Probation, "no provenance"),
+            (Probation, "ff", 1, Probation, "two failures are too few"),
+            (Probation, "ssfff", 1, Probation, "three of five is not above 0.6"),
+            (Probation, "sfff", 1, Degraded, "three of four"),
+            (Durable, "sfvx", 1, Degraded, "every kind of failure counts"),
+            (Durable, "aaaabbbb", 1, Durable, "truthful answers never count against"),
+            (Durable, "s", 1, Durable, "what is durable stays so"),
+            (Degraded, "ffffsss", 2, Degraded, "not clean yet"),
+            (Degraded, "ffffffssssssssssssss", 2, Durable, "its record is clean again"),
+        ];
+        for (from, marks, sessions, to, why) in table {
+            assert_eq!(decide(from, &evidence(marks, sessions)).to, to, "{marks}: {why}");
+        }
+    }
+
+    #[test]
+    fn methods_that_keep_their_own_state_each_are_not_promoted() {
+        let keys =
+            |key: &str| StateKeys { reads: vec![key.to_owned()], writes: vec![key.to_owned()] };
+        let none = StateKeys::default();
+        for (methods, agreement) in [
+            (vec![], 1.0),
+            (vec![none.clone()], 1.0),
+            (vec![keys("a"), none], 1.0),
+            (vec![keys("a"), keys("b")], 0.5),
+            (vec![keys("a"), keys("a"), keys("b"), keys("a")], 0.75),
+            (vec![keys("a"), keys("b"), keys("c")], 1.0 / 3.0),
+        ] {
+            assert!((state_key_agreement(&methods) - agreement).abs() < 1e-9, "{methods:?}");
+        }
+        let apart = Evidence { state_key_agreement: Some(0.4), ..evidence("ssssssssss", 2) };
+        assert_eq!(decide(Standing::Probation, &apart).to, Standing::Probation);
+    }
+
+    #[test]
+    fn the_window_rolls() {
+        let mut window = Window::default();
+        for _ in 0..5 {
+            window.push(Verdict::Failed);
+        }
+        assert!(window.regressed());
+        for _ in 0..WINDOW {
+            window.push(Verdict::Succeeded);
+            window.push(Verdict::Excused);
+        }
+        assert_eq!(window.as_str(), "s".repeat(WINDOW));
+    }
+}

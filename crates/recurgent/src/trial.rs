@@ -1,0 +1,257 @@
+//! Trials: a new version shows, on recorded calls, that it may take over. After the reply, out of band.
+//!
+//! Each recorded call is run again in a worker of its own. What the challenger does not reproduce is run
+//! with the incumbent too: a call its own program does not repeat proves nothing and is forgotten. What
+//! could not be tried (no worker, no environment, the process ends) is tried at a later call.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lifecycle::admission::{Case, Observed};
+use lifecycle::artifact::{Artifact, ArtifactKey};
+use lifecycle::context::Context;
+use lifecycle::execution::Order;
+use lifecycle::guardrail::GuardrailPolicy;
+use lifecycle::program::{Checksum, GeneratedProgram, VettedProgram, vet};
+use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
+
+use crate::environment::{Aim, Environments};
+use crate::guest::{Cancellation, Said, Seat};
+use crate::store::Store;
+use crate::store::catalog::{Ruling, Version};
+use crate::worker::Workers;
+
+/// Time one recorded call may take to run again.
+const CASE_TIME: Duration = Duration::from_secs(5);
+/// Time the end of a process waits for trials under way.
+const GRACE: Duration = Duration::from_secs(2);
+/// Trials that may wait; more are left for later calls.
+const MAX_WAITING: usize = 64;
+
+/// What a trial is about: a challenger, by what it is stored under.
+type Candidacy = (ArtifactKey, Checksum);
+
+/// What trials need.
+pub(crate) struct Court {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) environments: Arc<Environments>,
+}
+
+/// The trials of one runtime: a queue and, from the first one on, a thread.
+pub(crate) struct Trials {
+    court: Arc<Court>,
+    docket: Arc<Docket>,
+    clerk: Mutex<Option<Clerk>>,
+}
+
+struct Clerk {
+    sender: Sender<Candidacy>,
+    thread: JoinHandle<()>,
+}
+
+/// What waits or is under way, and what could not be tried in this process.
+#[derive(Default)]
+struct Docket {
+    state: Mutex<DocketState>,
+    changed: Condvar,
+    cancellation: Cancellation,
+}
+
+#[derive(Default)]
+struct DocketState {
+    open: BTreeSet<Candidacy>,
+    given_up: BTreeSet<Candidacy>,
+}
+
+impl fmt::Debug for Trials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trials")
+            .field("open", &self.docket.state().open.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trials {
+    pub(crate) fn new(court: Court) -> Self {
+        Self { court: Arc::new(court), docket: Arc::default(), clerk: Mutex::new(None) }
+    }
+
+    /// Has a challenger tried soon, unless it already waits or could not be tried.
+    pub(crate) fn hold(&self, key: ArtifactKey, challenger: Checksum) {
+        let candidacy = (key, challenger);
+        {
+            let mut state = self.docket.state();
+            let is_known = state.open.contains(&candidacy) || state.given_up.contains(&candidacy);
+            if is_known || state.open.len() >= MAX_WAITING {
+                return;
+            }
+            state.open.insert(candidacy.clone());
+        }
+        let mut clerk = self.clerk.lock().unwrap_or_else(PoisonError::into_inner);
+        if clerk.is_none() {
+            *clerk = self.start();
+        }
+        let taken =
+            clerk.as_ref().is_some_and(|clerk| clerk.sender.send(candidacy.clone()).is_ok());
+        if !taken {
+            self.docket.close(&candidacy, false);
+        }
+    }
+
+    /// Waits until no trial waits or is under way.
+    pub(crate) fn wait(&self) {
+        let mut state = self.docket.state();
+        while !state.open.is_empty() {
+            state = self.docket.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn start(&self) -> Option<Clerk> {
+        let (sender, receiver) = mpsc::channel();
+        let (court, docket) = (Arc::clone(&self.court), Arc::clone(&self.docket));
+        let thread = thread::Builder::new()
+            .name("trials".to_owned())
+            .spawn(move || sit(&court, &docket, &receiver))
+            .ok()?;
+        Some(Clerk { sender, thread })
+    }
+}
+
+impl Drop for Trials {
+    /// What is not done in time stays a challenger, and is tried at a later call.
+    fn drop(&mut self) {
+        let clerk = self.clerk.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Clerk { sender, thread }) = clerk else { return };
+        drop(sender);
+        let busy = |state: &mut DocketState| !state.open.is_empty();
+        let waited = self.docket.changed.wait_timeout_while(self.docket.state(), GRACE, busy);
+        drop(waited);
+        self.docket.cancellation.cancel();
+        // A panic in a trial has already been told by its own thread.
+        let _ = thread.join();
+    }
+}
+
+impl Docket {
+    fn state(&self) -> MutexGuard<'_, DocketState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, candidacy: &Candidacy, tried: bool) {
+        let mut state = self.state();
+        state.open.remove(candidacy);
+        if !tried {
+            state.given_up.insert(candidacy.clone());
+        }
+        self.changed.notify_all();
+    }
+}
+
+fn sit(court: &Court, docket: &Docket, receiver: &Receiver<Candidacy>) {
+    while let Ok(candidacy) = receiver.recv() {
+        let (key, challenger) = &candidacy;
+        let ruling = if docket.cancellation.is_cancelled() {
+            None
+        } else {
+            court.hear(key, challenger, &docket.cancellation)
+        };
+        docket.close(&candidacy, ruling.is_some());
+    }
+}
+
+impl Court {
+    /// Tries a challenger and settles it; `None`: it could not be tried.
+    fn hear(
+        &self,
+        key: &ArtifactKey,
+        challenger: &Checksum,
+        cancellation: &Cancellation,
+    ) -> Option<bool> {
+        let versions = self.store.versions(key).ok()?;
+        let incumbent = versions.iter().find(|version| version.is_current)?;
+        let named = |version: &&Version| version.artifact.checksum == *challenger;
+        let rival = versions.iter().find(named)?;
+        let ruling = self.rule(key, incumbent, rival, cancellation)?;
+        self.store.conclude(key, &incumbent.artifact.checksum, challenger, &ruling).ok()
+    }
+
+    fn rule(
+        &self,
+        key: &ArtifactKey,
+        incumbent: &Version,
+        challenger: &Version,
+        cancellation: &Cancellation,
+    ) -> Option<Ruling> {
+        for case in self.store.corpus(key).ok()? {
+            let repeats = |version: &Version| {
+                self.run_again(key, &version.artifact, &case, cancellation)
+                    .map(|observed| observed.as_ref() == Some(&case.observed))
+            };
+            if repeats(challenger)? {
+                continue;
+            }
+            if !incumbent.pure || repeats(incumbent)? {
+                return Some(Ruling::Failed(Box::new(case)));
+            }
+            self.store.forget_case(key, &case).ok()?;
+        }
+        Some(Ruling::Passed)
+    }
+
+    /// What comes of a recorded call with this program; the outer `None`: it could not be run.
+    fn run_again(
+        &self,
+        key: &ArtifactKey,
+        artifact: &Artifact,
+        case: &Case,
+        cancellation: &Cancellation,
+    ) -> Option<Option<Observed>> {
+        let request = case.inputs.again(&request(key));
+        let program = vetted(artifact, &request)?;
+        let aim = Aim { cancellation, progress: &|_| {} };
+        let manifest = &program.program().manifest;
+        let environment =
+            self.environments.prepare(key.language, manifest, &self.workers, &aim).ok()?;
+        let order = Order { request: &request, program: &program, proven: false };
+        let seat = Seat { agent: &request.id.0, time_limit: CASE_TIME, cancellation };
+        let guest = self.workers.guest(key.language);
+        let mut turn = guest.start(&environment, &order, &seat).ok()?;
+        match turn.listen() {
+            Ok(Said::Done(done)) => Some(Observed::of_report(&done.ending, &done.changes)),
+            // A program that asks the host is not what it seemed: its answer is not its own.
+            Ok(Said::Ask(_)) => Some(None),
+            Err(_) if cancellation.is_cancelled() => None,
+            Err(_) => Some(None),
+        }
+    }
+}
+
+/// A program that passed once passes again, unless the rules have changed since.
+fn vetted(artifact: &Artifact, request: &CallRequest) -> Option<VettedProgram> {
+    let manifest = artifact.manifest.readmitted(artifact.language).ok()?;
+    let program =
+        GeneratedProgram { language: artifact.language, source: artifact.code.clone(), manifest };
+    vet(program, request, &[], &GuardrailPolicy::default()).ok()
+}
+
+/// Nobody's call: it has no memory, no tools, and nobody waits for it.
+fn request(key: &ArtifactKey) -> CallRequest {
+    let id = crate::identity::call_id();
+    CallRequest {
+        lineage: Lineage::Root { trace: TraceId(id.0.clone()) },
+        id: CallId(format!("trial-{}", id.0)),
+        role: key.role.clone(),
+        method: key.method.clone(),
+        arguments: Arguments::default(),
+        contract: None,
+        language: key.language,
+        context: Context::default(),
+        manifest: None,
+        allowance: Allowance::default(),
+    }
+}
