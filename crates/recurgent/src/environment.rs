@@ -11,11 +11,13 @@
 //!
 //! An environment is built in its final place under its lock; only `.ready`, written last and atomically,
 //! makes it one. Whatever a killed build left behind is not ready, and is cleared by the next builder.
+//! A refreshed one is built beside the one it replaces, for programs may run in that.
 
 mod build;
 mod bundler;
 mod command;
 mod fault;
+mod generation;
 mod identity;
 mod lock;
 mod ready;
@@ -45,7 +47,7 @@ use fault::{BuildFault, Stage};
 use source::Supply;
 
 pub(crate) use ready::Ready;
-pub use shelf::{Shelf, Stored};
+pub use shelf::{Removal, Shelf, Standing, Stored};
 pub(crate) use source::redacted;
 
 /// Ready environments remembered; one that is forgotten is read again.
@@ -181,6 +183,8 @@ struct Plan<'a> {
     id: String,
     cache: &'a Path,
     root: PathBuf,
+    /// Whatever was heard from its sources before may be out of date.
+    anew: bool,
 }
 
 impl Environments {
@@ -205,16 +209,39 @@ impl Environments {
             return Ok(Environment::bare());
         }
         let begun = Instant::now();
-        let plan = self.plan(language, manifest, workers).map_err(|fault| fault.told(None))?;
+        let mut plan = self.plan(language, manifest, workers).map_err(|fault| fault.told(None))?;
         let (ready, took) = match self.ready(&plan) {
             Some(ready) => (ready, None),
             None => self
-                .make(&plan, workers, aim)
+                .make(&mut plan, workers, aim)
                 .map(|(ready, took)| (ready, Some(took)))
                 .map_err(|fault| fault.told(Some(&plan.id)))?,
         };
         plan.check_policy(&ready.packages).map_err(|fault| fault.told(Some(&plan.id)))?;
         Ok(plan.environment(ready, took, begun.elapsed()))
+    }
+
+    /// Makes an environment anew, with the versions that are the best today. Programs that run in the
+    /// build it replaces go on undisturbed; those that start from now on run in the new one.
+    pub(crate) fn refresh(
+        &self,
+        language: Language,
+        manifest: &DependencyManifest,
+        id: &str,
+        workers: &Workers,
+        aim: &Aim<'_>,
+    ) -> Result<Environment, EnvironmentFault> {
+        let begun = Instant::now();
+        let mut plan =
+            self.plan(language, manifest, workers).map_err(|fault| fault.told(Some(id)))?;
+        if plan.id != id {
+            let said = "it was made with another interpreter or other sources than are set now; prepare its packages anew, and remove it".to_owned();
+            return Err(BuildFault::Unable { stage: Stage::Resolve, said }.told(Some(id)));
+        }
+        plan.anew = true;
+        let (ready, took) =
+            self.make_anew(&mut plan, workers, aim).map_err(|fault| fault.told(Some(id)))?;
+        Ok(plan.environment(ready, Some(took), begun.elapsed()))
     }
 
     fn plan<'a>(
@@ -239,8 +266,8 @@ impl Environments {
             .map_err(|said| BuildFault::Unable { stage: Stage::Resolve, said })?;
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
-        let root = Shelf::place(cache, language).join(&id);
-        Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root })
+        let root = generation::current(&Shelf::place(cache, language), &id);
+        Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root, anew: false })
     }
 
     /// The record of a ready environment. Reads two files the first time, looks at them after that.
@@ -260,6 +287,10 @@ impl Environments {
 }
 
 impl Plan<'_> {
+    fn place(&self) -> PathBuf {
+        Shelf::place(self.cache, self.language)
+    }
+
     fn stamp(&self) -> Stamp {
         [ready::READY, ready::lock_file(self.language)].map(|file| {
             let meta = fs::metadata(self.root.join(file)).ok()?;

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::execution::Environment;
 use lifecycle::outcome::{Failure, FailureKind};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault};
-use crate::environment::{Aim, Progress};
+use crate::environment::{Aim, Progress, Stored};
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::runtime::Runtime;
@@ -46,17 +47,41 @@ impl fmt::Display for PreparationStatus {
 }
 
 /// Puts a preparation together: an agent to be, and the packages it will need.
-#[derive(Debug)]
 #[must_use]
 pub struct Preparation {
     runtime: Runtime,
     builder: AgentBuilder,
     dependencies: Vec<Value>,
+    /// The environment to make anew; `None`: one that is there will do.
+    replaces: Option<String>,
+    on_progress: OnProgress,
+}
+
+impl fmt::Debug for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Preparation")
+            .field("dependencies", &self.dependencies)
+            .field("replaces", &self.replaces)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Preparation {
     pub(crate) fn new(runtime: &Runtime, role: &str) -> Self {
-        Self { runtime: runtime.clone(), builder: runtime.agent(role), dependencies: Vec::new() }
+        Self {
+            runtime: runtime.clone(),
+            builder: runtime.agent(role),
+            dependencies: Vec::new(),
+            replaces: None,
+            on_progress: Box::new(|_| {}),
+        }
+    }
+
+    pub(crate) fn anew(runtime: &Runtime, stored: &Stored) -> Self {
+        let declared = stored.manifest.dependencies();
+        let dependencies = declared.iter().map(|dependency| json!(dependency)).collect();
+        Self { dependencies, replaces: Some(stored.id.clone()), ..Self::new(runtime, "refresh") }
+            .guest(stored.language)
     }
 
     /// A package, and the versions that will do; an empty text: any.
@@ -77,9 +102,16 @@ impl Preparation {
         self
     }
 
+    /// Is told, on the preparing thread, what takes long: fetching a tool, waiting for another process,
+    /// resolving, installing, loading.
+    pub fn on_progress(mut self, tell: impl Fn(&str) + Send + 'static) -> Self {
+        self.on_progress = Box::new(tell);
+        self
+    }
+
     /// Starts preparing, in the background.
     pub fn start(self) -> PreparationTicket {
-        let Self { runtime, builder, dependencies } = self;
+        let Self { runtime, builder, dependencies, replaces, on_progress } = self;
         let ticket = PreparationTicket(Arc::new(Shared {
             id: identity::ticket_id(),
             builder,
@@ -88,9 +120,14 @@ impl Preparation {
             settled: Condvar::new(),
         }));
         let worker = ticket.clone();
-        let started = thread::Builder::new()
-            .name("recurgent-prepare".to_owned())
-            .spawn(move || worker.settle(prepare(&runtime, &worker, &dependencies)));
+        let started =
+            thread::Builder::new().name("recurgent-prepare".to_owned()).spawn(move || {
+                let manifest = worker.manifest(&dependencies);
+                let made = manifest.and_then(|manifest| {
+                    worker.make(&runtime, &manifest, replaces.as_deref(), &on_progress)
+                });
+                worker.settle(made);
+            });
         if let Err(error) = started {
             let message = format!("no thread to prepare in: {error}; free some threads");
             let failure = Failure::new(FailureKind::DependencyInstallFailed, message);
@@ -98,26 +135,6 @@ impl Preparation {
         }
         ticket
     }
-}
-
-fn prepare(
-    runtime: &Runtime,
-    ticket: &PreparationTicket,
-    dependencies: &[Value],
-) -> Result<DependencyManifest, Box<Failure>> {
-    let language = ticket.0.builder.language();
-    let declared = Value::Array(dependencies.to_vec());
-    let manifest = DependencyManifest::parse(language, Some(&declared))
-        .map_err(|fault| Box::new(fault.failure()))?;
-    // Found out now rather than at the first call.
-    let refused = |fault: AgentFault| Failure::new(FailureKind::InvalidCall, fault.to_string());
-    ticket.0.builder.clone().build().map_err(|fault| Box::new(refused(fault)))?;
-    let aim = Aim { cancellation: &ticket.0.cancellation, progress: &|_: Progress<'_>| {} };
-    runtime
-        .environments()
-        .prepare(language, &manifest, runtime.workers(), &aim)
-        .map(|environment| environment.manifest)
-        .map_err(|fault| Box::new(fault.into_failure()))
 }
 
 /// A preparation under way or done. Cheap to clone.
@@ -134,11 +151,12 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    result: Option<Result<DependencyManifest, Box<Failure>>>,
+    result: Option<Result<Environment, Box<Failure>>>,
     on_ready: Vec<OnReady>,
     on_error: Vec<OnError>,
 }
 
+type OnProgress = Box<dyn Fn(&str) + Send>;
 type OnReady = Box<dyn FnOnce(Agent) + Send>;
 type OnError = Box<dyn FnOnce(&Failure) + Send>;
 
@@ -169,6 +187,11 @@ impl PreparationTicket {
     /// Why there will be no environment, once that is known.
     pub fn failure(&self) -> Option<Failure> {
         self.state().result.as_ref()?.as_ref().err().map(|failure| Failure::clone(failure))
+    }
+
+    /// The environment, once it is there.
+    pub fn environment(&self) -> Option<Environment> {
+        self.state().result.as_ref()?.as_ref().ok().cloned()
     }
 
     /// Waits until it is no longer pending, but not longer than this; gives how far it then is.
@@ -236,7 +259,7 @@ impl PreparationTicket {
                 .with("prep_ticket_id", self.id())
         };
         match &self.state().result {
-            Some(Ok(manifest)) => Ok(manifest.clone()),
+            Some(Ok(environment)) => Ok(environment.manifest.clone()),
             None => {
                 let message = "the environment is still being prepared; call again soon";
                 Err(Box::new(told(message.to_owned())))
@@ -258,7 +281,37 @@ impl PreparationTicket {
         }
     }
 
-    fn settle(&self, result: Result<DependencyManifest, Box<Failure>>) {
+    /// What is to be prepared; whether an agent can be made of it is found out now rather than later.
+    fn manifest(&self, dependencies: &[Value]) -> Result<DependencyManifest, Box<Failure>> {
+        let declared = Value::Array(dependencies.to_vec());
+        let manifest = DependencyManifest::parse(self.0.builder.language(), Some(&declared))
+            .map_err(|fault| Box::new(fault.failure()))?;
+        let refused = |fault: AgentFault| Failure::new(FailureKind::InvalidCall, fault.to_string());
+        self.0.builder.clone().build().map_err(|fault| Box::new(refused(fault)))?;
+        Ok(manifest)
+    }
+
+    fn make(
+        &self,
+        runtime: &Runtime,
+        manifest: &DependencyManifest,
+        replaces: Option<&str>,
+        on_progress: &OnProgress,
+    ) -> Result<Environment, Box<Failure>> {
+        let progress = |progress: Progress<'_>| {
+            // Whoever watches can neither stop nor break it.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_progress(&progress.to_string())));
+        };
+        let aim = Aim { cancellation: &self.0.cancellation, progress: &progress };
+        let (language, environments) = (self.0.builder.language(), runtime.environments());
+        match replaces {
+            Some(id) => environments.refresh(language, manifest, id, runtime.workers(), &aim),
+            None => environments.prepare(language, manifest, runtime.workers(), &aim),
+        }
+        .map_err(|fault| Box::new(fault.into_failure()))
+    }
+
+    fn settle(&self, result: Result<Environment, Box<Failure>>) {
         let mut state = self.state();
         let (on_ready, on_error) =
             (std::mem::take(&mut state.on_ready), std::mem::take(&mut state.on_error));

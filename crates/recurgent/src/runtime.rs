@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::agent::AgentBuilder;
 use crate::config::{Config, ConfigFault};
-use crate::environment::{Environments, Shelf};
+use crate::environment::{Environments, Shelf, Stored};
 use crate::guest::Guest;
 use crate::observe::{Log, Observer, Observers};
 use crate::preparation::Preparation;
@@ -80,6 +80,12 @@ impl Runtime {
     /// An agent whose environment is made before it is needed.
     pub fn prepare(&self, role: &str) -> Preparation {
         Preparation::new(self, role)
+    }
+
+    /// Makes an environment anew, with the versions that are the best today. It is built beside the one it
+    /// replaces: what runs in that is not disturbed, and a build that fails changes nothing.
+    pub fn refresh(&self, stored: &Stored) -> Preparation {
+        Preparation::anew(self, stored)
     }
 
     /// The effective settings.

@@ -13,7 +13,7 @@ use super::fault::{BuildFault, Stage};
 use super::lock::{self, LockFault};
 use super::ready::{Package, Ready};
 use super::uv::Uv;
-use super::{Aim, Environments, Installed, Plan, Progress, Shelf, Took, tool};
+use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, tool};
 use crate::worker::Workers;
 
 /// What a packaging tool brought about.
@@ -23,20 +23,46 @@ impl Environments {
     /// Makes it, or waits for whoever does.
     pub(super) fn make(
         &self,
-        plan: &Plan<'_>,
+        plan: &mut Plan<'_>,
         workers: &Workers,
         aim: &Aim<'_>,
     ) -> Result<(Ready, Took), BuildFault> {
-        let place = Shelf::place(plan.cache, plan.language);
-        fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
         let lock = self.lock(plan, aim)?;
+        plan.root = generation::current(&plan.place(), &plan.id);
         if let Some(ready) = self.ready(plan) {
             return Ok((ready, Took::default())); // made by somebody else, meanwhile
         }
+        self.build_in_place(plan, workers, &lock, aim)
+    }
+
+    /// Makes it once more, beside the build there is, which stays what it is until the new one is ready,
+    /// and then for those who run in it.
+    pub(super) fn make_anew(
+        &self,
+        plan: &mut Plan<'_>,
+        workers: &Workers,
+        aim: &Aim<'_>,
+    ) -> Result<(Ready, Took), BuildFault> {
+        let lock = self.lock(plan, aim)?;
+        let place = plan.place();
+        let unusable = |error| BuildFault::file("cannot use", &place, &error);
+        plan.root = generation::next(&place, &plan.id).map_err(unusable)?;
+        let built = self.build_in_place(plan, workers, &lock, aim)?;
+        generation::make_current(&plan.root).map_err(unusable)?;
+        Ok(built)
+    }
+
+    fn build_in_place(
+        &self,
+        plan: &Plan<'_>,
+        workers: &Workers,
+        lock: &File,
+        aim: &Aim<'_>,
+    ) -> Result<(Ready, Took), BuildFault> {
         let unusable = |error| BuildFault::file("cannot use", &plan.root, &error);
         tool::clear(&plan.root).map_err(unusable)?;
         fs::create_dir(&plan.root).map_err(unusable)?;
-        let built = self.build(plan, workers, &lock, aim);
+        let built = self.build(plan, workers, lock, aim);
         if built.is_err() {
             // Not ready, so in nobody's way; cleared for the disk's sake.
             let _ = tool::clear(&plan.root);
@@ -45,6 +71,8 @@ impl Environments {
     }
 
     fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<File, BuildFault> {
+        let place = plan.place();
+        fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
         let path = plan.root.with_extension("lock");
         if let Some(lock) = lock::try_acquire(&path) {
             return Ok(lock);
@@ -103,6 +131,7 @@ impl Environments {
             supply: &plan.supply,
             wheels_only: plan.policy.wheels_only,
             manifest: plan.manifest,
+            anew: plan.anew,
         };
         uv.write(&plan.root)?;
         aim.tell(Progress::Resolving);

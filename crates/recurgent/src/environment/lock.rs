@@ -52,6 +52,12 @@ pub(super) fn try_acquire(path: &Path) -> Option<File> {
     file.try_lock().is_ok().then_some(file)
 }
 
+/// Whether somebody has the lock. Makes no file.
+pub(super) fn is_held(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
 fn open(path: &Path) -> io::Result<File> {
     // Never removed: a second file of the same name would be a second lock.
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
@@ -78,7 +84,8 @@ mod tests {
         let copy = held.try_clone().unwrap();
         drop(held);
         assert!(try_acquire(&path).is_none(), "a copy holds it still");
+        assert!(is_held(&path) && !is_held(&directory.path().join("y.lock")));
         drop(copy);
-        assert!(try_acquire(&path).is_some());
+        assert!(!is_held(&path) && try_acquire(&path).is_some());
     }
 }

@@ -1,7 +1,9 @@
 //! What an environment knows of itself: written last, read on every hit.
 
-use std::fs::{self, File};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use lifecycle::dependency::DependencyManifest;
@@ -49,6 +51,12 @@ pub(crate) struct Package {
     pub(crate) version: String,
 }
 
+impl fmt::Display for Package {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.version)
+    }
+}
+
 /// A declared package, and the modules of which one must load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Proof {
@@ -64,13 +72,29 @@ impl Ready {
     pub(crate) fn open(root: &Path) -> io::Result<(Self, File)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
         file.lock_shared()?;
+        if file.metadata()?.nlink() == 0 {
+            return Err(io::ErrorKind::NotFound.into()); // removed while the lock was waited for
+        }
         Ok((serde_json::from_reader(io::BufReader::new(&file))?, file))
     }
 
     /// Reads the record of a ready environment; `None`: it is not ready, or is not what it was.
     pub(super) fn read(language: Language, root: &Path) -> Option<Self> {
-        let text = fs::read(root.join(READY)).ok()?;
-        let ready: Self = serde_json::from_slice(&text).ok()?;
+        Self::whole(language, root, &fs::read(root.join(READY)).ok()?)
+    }
+
+    /// The same without a trace: looking at an environment is not using it.
+    pub(super) fn peek(language: Language, root: &Path) -> Option<Self> {
+        let path = root.join(READY);
+        let flags = rustix::fs::OFlags::NOATIME.bits().cast_signed();
+        // Only its owner may ask for that.
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+        let text = io::read_to_string(file.or_else(|_| File::open(&path)).ok()?).ok()?;
+        Self::whole(language, root, text.as_bytes())
+    }
+
+    fn whole(language: Language, root: &Path, text: &[u8]) -> Option<Self> {
+        let ready: Self = serde_json::from_slice(text).ok()?;
         let whole = lock_checksum(language, root).ok()? == ready.lock_checksum;
         (whole && root.join(&ready.library).is_dir()).then_some(ready)
     }

@@ -1,18 +1,44 @@
 //! Environments on disk: listing them, and removing those nobody uses.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 
-use super::ready::{READY, Ready};
-use super::{lock, tool};
+use super::ready::{self, READY, Ready};
+use super::{generation, lock, tool};
 
 /// Where environments are kept.
 #[derive(Debug, Clone)]
 pub struct Shelf {
     cache: PathBuf,
+}
+
+/// What an environment on disk is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Programs run in it.
+    Ready,
+    /// Some process is making it.
+    Building,
+    /// A build that was killed left it half done.
+    Unfinished,
+    /// It was refreshed; programs that were running stay in it.
+    Superseded,
+}
+
+impl Standing {
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Building => "building",
+            Self::Unfinished => "unfinished",
+            Self::Superseded => "superseded",
+        }
+    }
 }
 
 /// An environment on disk.
@@ -24,10 +50,10 @@ pub struct Stored {
     pub language: Language,
     /// Where it is.
     pub root: PathBuf,
-    /// Whether it can be used; otherwise a build left it half done, or is under way.
-    pub is_ready: bool,
-    /// What was declared, as `name constraint`.
-    pub declared: Vec<String>,
+    /// What it is good for.
+    pub standing: Standing,
+    /// What was declared.
+    pub manifest: DependencyManifest,
     /// Every package, as `name version`.
     pub packages: Vec<String>,
     /// Under which policy it was made.
@@ -36,8 +62,23 @@ pub struct Stored {
     pub sources: Vec<String>,
     /// When it was finished.
     pub prepared_at: Option<String>,
+    /// When a process last used it or, where the file system does not tell, when it was made.
+    pub used_at: Option<SystemTime>,
     /// Disk use; files shared with the download cache are counted here too.
     pub bytes: u64,
+}
+
+/// What came of removing an environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// It is gone.
+    Removed,
+    /// Programs of some process run in it; it is whole.
+    InUse,
+    /// Some process is making it.
+    BeingBuilt,
+    /// It cannot be removed.
+    Failed(String),
 }
 
 impl Shelf {
@@ -45,110 +86,140 @@ impl Shelf {
         Self { cache }
     }
 
+    /// The directory everything is in.
+    pub fn directory(&self) -> &Path {
+        &self.cache
+    }
+
     /// The directory of one guest's environments.
     pub(super) fn place(cache: &Path, language: Language) -> PathBuf {
         cache.join(format!("{}-envs", language.name()))
     }
 
-    /// Every environment, by guest and id.
+    /// Every environment, by guest, id and age. Nothing is written, nor counted as use.
     pub fn list(&self) -> Vec<Stored> {
         [Language::Python, Language::Ruby]
             .into_iter()
-            .flat_map(|language| {
-                let mut found: Vec<Stored> = self
-                    .roots(language)
-                    .into_iter()
-                    .map(|(id, root)| Stored::read(id, language, root))
-                    .collect();
-                found.sort_by(|a, b| a.id.cmp(&b.id));
-                found
+            .flat_map(|language| self.builds(language))
+            .collect()
+    }
+
+    /// Those whose id begins with `prefix`.
+    pub fn find(&self, prefix: &str) -> Vec<Stored> {
+        self.list().into_iter().filter(|stored| stored.id.starts_with(prefix)).collect()
+    }
+
+    /// What nobody needs: left half done, superseded, or not used for `age`.
+    pub fn unneeded(&self, age: Duration) -> Vec<Stored> {
+        let now = SystemTime::now();
+        let aged = |stored: &Stored| {
+            let unused = stored.used_at.map(|at| now.duration_since(at).unwrap_or_default());
+            unused.is_none_or(|unused| unused >= age)
+        };
+        self.list()
+            .into_iter()
+            .filter(|stored| match stored.standing {
+                Standing::Unfinished | Standing::Superseded => true,
+                Standing::Ready => aged(stored),
+                Standing::Building => false,
             })
             .collect()
     }
 
-    /// The environment whose id begins with `prefix`, if there is just one.
-    pub fn find(&self, prefix: &str) -> Option<Stored> {
-        let mut found = self.list().into_iter().filter(|stored| stored.id.starts_with(prefix));
-        let first = found.next()?;
-        found.next().is_none().then_some(first)
-    }
-
-    /// Removes what is half built, and what was finished longer than `age` ago and is not in use.
-    /// Gives what was removed.
-    pub fn collect(&self, age: Duration) -> Vec<Stored> {
-        self.list()
-            .into_iter()
-            .filter(|stored| stored.is_older_than(age) && self.remove(stored))
-            .collect()
-    }
-
-    /// Removes one environment unless it is in use or being built; says whether it did.
-    pub fn remove(&self, stored: &Stored) -> bool {
+    /// Removes one environment unless it is in use or being built.
+    pub fn remove(&self, stored: &Stored) -> Removal {
         let lock = Self::place(&self.cache, stored.language).join(format!("{}.lock", stored.id));
-        let Some(_lock) = lock::try_acquire(&lock) else { return false };
+        let Some(_lock) = lock::try_acquire(&lock) else { return Removal::BeingBuilt };
         let ready = stored.root.join(READY);
+        let failed = |error: std::io::Error| {
+            Removal::Failed(format!("cannot remove {}: {error}", stored.root.display()))
+        };
         if let Ok(file) = File::open(&ready) {
             if file.try_lock().is_err() {
-                return false; // a zygote in some process runs in it
+                return Removal::InUse; // a zygote in some process runs in it
             }
             // First of all it stops being ready.
-            if fs::remove_file(&ready).is_err() {
-                return false;
+            if let Err(error) = fs::remove_file(&ready) {
+                return failed(error);
             }
         }
-        tool::clear(&stored.root.with_extension("build")).is_ok()
-            && tool::clear(&stored.root).is_ok()
+        generation::retract(&stored.root);
+        tool::clear(&stored.root.with_extension("build"))
+            .and_then(|()| tool::clear(&stored.root))
+            .map_or_else(failed, |()| Removal::Removed)
     }
 
-    fn roots(&self, language: Language) -> Vec<(String, PathBuf)> {
-        let Ok(entries) = fs::read_dir(Self::place(&self.cache, language)) else {
-            return Vec::new();
-        };
-        entries
-            .filter_map(Result::ok)
-            .filter(|entry| entry.path().is_dir())
-            .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
-            .filter(|(name, _)| !name.contains('.')) // a builder's desk
+    fn builds(&self, language: Language) -> Vec<Stored> {
+        let place = Self::place(&self.cache, language);
+        let entries = fs::read_dir(&place).into_iter().flatten().filter_map(Result::ok);
+        let mut names: Vec<String> = entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        let age =
+            |name: &str| (generation::owner(name).map(str::to_owned), generation::number(name));
+        names.sort_by_key(|name| age(name));
+        names
+            .iter()
+            .filter_map(|name| Stored::read(&place, language, generation::owner(name)?, name))
             .collect()
     }
 }
 
 impl Stored {
-    fn read(id: String, language: Language, root: PathBuf) -> Self {
-        let ready = Ready::read(language, &root);
-        let bytes = size(&root);
-        let is_ready = ready.is_some();
-        let (declared, packages, source_mode, sources, prepared_at) = match ready {
-            Some(ready) => (
-                ready.manifest.dependencies().iter().map(ToString::to_string).collect(),
-                ready.packages.iter().map(|p| format!("{} {}", p.name, p.version)).collect(),
-                ready.source_mode,
-                ready.sources,
-                Some(ready.prepared_at),
-            ),
-            None => Default::default(),
+    /// `None`: it was removed meanwhile.
+    fn read(place: &Path, language: Language, id: &str, name: &str) -> Option<Self> {
+        let root = place.join(name);
+        fs::metadata(&root).ok()?;
+        let used_at = fs::metadata(root.join(READY)).ok().as_ref().and_then(last_used);
+        let ready = Ready::peek(language, &root);
+        let standing = match &ready {
+            Some(_) if generation::current(place, id) == root => Standing::Ready,
+            None if lock::is_held(&root.with_extension("lock")) => Standing::Building,
+            Some(_) => Standing::Superseded,
+            None => Standing::Unfinished,
         };
-        Self {
-            id,
+        let bytes = size(&root);
+        let stored = Self {
+            id: id.to_owned(),
             language,
             root,
-            is_ready,
-            declared,
-            packages,
-            source_mode,
-            sources,
-            prepared_at,
+            standing,
+            manifest: DependencyManifest::default(),
+            packages: Vec::new(),
+            source_mode: String::new(),
+            sources: Vec::new(),
+            prepared_at: None,
+            used_at,
             bytes,
-        }
+        };
+        Some(match ready {
+            Some(ready) => Self {
+                packages: ready.packages.iter().map(ToString::to_string).collect(),
+                manifest: ready.manifest,
+                source_mode: ready.source_mode,
+                sources: ready.sources,
+                prepared_at: Some(ready.prepared_at),
+                ..stored
+            },
+            None => stored,
+        })
     }
 
-    fn is_older_than(&self, age: Duration) -> bool {
-        let finished = fs::metadata(self.root.join(READY)).and_then(|meta| meta.modified());
-        !self.is_ready
-            || finished.is_ok_and(|at| {
-                SystemTime::now().duration_since(at).is_ok_and(|since| since >= age)
-            })
+    /// Its lock file: which versions were chosen, and from where.
+    pub fn lock_file(&self) -> PathBuf {
+        self.root.join(ready::lock_file(self.language))
     }
+
+    /// Whether programs run in it right now, in any process.
+    pub fn is_in_use(&self) -> bool {
+        File::open(self.root.join(READY)).is_ok_and(|file| file.try_lock().is_err())
+    }
+}
+
+/// Reading `.ready` is how a process begins to use an environment.
+fn last_used(meta: &Metadata) -> Option<SystemTime> {
+    meta.accessed().ok().max(meta.modified().ok())
 }
 
 /// What lies in a directory; what cannot be read counts nothing.

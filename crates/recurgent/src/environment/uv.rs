@@ -38,6 +38,8 @@ pub(super) struct Uv<'a> {
     pub(super) supply: &'a Supply,
     pub(super) wheels_only: bool,
     pub(super) manifest: &'a DependencyManifest,
+    /// What indexes said before is asked again.
+    pub(super) anew: bool,
 }
 
 /// Variables that make uv look nowhere but where it is told.
@@ -89,7 +91,8 @@ impl Uv<'_> {
 
     /// Chooses versions.
     pub(super) fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
-        let ended = self.run("lock", &[], Stage::Resolve, limit)?;
+        let options: &[&str] = if self.anew { &["--refresh"] } else { &[] };
+        let ended = self.run("lock", options, Stage::Resolve, limit)?;
         self.judge(&ended, Stage::Resolve, self.manifest.packages())
     }
 

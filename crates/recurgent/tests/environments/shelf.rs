@@ -1,7 +1,10 @@
 //! Environments on disk: what a hit costs, what is listed, and what is removed.
 
-use std::time::Duration;
+use std::fs::FileTimes;
+use std::time::{Duration, SystemTime};
 
+use recurgent::PreparationStatus;
+use recurgent::environment::{Removal, Shelf, Standing, Stored};
 use serde_json::json;
 
 use crate::sources::PackageSource;
@@ -43,21 +46,185 @@ fn environments_are_listed_and_removed_unless_they_are_in_use() {
 
     let listed = shelf.list();
     assert_eq!(listed.len(), 2);
-    let ready = listed.iter().find(|stored| stored.is_ready).unwrap();
-    assert_eq!(ready.declared, ["outer-part >=1"]);
+    let ready = listed.iter().find(|stored| stored.standing == Standing::Ready).unwrap();
+    assert_eq!(declared(ready), ["outer-part >=1"]);
     assert_eq!(ready.packages, ["inner-part 1.0", "outer-part 1.0"]);
     assert_eq!(ready.source_mode, "internal_only");
-    assert!(ready.bytes > 0);
-    assert_eq!(shelf.find(&ready.id[..8]).as_ref(), Some(ready));
-    assert_eq!(shelf.find("no-such-id"), None);
+    assert!(ready.bytes > 0 && ready.is_in_use());
+    assert_eq!(shelf.find(&ready.id[..8]), std::slice::from_ref(ready));
+    assert_eq!(shelf.find("no-such-id"), []);
 
-    let removed: Vec<String> = shelf.collect(Duration::ZERO).into_iter().map(|s| s.id).collect();
-    assert_eq!(removed, ["0".repeat(64)], "the other one has a zygote in it");
+    assert_eq!(shelf.remove(ready), Removal::InUse, "it has a zygote in it");
+    let unneeded = shelf.unneeded(Duration::from_hours(1));
+    assert_eq!(standings(&unneeded), [Standing::Unfinished], "the other one is too young");
+    assert_eq!(shelf.remove(&unneeded[0]), Removal::Removed);
     assert!(!half_built.exists() && ready.root.exists());
     drop((agent, runtime));
-    assert_eq!(shelf.collect(Duration::from_hours(1)).len(), 0, "it is too young");
-    assert_eq!(shelf.collect(Duration::ZERO).len(), 1);
+    assert_eq!(shelf.remove(ready), Removal::Removed);
     assert_eq!(stage.environments().len(), 0);
+}
+
+fn declared(stored: &Stored) -> Vec<String> {
+    stored.manifest.dependencies().iter().map(ToString::to_string).collect()
+}
+
+fn standings(stored: &[Stored]) -> Vec<Standing> {
+    stored.iter().map(|stored| stored.standing).collect()
+}
+
+#[test]
+fn what_was_used_lately_is_needed_and_looking_is_no_use() {
+    let stage = PackageSource::wheels().stage();
+    value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
+    let shelf = stage.runtime().shelf().unwrap();
+    let ready = std::fs::File::open(shelf.list()[0].root.join(".ready")).unwrap();
+    let (week, day) = (Duration::from_hours(7 * 24), Duration::from_hours(24));
+    let ago = |age| SystemTime::now() - age;
+    ready.set_times(FileTimes::new().set_modified(ago(week)).set_accessed(ago(day / 2))).unwrap();
+    assert_eq!(shelf.unneeded(day), [], "made a week ago, used today");
+    ready.set_times(FileTimes::new().set_modified(ago(week)).set_accessed(ago(2 * day))).unwrap();
+    for _ in 0..2 {
+        assert_eq!(shelf.unneeded(day).len(), 1, "looking at it does not count");
+    }
+    assert_eq!(shelf.unneeded(3 * day), []);
+}
+
+#[test]
+fn what_some_process_builds_is_not_removed() {
+    let source = PackageSource::gems();
+    let stage = source.stage();
+    let runtime = stage.runtime();
+    let (sender, reached) = std::sync::mpsc::channel();
+    let ticket = runtime
+        .prepare("tester")
+        .dependency("sluggish", "")
+        .on_progress(move |what| sender.send(what.to_owned()).unwrap())
+        .start();
+    let ample = Duration::from_mins(1);
+    assert_eq!(reached.recv_timeout(ample).unwrap(), "resolving dependencies");
+    assert_eq!(reached.recv_timeout(ample).unwrap(), "installing 1 package");
+    let shelf = runtime.shelf().unwrap();
+    let under_way = shelf.list();
+    assert_eq!(standings(&under_way), [Standing::Building]);
+    assert_eq!(shelf.unneeded(Duration::ZERO), []);
+    assert_eq!(shelf.remove(&under_way[0]), Removal::BeingBuilt);
+    assert_eq!(ticket.await_ready(ample), PreparationStatus::Ready);
+    assert_eq!(reached.recv_timeout(ample).unwrap(), "loading packages");
+    assert_eq!(standings(&shelf.list()), [Standing::Ready]);
+}
+
+/// Both guests: an environment, refreshed after its source got something newer.
+#[test]
+fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
+    for (source, package, versions, code, wait) in [
+        (
+            PackageSource::gems(),
+            "beta",
+            ["1.0.0", "2.0.0"],
+            "require 'beta'\nBeta::VERSION",
+            RUBY_WAIT,
+        ),
+        (
+            PackageSource::wheels(),
+            "inner-part",
+            ["inner", "inner 2"],
+            "import inner_part\nresult = inner_part.NAME",
+            PYTHON_WAIT,
+        ),
+    ] {
+        source.set_outdated(true);
+        let stage = source.stage();
+        let runtime = stage.runtime();
+        let shelf = runtime.shelf().unwrap();
+        stage.writes("check", code, &json!([{"name": package}]));
+        stage.writes(
+            "wait",
+            &wait.replace("GATE", stage.path("gate").to_str().unwrap()),
+            &json!([]),
+        );
+        let mut agent = runtime.agent("tester").build().unwrap();
+        assert_eq!(value(&call(&mut agent, "check")), versions[0]);
+        source.set_outdated(false);
+        assert_eq!(value(&call(&mut agent, "check")), versions[0], "a hit asks nobody");
+        let first = shelf.list().remove(0);
+
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| call(&mut agent, "wait"));
+            while !stage.path("gate.reached").exists() {
+                assert!(!waiting.is_finished(), "it should be waiting");
+                std::thread::yield_now();
+            }
+            let ticket = runtime.refresh(&first).start();
+            assert_eq!(
+                ticket.await_ready(AMPLE),
+                PreparationStatus::Ready,
+                "{:?}",
+                ticket.failure()
+            );
+            assert!(!ticket.environment().unwrap().cache_hit);
+            assert_eq!(shelf.remove(&first), Removal::InUse);
+            std::fs::write(stage.path("gate"), "").unwrap();
+            // It loads only now what it was promised when it started.
+            assert_eq!(value(&waiting.join().unwrap()), versions[0]);
+        });
+        let both = shelf.list();
+        assert_eq!(standings(&both), [Standing::Superseded, Standing::Ready]);
+        assert_eq!(both[0].root, first.root);
+        assert_eq!(value(&call(&mut agent, "check")), versions[1]);
+        let logged = stage.logged();
+        assert_eq!(logged["environment_cache_hit"], json!(true));
+        assert_eq!(logged["env_id"], json!(first.id), "it is the same environment");
+        drop((agent, runtime));
+        remove_all(&shelf);
+    }
+}
+
+const AMPLE: Duration = Duration::from_mins(1);
+/// Run in the environment, and load its package late.
+const RUBY_WAIT: &str = "File.write('GATE.reached', '')\nsleep 0.01 until File.exist?('GATE')\nrequire 'beta'\nBeta::VERSION";
+const PYTHON_WAIT: &str = "import os, time, pathlib\npathlib.Path('GATE.reached').touch()\nwhile not os.path.exists('GATE'):\n    time.sleep(0.01)\nimport inner_part\nresult = inner_part.NAME";
+
+fn remove_all(shelf: &Shelf) {
+    assert_eq!(shelf.unneeded(Duration::from_hours(1)).len(), 1, "the superseded one");
+    for stored in shelf.list() {
+        assert_eq!(shelf.remove(&stored), Removal::Removed);
+    }
+    let left = std::fs::read_dir(shelf.directory())
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with("-envs"));
+    for place in left {
+        for entry in std::fs::read_dir(place.path()).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(path.extension().unwrap(), "lock", "{path:?}");
+        }
+    }
+}
+
+#[test]
+fn a_refresh_that_fails_changes_nothing() {
+    let source = PackageSource::gems();
+    let mut stage = source.stage();
+    let beta = json!([{"name": "beta"}]);
+    let before = value(&stage.once("require 'beta'\nBeta::VERSION", &beta)).clone();
+    let shelf = stage.runtime().shelf().unwrap();
+    let listed = shelf.list();
+    let fails = |stage: &crate::stage::Stage| {
+        let ticket = stage.runtime().refresh(&listed[0]).start();
+        assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+        assert_eq!(shelf.list()[0].root, listed[0].root);
+        assert_eq!(standings(&shelf.list()), [Standing::Ready]);
+        ticket.failure().unwrap()
+    };
+    stage.set("blocked_gems", "beta");
+    assert_eq!(fails(&stage).kind.code(), "dependency_policy_violation");
+    stage.set("blocked_gems", "");
+    let address = source.url();
+    stage.set("gem_sources", "http://127.0.0.1:9/");
+    let failure = fails(&stage);
+    assert!(failure.message.contains("other sources than are set now"), "{failure:?}");
+    stage.set("gem_sources", &address);
+    assert_eq!(value(&stage.once("require 'beta'\nBeta::VERSION", &beta)), &before);
 }
 
 #[test]

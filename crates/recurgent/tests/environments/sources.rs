@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub(crate) struct PackageSource {
     language: Language,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
+    /// Second versions are not told of yet.
+    outdated: Arc<AtomicBool>,
 }
 
 impl PackageSource {
@@ -66,14 +69,20 @@ impl PackageSource {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::<Mutex<Vec<String>>>::default();
-        let seen = Arc::clone(&requests);
+        let outdated = Arc::<AtomicBool>::default();
+        let (seen, told) = (Arc::clone(&requests), Arc::clone(&outdated));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let seen = Arc::clone(&seen);
-                thread::spawn(move || answer(stream, files, &seen));
+                let (seen, told) = (Arc::clone(&seen), Arc::clone(&told));
+                thread::spawn(move || answer(stream, files, &seen, &told));
             }
         });
-        Self { language, address, requests }
+        Self { language, address, requests, outdated }
+    }
+
+    /// Whether it has second versions of anything, from now on.
+    pub(crate) fn set_outdated(&self, outdated: bool) {
+        self.outdated.store(outdated, Ordering::SeqCst);
     }
 
     pub(crate) fn url(&self) -> String {
@@ -113,7 +122,13 @@ impl PackageSource {
     }
 }
 
-fn answer(stream: TcpStream, files: &Path, seen: &Mutex<Vec<String>>) {
+/// A page of an index, without second versions: a line `2.0.0 …|…` of gems, a link to `…-2.0-…` of wheels.
+fn first_versions(page: &str) -> String {
+    let first = |line: &&str| !line.starts_with("2.0") && !line.contains("-2.0-");
+    page.lines().filter(first).flat_map(|line| [line, "\n"]).collect()
+}
+
+fn answer(stream: TcpStream, files: &Path, seen: &Mutex<Vec<String>>, outdated: &AtomicBool) {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
@@ -126,7 +141,13 @@ fn answer(stream: TcpStream, files: &Path, seen: &Mutex<Vec<String>>) {
         file.push("index.html");
     }
     let (status, body) = match std::fs::read(&file) {
-        Ok(body) => ("200 OK", body),
+        Ok(body) => match String::from_utf8(body) {
+            Ok(page) if outdated.load(Ordering::SeqCst) => {
+                ("200 OK", first_versions(&page).into_bytes())
+            }
+            Ok(page) => ("200 OK", page.into_bytes()),
+            Err(package) => ("200 OK", package.into_bytes()),
+        },
         Err(_) => ("404 Not Found", Vec::new()),
     };
     let kind = if file.ends_with("index.html") { "text/html" } else { "application/octet-stream" };
