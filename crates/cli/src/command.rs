@@ -7,9 +7,12 @@ mod config;
 mod conformance;
 mod demo;
 mod doctor;
+mod env;
 mod repl;
 mod sessions;
 mod settings;
+mod trace;
+mod watch;
 
 use std::ffi::OsString;
 
@@ -28,6 +31,8 @@ Examples:
   recurgent call calculator add 3 --session desk        memory that outlives the process
   recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
   recurgent repl calculator                             talk to an agent
+  recurgent watch                                       every call, as it happens
+  recurgent env list                                    packages programs were given
   recurgent doctor                                      what is missing on this machine";
 
 /// An agent runtime that grows software through use
@@ -55,6 +60,9 @@ enum Verb {
     Doctor(doctor::Options),
     Config(config::Options),
     Sessions(sessions::Options),
+    Env(env::Options),
+    Watch(watch::Options),
+    Trace(trace::Options),
     Conformance(conformance::Options),
     /// Print a completion script for a shell
     ///
@@ -84,6 +92,9 @@ fn perform(verb: Verb) -> Result<Exit, Fault> {
         Verb::Doctor(options) => options.run(),
         Verb::Config(options) => options.run(),
         Verb::Sessions(options) => options.run(),
+        Verb::Env(options) => options.run(),
+        Verb::Watch(options) => options.run(),
+        Verb::Trace(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
             let mut script = Vec::new();

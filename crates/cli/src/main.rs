@@ -5,6 +5,7 @@ mod conformance;
 mod demo;
 mod exit;
 mod interrupt;
+mod logbook;
 mod render;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! Everything that is written: answers on standard output, everything else on standard error.
 
+pub(crate) mod entry;
 pub(crate) mod paint;
 pub(crate) mod trace;
 
@@ -87,11 +88,46 @@ pub(crate) fn lines(lines: &[String]) -> Result<(), Fault> {
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Fault> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Fault::setup(format!(
-            "cannot write to standard output: {error}; free some space or write elsewhere"
-        ))),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error)),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Lines of something that goes on; says whether anybody still reads.
+pub(crate) fn streamed(lines: &[String]) -> Result<bool, Fault> {
+    let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritable(&error)),
+    }
+}
+
+fn unwritable(error: &io::Error) -> Fault {
+    Fault::setup(format!(
+        "cannot write to standard output: {error}; free some space or write elsewhere"
+    ))
+}
+
+/// A failure outside any call.
+pub(crate) fn failure(failure: &Failure) {
+    note(&failure_block(failure, None, paint(Stream::Error)));
+}
+
+/// A number of bytes, as people read it.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    let mut amount = bytes;
+    let mut shown = format!("{bytes} B");
+    for unit in UNITS {
+        if amount < 1000 {
+            break;
+        }
+        shown = format!("{}.{} {unit}", amount / 1000, amount % 1000 / 100);
+        amount /= 1000;
+    }
+    shown
 }
 
 /// Why a command did not get as far as an outcome, in the form that was asked for.
@@ -212,6 +248,12 @@ mod tests {
             &Failure::new(FailureKind::InvalidCall, "no\u{1b}[2J"),
             "error: invalid_call\n  no\u{fffd}[2J\n  trace_id t1",
         );
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let shown = [0, 999, 1000, 1999, 12_345_678, 3_000_000_000].map(size);
+        assert_eq!(shown, ["0 B", "999 B", "1.0 kB", "1.9 kB", "12.3 MB", "3.0 GB"]);
     }
 
     #[test]

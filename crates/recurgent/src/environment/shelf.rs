@@ -82,7 +82,8 @@ pub enum Removal {
 }
 
 impl Shelf {
-    pub(super) fn new(cache: PathBuf) -> Self {
+    /// The one in a cache directory, which need not exist.
+    pub fn new(cache: PathBuf) -> Self {
         Self { cache }
     }
 
@@ -204,6 +205,12 @@ impl Stored {
             },
             None => stored,
         })
+    }
+
+    /// [`Self::used_at`], to be read.
+    pub fn last_used(&self) -> Option<String> {
+        let at = jiff::Timestamp::try_from(self.used_at?).ok()?;
+        Some(at.to_string())
     }
 
     /// Its lock file: which versions were chosen, and from where.

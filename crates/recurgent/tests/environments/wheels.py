@@ -38,7 +38,7 @@ pages = {}
 for name, *rest in WHEELS:
     wheel = build(name, *rest)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    link = f'<a href="/wheels/{wheel.name}#sha256={digest}">{wheel.name}</a>\n'
+    link = f'<a href="../../wheels/{wheel.name}#sha256={digest}">{wheel.name}</a>\n'
     pages[name] = pages.get(name, "<!DOCTYPE html>\n") + link
 # A package whose only distribution must be built, and cannot be.
 sdist = SOURCE / "wheels" / "crooked_part-1.0.tar.gz"
@@ -54,7 +54,7 @@ with tarfile.open(sdist, "w:gz") as archive:
         entry.size = len(text)
         archive.addfile(entry, io.BytesIO(text.encode()))
 digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
-pages["crooked-part"] = f'<!DOCTYPE html>\n<a href="/wheels/{sdist.name}#sha256={digest}">{sdist.name}</a>\n'
+pages["crooked-part"] = f'<!DOCTYPE html>\n<a href="../../wheels/{sdist.name}#sha256={digest}">{sdist.name}</a>\n'
 for name, page in pages.items():
     index = SOURCE / "simple" / name / "index.html"
     index.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,459 @@
+//! `recurgent env`: environments on disk, made ahead of need, refreshed and removed.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use recurgent::environment::{Removal, Shelf, Standing, Stored};
+use recurgent::store::memory::MemoryStore;
+use recurgent::{Preparation, PreparationStatus, Runtime};
+use serde_json::{Value, json};
+
+use super::settings::Place;
+use crate::exit::{Exit, Fault};
+use crate::interrupt::Interrupt;
+use crate::render::paint::{Paint, Style, clean, clip};
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent env list
+  recurgent env prepare 'numpy>=2' python-slugify
+  recurgent env prepare --guest ruby 'nokogiri ~> 1.16'
+  recurgent env show 3f2a                        any beginning of an id that is not ambiguous
+  recurgent env refresh 3f2a                     take newer versions, where constraints allow them
+  recurgent env gc --older-than 14               what is left over, or was not used for 14 days
+  recurgent env prune --dry-run";
+
+/// Characters of an id that are shown in a list.
+const SHORT_ID: usize = 12;
+/// Columns of a list's packages.
+const PACKAGE_COLUMNS: usize = 60;
+/// How often whoever waits for a preparation looks whether Ctrl-C was pressed.
+const GLANCE: Duration = Duration::from_millis(50);
+/// A day.
+const DAY: Duration = Duration::from_hours(24);
+
+/// List, show, prepare, refresh or remove environments: the packages programs were given
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Every environment, with its packages and what it takes on disk
+    List,
+    /// One environment: what was declared, every package, where it came from
+    Show {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+    /// Make an environment before it is needed
+    Prepare {
+        /// The language its packages are for
+        #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
+        guest: Option<String>,
+        /// A package, and the versions that will do: numpy, 'numpy>=2', 'nokogiri ~> 1.16'
+        #[arg(required = true, value_name = "NAME[CONSTRAINT]")]
+        packages: Vec<String>,
+    },
+    /// Make an environment anew, with the newest versions its constraints allow
+    ///
+    /// It is built beside the one it replaces: programs that run in that are not disturbed, and a build
+    /// that fails changes nothing. `env gc` removes the replaced one.
+    Refresh {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+    /// Remove what was left half done, was replaced, or was not used for long
+    Gc {
+        /// Days without use after which an environment goes
+        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        older_than: u32,
+        /// Only say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Remove all environments that are not in use
+    Prune {
+        /// Do it; without this, only say what would be removed
+        #[arg(long)]
+        yes: bool,
+        /// Only say what would be removed
+        #[arg(long, conflicts_with = "yes")]
+        dry_run: bool,
+    },
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        match &self.verb {
+            Verb::List => self.list(&self.shelf()?),
+            Verb::Show { id } => self.show(&self.shelf()?, id),
+            Verb::Prepare { guest, packages } => self.prepare(guest.as_deref(), packages),
+            Verb::Refresh { id } => self.refresh(id),
+            Verb::Gc { older_than, dry_run } => {
+                let shelf = self.shelf()?;
+                let unneeded = shelf.unneeded(DAY * *older_than);
+                self.remove(&shelf, unneeded, *dry_run, "")
+            }
+            Verb::Prune { yes, dry_run: _ } => {
+                let shelf = self.shelf()?;
+                let all = shelf.list();
+                self.remove(&shelf, all, !yes, "; --yes does it")
+            }
+        }
+    }
+
+    fn shelf(&self) -> Result<Shelf, Fault> {
+        let cache = self.place.config(&[])?.environment_options().cache;
+        cache.map(Shelf::new).ok_or_else(|| {
+            Fault::setup("there is no home directory to keep environments in; set cache_dir")
+        })
+    }
+
+    fn list(&self, shelf: &Shelf) -> Result<Exit, Fault> {
+        let stored = shelf.list();
+        let bytes = total(&stored);
+        if self.json {
+            let environments: Vec<Value> = stored.iter().map(summary).collect();
+            render::json(&json!({
+                "directory": shelf.directory(), "bytes": bytes, "environments": environments,
+            }))?;
+            return Ok(Exit::Ok);
+        }
+        if stored.is_empty() {
+            render::notice(
+                "no environments yet; a program that needs packages makes one, and so does `recurgent env prepare NAME`",
+            );
+            return Ok(Exit::Ok);
+        }
+        let paint = render::paint(Stream::Output);
+        let mut rows: Vec<String> = stored.iter().map(|stored| row(stored, paint)).collect();
+        let place = format!(
+            "{}, {} in {}",
+            counted(stored.len()),
+            render::size(bytes),
+            shelf.directory().display()
+        );
+        rows.push(paint.in_style(Style::Faint, &place));
+        render::lines(&rows)?;
+        Ok(Exit::Ok)
+    }
+
+    fn show(&self, shelf: &Shelf, id: &str) -> Result<Exit, Fault> {
+        let builds = found(shelf, id)?;
+        let stored = current(&builds);
+        let lock = std::fs::read_to_string(stored.lock_file()).ok();
+        if self.json {
+            let mut shown = summary(stored);
+            if let Value::Object(fields) = &mut shown {
+                fields.insert("lock".to_owned(), json!(lock));
+                fields.insert("builds".to_owned(), json!(builds.len()));
+            }
+            render::json(&shown)?;
+            return Ok(Exit::Ok);
+        }
+        render::lines(&details(stored, builds.len(), lock.as_deref()))?;
+        Ok(Exit::Ok)
+    }
+
+    fn prepare(&self, guest: Option<&str>, packages: &[String]) -> Result<Exit, Fault> {
+        let runtime = self.runtime(guest)?;
+        let mut preparation = runtime.prepare("environment");
+        for package in packages {
+            let (name, constraint) = split(package);
+            preparation = preparation.dependency(name, constraint);
+        }
+        self.settle(preparation)
+    }
+
+    fn refresh(&self, id: &str) -> Result<Exit, Fault> {
+        let builds = found(&self.shelf()?, id)?;
+        let stored = current(&builds);
+        match stored.standing {
+            Standing::Ready | Standing::Superseded => {
+                self.settle(self.runtime(None)?.refresh(stored))
+            }
+            Standing::Building => Err(Fault::failed(format!(
+                "{} is being built by another process; wait for it, then refresh",
+                stored.id
+            ))),
+            Standing::Unfinished => Err(Fault::failed(format!(
+                "{} was never finished, and does not say what it was for; `recurgent env gc` removes it",
+                stored.id
+            ))),
+        }
+    }
+
+    /// What makes environments needs neither a model nor a store.
+    fn runtime(&self, guest: Option<&str>) -> Result<Runtime, Fault> {
+        let config = self.place.config(&[("guest", guest), ("provider", Some("auto"))])?;
+        Ok(Runtime::builder(config).store(Arc::new(MemoryStore::default())).build()?)
+    }
+
+    fn settle(&self, preparation: Preparation) -> Result<Exit, Fault> {
+        let interrupt = Interrupt::install()?;
+        let paint = render::paint(Stream::Error);
+        let tell = move |what: &str| {
+            render::note(&paint.in_style(Style::Faint, &format!("{}…", clean(what))));
+        };
+        let ticket = preparation.on_progress(tell).start();
+        interrupt.during(|cancellation| {
+            while ticket.await_ready(GLANCE) == PreparationStatus::Pending {
+                if cancellation.is_cancelled() {
+                    ticket.cancel();
+                }
+            }
+        });
+        let mut told = json!({
+            "status": ticket.status().name(),
+            "prep_ticket_id": ticket.id(),
+        });
+        if let Some(failure) = ticket.failure() {
+            told["error_type"] = json!(failure.kind.code());
+            told["error_message"] = json!(failure.message);
+            told["retriable"] = json!(failure.kind.retriable());
+            told["metadata"] = json!(failure.metadata);
+            match self.json {
+                true => render::json(&told)?,
+                false => render::failure(&failure),
+            }
+            return Ok(Exit::of_failure(&failure));
+        }
+        let Some(made) = ticket.environment() else { return Ok(Exit::Ok) };
+        if self.json {
+            told["env_id"] = json!(made.id);
+            told["root"] = json!(made.root);
+            told["dependencies"] = json!(made.manifest);
+            told["notes"] = json!(made.manifest.notes());
+            told["environment_cache_hit"] = json!(made.cache_hit);
+            for (field, took) in [
+                ("env_prepare_ms", made.prepare_time),
+                ("env_resolve_ms", made.resolve_time),
+                ("env_install_ms", made.install_time),
+            ] {
+                told[field] = json!(milliseconds(took));
+            }
+            render::json(&told)?;
+            return Ok(Exit::Ok);
+        }
+        made.manifest.notes().iter().for_each(|note| render::notice(note));
+        match made.id {
+            Some(id) if made.cache_hit => render::text(&format!("{id} was ready"))?,
+            Some(id) => {
+                render::text(&format!(
+                    "{id} ready after {:.1} s",
+                    made.prepare_time.as_secs_f64()
+                ))?;
+            }
+            None => render::notice("nothing to install: the standard library has all of it"),
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn remove(
+        &self,
+        shelf: &Shelf,
+        stored: Vec<Stored>,
+        dry_run: bool,
+        how: &str,
+    ) -> Result<Exit, Fault> {
+        let (mut gone, mut kept, mut failed) = (Vec::new(), Vec::new(), false);
+        for stored in stored {
+            let removal = match (dry_run, stored.standing) {
+                (true, Standing::Building) => Removal::BeingBuilt,
+                (true, _) if stored.is_in_use() => Removal::InUse,
+                (true, _) => Removal::Removed,
+                (false, _) => shelf.remove(&stored),
+            };
+            match removal {
+                Removal::Removed => gone.push(stored),
+                Removal::InUse => kept.push((stored, "programs run in it".to_owned())),
+                Removal::BeingBuilt => kept.push((stored, "another process builds it".to_owned())),
+                Removal::Failed(problem) => {
+                    failed = true;
+                    kept.push((stored, problem));
+                }
+            }
+        }
+        let exit = if failed { Exit::Failed } else { Exit::Ok };
+        if self.json {
+            let kept: Vec<Value> = kept
+                .iter()
+                .map(|(stored, why)| json!({"env_id": stored.id, "root": stored.root, "reason": why}))
+                .collect();
+            render::json(&json!({
+                "dry_run": dry_run,
+                "removed": gone.iter().map(summary).collect::<Vec<_>>(),
+                "kept": kept,
+                "bytes": total(&gone),
+            }))?;
+            return Ok(exit);
+        }
+        let paint = render::paint(Stream::Output);
+        let mut lines: Vec<String> = gone.iter().map(|stored| row(stored, paint)).collect();
+        for (stored, why) in kept {
+            render::notice(&format!("{} stays: {why}", short(&stored)));
+        }
+        let (did, hint) = if dry_run { ("would remove", how) } else { ("removed", "") };
+        lines.push(format!("{did} {}, {}{hint}", counted(gone.len()), render::size(total(&gone))));
+        render::lines(&lines)?;
+        Ok(exit)
+    }
+}
+
+/// All builds of the one environment a prefix means.
+fn found(shelf: &Shelf, prefix: &str) -> Result<Vec<Stored>, Fault> {
+    let builds = shelf.find(prefix.trim());
+    let mut ids: Vec<&str> = builds.iter().map(|stored| stored.id.as_str()).collect();
+    ids.dedup();
+    match ids.as_slice() {
+        [_] => Ok(builds),
+        [] => Err(Fault::missing(format!(
+            "no environment has an id that begins with {prefix:?}; `recurgent env list` shows them"
+        ))),
+        several => Err(Fault::missing(format!(
+            "{} environments have an id that begins with {prefix:?}; say more of it: {}",
+            several.len(),
+            several.join(", ")
+        ))),
+    }
+}
+
+/// The build that counts; the last where none is ready.
+fn current(builds: &[Stored]) -> &Stored {
+    let ready = builds.iter().find(|stored| stored.standing == Standing::Ready);
+    #[expect(clippy::indexing_slicing, reason = "`found` gives at least one")]
+    ready.unwrap_or_else(|| &builds[builds.len() - 1])
+}
+
+/// `numpy>=2`: where the name ends, the constraint begins.
+fn split(package: &str) -> (&str, &str) {
+    let end = package.find(|c: char| c.is_whitespace() || "<>=!~".contains(c));
+    package.split_at(end.unwrap_or(package.len()))
+}
+
+fn summary(stored: &Stored) -> Value {
+    json!({
+        "env_id": stored.id,
+        "guest": stored.language.name(),
+        "status": stored.standing.name(),
+        "in_use": stored.is_in_use(),
+        "dependencies": stored.manifest,
+        "packages": stored.packages,
+        "source_mode": stored.source_mode,
+        "sources": stored.sources,
+        "root": stored.root,
+        "lock_file": stored.lock_file(),
+        "prepared_at": stored.prepared_at,
+        "last_used_at": stored.last_used(),
+        "bytes": stored.bytes,
+    })
+}
+
+fn row(stored: &Stored, paint: Paint) -> String {
+    let style = match stored.standing {
+        Standing::Ready => Style::Good,
+        Standing::Building => Style::Warning,
+        Standing::Unfinished | Standing::Superseded => Style::Faint,
+    };
+    let packages: Vec<String> =
+        stored.manifest.dependencies().iter().map(|d| clean(&d.to_string())).collect();
+    format!(
+        "{:<6}  {}  {}  {:>9}  {:<16}  {}",
+        stored.language.name(),
+        paint.in_style(Style::Name, short(stored)),
+        paint.in_style(style, &format!("{:<10}", stored.standing.name())),
+        render::size(stored.bytes),
+        minute(stored.last_used().as_deref()),
+        clip(&packages.join(", "), PACKAGE_COLUMNS)
+    )
+}
+
+fn details(stored: &Stored, builds: usize, lock: Option<&str>) -> Vec<String> {
+    let paint = render::paint(Stream::Output);
+    let in_use = if stored.is_in_use() { ", programs run in it" } else { "" };
+    let mut standing = format!("{}{in_use}", stored.standing.name());
+    if builds > 1 {
+        let _ = write!(standing, ", {builds} builds");
+    }
+    let facts = [
+        ("env_id", stored.id.clone()),
+        ("guest", stored.language.name().to_owned()),
+        ("status", standing),
+        ("size", render::size(stored.bytes)),
+        ("prepared", stored.prepared_at.clone().unwrap_or_default()),
+        ("last used", stored.last_used().unwrap_or_default()),
+        ("sources", format!("{} {}", stored.source_mode, stored.sources.join(" "))),
+        ("root", stored.root.display().to_string()),
+        ("lock file", stored.lock_file().display().to_string()),
+    ];
+    let mut lines: Vec<String> = facts
+        .iter()
+        .filter(|(_, fact)| !fact.trim().is_empty())
+        .map(|(name, fact)| {
+            format!("{} {}", paint.in_style(Style::Faint, &format!("{name:<10}")), clean(fact))
+        })
+        .collect();
+    let declared: Vec<String> =
+        stored.manifest.dependencies().iter().map(ToString::to_string).collect();
+    for (title, items) in [("declared", declared), ("packages", stored.packages.clone())] {
+        lines.push(paint.in_style(Style::Title, title));
+        lines.extend(items.iter().map(|item| format!("  {}", clean(item))));
+    }
+    lines.push(paint.in_style(Style::Title, "lock"));
+    lines.extend(lock.unwrap_or_default().lines().map(|line| format!("  {}", clean(line))));
+    lines
+}
+
+fn short(stored: &Stored) -> &str {
+    stored.id.get(..SHORT_ID).unwrap_or(&stored.id)
+}
+
+/// `2026-11-15 18:51`
+fn minute(time: Option<&str>) -> String {
+    time.and_then(|time| time.get(..16)).unwrap_or_default().replace('T', " ")
+}
+
+fn counted(environments: usize) -> String {
+    match environments {
+        1 => "1 environment".to_owned(),
+        several => format!("{several} environments"),
+    }
+}
+
+fn total(stored: &[Stored]) -> u64 {
+    stored.iter().map(|stored| stored.bytes).sum()
+}
+
+fn milliseconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constraint_begins_where_the_name_ends() {
+        for (package, expected) in [
+            ("numpy", ("numpy", "")),
+            ("numpy>=2,<3", ("numpy", ">=2,<3")),
+            ("nokogiri ~> 1.16", ("nokogiri", " ~> 1.16")),
+            ("requests[socks]==2.0", ("requests[socks]", "==2.0")),
+            ("zope.interface!=5", ("zope.interface", "!=5")),
+        ] {
+            assert_eq!(split(package), expected);
+        }
+    }
+}

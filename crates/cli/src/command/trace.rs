@@ -1,0 +1,197 @@
+//! `recurgent trace`: one call, or a whole tree of them, from the log.
+
+use std::collections::BTreeSet;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::settings::Place;
+use crate::exit::{Exit, Fault};
+use crate::logbook;
+use crate::render::entry::{attempt_lines, call_line, place_line, text};
+use crate::render::paint::{Style, clean};
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent trace show 01J9ZQ               a trace, or a call with all it called
+  recurgent trace show 01J9ZQ --json
+
+Failures, `recurgent call --json` and `recurgent watch --json` tell ids.";
+
+/// Ids named when a prefix means several.
+const MAX_NAMED: usize = 5;
+
+/// Show past calls from the log
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// A call tree with its attempts, environments and workers
+    Show {
+        /// The id of a call or a trace, or the beginning of it
+        id: String,
+    },
+}
+
+/// What an id means.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Meant {
+    trace: String,
+    /// `None`: the whole trace.
+    call: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let log = logbook::path(&self.place.config(&[])?)?;
+        let Verb::Show { id } = &self.verb;
+        let files = logbook::files(&log);
+        let mut meant = BTreeSet::new();
+        let mut skipped = 0;
+        for file in files.iter().filter(|file| file.exists()) {
+            let read = logbook::read(file, |entry| meant.extend(Meant::by(id.trim(), &entry)));
+            skipped += read.map_err(|error| {
+                Fault::setup(format!("cannot read {}: {error}", file.display()))
+            })?;
+        }
+        let meant = only(id, meant)?;
+        let mut entries = Vec::new();
+        for file in files {
+            // It could be read a moment ago; if it was removed since, the rest is shown.
+            let _ = logbook::read(&file, |entry| {
+                if text(&entry, "trace_id") == meant.trace {
+                    entries.push(entry);
+                }
+            });
+        }
+        let shown = tree(entries, meant.call.as_deref());
+        if skipped > 0 && !self.json {
+            render::notice(&format!("{skipped} lines of the log were no entries"));
+        }
+        if self.json {
+            render::json(&json!({
+                "trace_id": meant.trace, "call_id": meant.call, "skipped_lines": skipped, "calls": shown,
+            }))?;
+        } else {
+            render::lines(&lines(&meant.trace, &shown))?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+impl Meant {
+    /// What a prefix can mean in an entry.
+    fn by(prefix: &str, entry: &Value) -> Option<Self> {
+        let (trace, call) = (text(entry, "trace_id"), text(entry, "call_id"));
+        let call = call.starts_with(prefix).then(|| call.to_owned());
+        (call.is_some() || trace.starts_with(prefix)).then(|| Self {
+            trace: trace.to_owned(),
+            call: call.filter(|_| !trace.starts_with(prefix)),
+        })
+    }
+}
+
+fn only(id: &str, meant: BTreeSet<Meant>) -> Result<Meant, Fault> {
+    let mut names: Vec<&str> =
+        meant.iter().map(|meant| meant.call.as_deref().unwrap_or(&meant.trace)).collect();
+    if names.len() > 1 {
+        let several = names.len();
+        names.truncate(MAX_NAMED);
+        return Err(Fault::missing(format!(
+            "{several} calls or traces have an id that begins with {id:?}; say more of it: {}",
+            names.join(", ")
+        )));
+    }
+    meant.into_iter().next().ok_or_else(|| {
+        Fault::missing(format!(
+            "no call and no trace in the log has an id that begins with {id:?}; `recurgent watch --json` shows them"
+        ))
+    })
+}
+
+/// A call and all it called, or all there is: each before those it made, in the order they were made.
+fn tree(mut entries: Vec<Value>, from: Option<&str>) -> Vec<Value> {
+    let known: BTreeSet<String> =
+        entries.iter().map(|entry| text(entry, "call_id").to_owned()).collect();
+    let mut ordered = Vec::new();
+    let is_root = |entry: &Value| match from {
+        Some(call) => text(entry, "call_id") == call,
+        // A parent that is missing was not logged: its process was killed, or is still at it.
+        None => !known.contains(text(entry, "parent_call_id")),
+    };
+    let mut open: Vec<Value> = entries.extract_if(.., |entry| is_root(entry)).collect();
+    open.reverse();
+    while let Some(call) = open.pop() {
+        let id = text(&call, "call_id").to_owned();
+        let mut children: Vec<Value> =
+            entries.extract_if(.., |entry| text(entry, "parent_call_id") == id).collect();
+        children.reverse();
+        open.extend(children);
+        ordered.push(call);
+    }
+    ordered
+}
+
+fn lines(trace: &str, calls: &[Value]) -> Vec<String> {
+    let paint = render::paint(Stream::Output);
+    let mut lines = vec![paint.in_style(Style::Title, &format!("trace {}", clean(trace)))];
+    for call in calls {
+        lines.push(call_line(call, paint));
+        let when = format!("call {}  {}", text(call, "call_id"), text(call, "timestamp"));
+        let indent = lines.last().map_or(0, |line| line.len() - line.trim_start().len());
+        lines.push(format!(
+            "{}    {}",
+            " ".repeat(indent),
+            paint.in_style(Style::Faint, &clean(&when))
+        ));
+        lines.extend(place_line(call, paint));
+        lines.extend(attempt_lines(call, paint));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(call: &str, parent: Option<&str>) -> Value {
+        json!({"call_id": call, "parent_call_id": parent, "trace_id": "trace-1"})
+    }
+
+    fn ordered(from: Option<&str>) -> Vec<String> {
+        // As they are logged: children first.
+        let entries = vec![
+            entry("b1", Some("b")),
+            entry("b", Some("a")),
+            entry("c", Some("a")),
+            entry("a", None),
+            entry("z", Some("lost")),
+        ];
+        tree(entries, from).iter().map(|entry| text(entry, "call_id").to_owned()).collect()
+    }
+
+    #[test]
+    fn calls_come_before_those_they_made_and_none_is_lost() {
+        assert_eq!(ordered(None), ["a", "b", "b1", "c", "z"]);
+        assert_eq!(ordered(Some("b")), ["b", "b1"]);
+    }
+
+    #[test]
+    fn a_prefix_means_a_trace_or_a_call() {
+        let found = |prefix| Meant::by(prefix, &entry("call-1", None));
+        assert_eq!(found("trace").unwrap().call, None);
+        assert_eq!(found("call").unwrap().call.as_deref(), Some("call-1"));
+        assert_eq!(found("x"), None);
+    }
+}

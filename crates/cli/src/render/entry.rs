@@ -1,0 +1,161 @@
+//! A log entry, as lines for people: what was called, what came of it, where it ran.
+
+use serde_json::Value;
+
+use super::paint::{Paint, Style, clean, clip};
+
+/// Columns of arguments and answers.
+const VALUE_COLUMNS: usize = 60;
+/// Deepest indentation; deeper calls stay there.
+const MAX_INDENT: usize = 8;
+/// Characters of an environment's id that are shown.
+const SHORT_ID: usize = 12;
+
+/// The line of a call: what was called and what came of it, indented by its depth.
+pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
+    let (mark, style, came) = match text(entry, "outcome_status") {
+        "ok" => ("✓", Style::Good, encoded(entry.get("outcome_value"))),
+        _ => {
+            let message = text(entry, "outcome_error_message").lines().next().unwrap_or_default();
+            ("✗", Style::Bad, format!("{}: {message}", text(entry, "outcome_error_type")))
+        }
+    };
+    let name = format!("{}.{}", text(entry, "role"), text(entry, "method"));
+    let arguments = arguments(entry);
+    let facts = [text(entry, "program_source").to_owned(), milliseconds(entry, "duration_ms")];
+    format!(
+        "{}{} {}({}) {} {}",
+        indent(entry),
+        paint.in_style(style, mark),
+        paint.in_style(Style::Name, &clean(&name)),
+        clip(&clean(&arguments), VALUE_COLUMNS),
+        clip(&clean(&came), VALUE_COLUMNS),
+        paint.in_style(Style::Faint, facts.join(" ").trim())
+    )
+}
+
+/// The environment and the worker of a call, if it had any.
+pub(crate) fn place_line(entry: &Value, paint: Paint) -> Option<String> {
+    let facts: Vec<String> = [environment(entry), worker(entry)].into_iter().flatten().collect();
+    let line = format!("{}    {}", indent(entry), clean(&facts.join("  ")));
+    (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
+}
+
+/// One line per attempt: where its program came from, how far it came, why it was rejected.
+pub(crate) fn attempt_lines(entry: &Value, paint: Paint) -> Vec<String> {
+    let attempts = entry.get("attempts").and_then(Value::as_array);
+    attempts.into_iter().flatten().map(|attempt| attempt_line(entry, attempt, paint)).collect()
+}
+
+fn attempt_line(entry: &Value, attempt: &Value, paint: Paint) -> String {
+    let stages = attempt.get("stages").and_then(Value::as_array);
+    let stages: Vec<&str> = stages.into_iter().flatten().filter_map(Value::as_str).collect();
+    let failure = attempt.get("failure").filter(|failure| !failure.is_null());
+    let ended = failure.map_or_else(String::new, |failure| {
+        let (kind, message) = (text(failure, "error_type"), text(failure, "error_message"));
+        format!("  {kind}: {}", message.lines().next().unwrap_or_default())
+    });
+    let line = format!(
+        "attempt {} {} {} {}{}",
+        attempt.get("attempt_id").unwrap_or(&Value::Null),
+        text(attempt, "program_source"),
+        stages.join(" → "),
+        milliseconds(attempt, "duration_ms"),
+        clip(&clean(&ended), 2 * VALUE_COLUMNS)
+    );
+    let style = if failure.is_some() { Style::Warning } else { Style::Faint };
+    format!("{}    {}", indent(entry), paint.in_style(style, &clean(&line)))
+}
+
+fn environment(entry: &Value) -> Option<String> {
+    let id = entry.get("env_id")?.as_str()?;
+    let made = match entry.get("environment_cache_hit").and_then(Value::as_bool) {
+        Some(true) => format!("hit {}", milliseconds(entry, "env_prepare_ms")),
+        Some(false) => format!(
+            "made in {} (resolve {}, install {})",
+            milliseconds(entry, "env_prepare_ms"),
+            milliseconds(entry, "env_resolve_ms"),
+            milliseconds(entry, "env_install_ms")
+        ),
+        None => "not there".to_owned(),
+    };
+    Some(format!("env {} {made}", id.get(..SHORT_ID).unwrap_or(id)))
+}
+
+fn worker(entry: &Value) -> Option<String> {
+    let pid = entry.get("worker_pid")?.as_u64()?;
+    let restarts = entry.get("worker_restart_count").and_then(Value::as_u64).unwrap_or_default();
+    Some(format!("worker {pid}, restarts {restarts}, {}", text(entry, "sandbox_tier")))
+}
+
+fn arguments(entry: &Value) -> String {
+    let args = entry.get("args").and_then(Value::as_array).into_iter().flatten();
+    let kwargs = entry.get("kwargs").and_then(Value::as_object).into_iter().flatten();
+    let named = kwargs.map(|(name, value)| format!("{name}: {value}"));
+    args.map(ToString::to_string).chain(named).collect::<Vec<_>>().join(", ")
+}
+
+fn encoded(value: Option<&Value>) -> String {
+    value.unwrap_or(&Value::Null).to_string()
+}
+
+fn milliseconds(entry: &Value, field: &str) -> String {
+    let took = entry.get(field).and_then(Value::as_f64);
+    took.map_or_else(String::new, |took| format!("{took} ms"))
+}
+
+fn indent(entry: &Value) -> String {
+    let depth = entry.get("depth").and_then(Value::as_u64).unwrap_or_default();
+    "  ".repeat(usize::try_from(depth).unwrap_or(MAX_INDENT).min(MAX_INDENT))
+}
+
+/// A field's text; none where it has another type.
+pub(crate) fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
+    entry.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_call_shows_its_answer_its_attempts_and_where_it_ran() {
+        let paint = Paint { colour: false };
+        let entry = json!({
+            "role": "helper", "method": "add", "args": [1, "a\u{1b}[2J"], "kwargs": {"by": 2},
+            "depth": 1, "outcome_status": "ok", "outcome_value": [3], "program_source": "generated",
+            "duration_ms": 12.5, "env_id": "0123456789abcdef", "environment_cache_hit": false,
+            "env_prepare_ms": 30.0, "env_resolve_ms": 10.0, "env_install_ms": 15.5,
+            "worker_pid": 42, "worker_restart_count": 1, "sandbox_tier": "process",
+            "attempts": [
+                {"attempt_id": 1, "program_source": "generated", "stages": ["validated", "executed"],
+                 "duration_ms": 3.0, "failure": {"error_type": "execution", "error_message": "boom\nat 1"}},
+                {"attempt_id": 2, "program_source": "repaired", "stages": ["validated"], "duration_ms": 4.0, "failure": null},
+            ],
+        });
+        assert_eq!(
+            call_line(&entry, paint),
+            "  ✓ helper.add(1, \"a\\u001b[2J\", by: 2) [3] generated 12.5 ms"
+        );
+        assert_eq!(
+            place_line(&entry, paint).unwrap(),
+            "      env 0123456789ab made in 30.0 ms (resolve 10.0 ms, install 15.5 ms)  worker 42, restarts 1, process"
+        );
+        assert_eq!(
+            attempt_lines(&entry, paint),
+            [
+                "      attempt 1 generated validated → executed 3.0 ms  execution: boom",
+                "      attempt 2 repaired validated 4.0 ms",
+            ]
+        );
+        let failed = json!({
+            "role": "r", "method": "m", "outcome_status": "error", "outcome_error_type": "timeout",
+            "outcome_error_message": "too slow\nmore", "depth": 99,
+        });
+        assert_eq!(call_line(&failed, paint), "                ✗ r.m() timeout: too slow ");
+        assert_eq!(place_line(&failed, paint), None);
+        assert_eq!(attempt_lines(&failed, paint), Vec::<String>::new());
+    }
+}
