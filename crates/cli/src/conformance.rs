@@ -10,6 +10,7 @@ mod fields;
 mod journal;
 mod literal;
 mod matcher;
+mod packages;
 mod parse;
 mod program;
 mod report;

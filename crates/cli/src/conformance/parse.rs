@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Fields, any, count, flag, list, map, ordinal, text, texts};
 use super::matcher;
+use super::packages::Packages;
 use super::program::Programs;
 use super::scenario::{
     Action, Calling, Check, Choice, Doing, Expected, Making, MemoryCheck, Naming, Refusal,
@@ -44,6 +45,8 @@ pub(super) fn scenario(value: Value, programs: &Programs) -> Result<Scenario, St
     let guests = fields.optional(&["guests"], texts)?;
     let plan = fields.take(&["provider_plan"])?.map(|plan| programs.plan(plan)).transpose()?;
     let settings = settings(fields.take(&["config"])?)?;
+    let packages = fields.take(&["packages"])?.map(Packages::read).transpose();
+    let packages = packages.map_err(|problem| format!("`packages`: {problem}"))?;
     let steps = fields.one(&["steps"], list)?;
     fields.finish()?;
     let steps = steps
@@ -61,7 +64,7 @@ pub(super) fn scenario(value: Value, programs: &Programs) -> Result<Scenario, St
         .map(|names| names.iter().map(|name| name.parse::<Language>()).collect())
         .transpose()
         .map_err(|name| format!("unknown guest {name:?}"))?;
-    Ok(Scenario { guests, settings, plan: plan.unwrap_or_default(), steps })
+    Ok(Scenario { guests, settings, packages, plan: plan.unwrap_or_default(), steps })
 }
 
 fn settings(value: Option<Value>) -> Result<Settings, String> {
@@ -136,13 +139,32 @@ fn doing(op: &str, fields: &mut Fields) -> Result<Option<Doing>, String> {
             role: fields.one(&["tool_role", "role"], text)?,
             calling: calling(fields)?,
         },
+        "prepare" => Doing::Prepare {
+            making: making(fields, &["role"])?,
+            dependencies: fields
+                .one(&["dependencies"], list)?
+                .into_iter()
+                .map(dependency)
+                .collect::<Result<_, _>>()?,
+        },
+        "await" => {
+            Doing::Await { target: target(fields)?, status: fields.one(&["expect_status"], text)? }
+        }
         "restart" => Doing::Restart,
         _ => return Ok(None),
     }))
 }
 
+fn dependency(value: Value) -> Result<(String, String), String> {
+    let mut fields = Fields::of(value)?;
+    let dependency =
+        (fields.one(&["name"], text)?, fields.optional(&["version"], text)?.unwrap_or_default());
+    fields.finish()?;
+    Ok(dependency)
+}
+
 fn refusal(op: &str, fields: &mut Fields) -> Result<Option<Refusal>, String> {
-    if matches!(op, "restart" | "tolerant_delegate") {
+    if matches!(op, "restart" | "tolerant_delegate" | "await") {
         return Ok(None);
     }
     match fields.take(&["expect_error"])? {

@@ -29,7 +29,12 @@ const CLAIMED_WAIT: Duration = Duration::from_mins(2);
 #[derive(Debug, Clone)]
 pub(super) enum Program {
     /// A program in the guest's language; a language without a text cannot play it.
-    Code(BTreeMap<Language, String>),
+    Code {
+        /// By language.
+        texts: BTreeMap<Language, String>,
+        /// What it declares, unchanged.
+        dependencies: Option<Value>,
+    },
     /// A payload as it is.
     Payload(Value),
     /// No payload at all.
@@ -47,7 +52,11 @@ impl Program {
     /// The answer for a guest, if there is one in its language.
     pub(super) fn reply(&self, guest: Language) -> Option<Reply> {
         match self {
-            Self::Code(texts) => Some(Reply::code(texts.get(&guest)?)),
+            Self::Code { texts, dependencies: None } => Some(Reply::code(texts.get(&guest)?)),
+            Self::Code { texts, dependencies: Some(declared) } => {
+                let code = texts.get(&guest)?;
+                Some(Reply::Payload(json!({"code": code, "dependencies": declared})))
+            }
             Self::Payload(payload) => Some(Reply::Payload(payload.clone())),
             Self::Fault(fault) => Some(Reply::Fault(fault.clone())),
         }
@@ -60,6 +69,7 @@ impl Program {
         fields.take(&["semantics"])?;
         let payload = fields.take(&["payload"])?;
         let fault = fields.optional(&["fault"], text)?;
+        let dependencies = fields.take(&["dependencies"])?;
         let mut texts = BTreeMap::new();
         for (name, language) in [("python", Language::Python), ("ruby", Language::Ruby)] {
             if let Some(source) = fields.optional(&[name], text)? {
@@ -68,8 +78,11 @@ impl Program {
         }
         fields.finish()?;
         match (payload, fault, texts.is_empty()) {
+            (_, _, true) if dependencies.is_some() => {
+                Err("`dependencies` need a text per guest beside them".to_owned())
+            }
             (None, None, true) => Ok(None),
-            (None, None, false) => Ok(Some(Self::Code(texts))),
+            (None, None, false) => Ok(Some(Self::Code { texts, dependencies })),
             (Some(payload), None, true) => Ok(Some(Self::Payload(payload))),
             (None, Some(name), true) => fault_named(&name).map(|fault| Some(Self::Fault(fault))),
             _ => Err("has more than one of: texts per guest, `payload`, `fault`".to_owned()),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use recurgent::{Arguments, Language};
 use serde_json::{Map, Value};
 
+use super::packages::Packages;
 use super::program::Program;
 
 /// One scenario, ready to be played.
@@ -14,6 +15,8 @@ pub(super) struct Scenario {
     pub(super) guests: Option<Vec<Language>>,
     /// Of every agent it constructs.
     pub(super) settings: Settings,
+    /// What its programs may install; `None`: nothing was said.
+    pub(super) packages: Option<Packages>,
     /// What the model answers, per key.
     pub(super) plan: Vec<(String, Vec<Program>)>,
     /// What happens, in order.
@@ -61,6 +64,8 @@ pub(super) enum Doing {
     Remember { target: Option<String>, entries: Map<String, Value> },
     Call { target: Option<String>, calling: Calling },
     TolerantDelegate { target: Option<String>, role: String, calling: Calling },
+    Prepare { making: Making, dependencies: Vec<(String, String)> },
+    Await { target: Option<String>, status: String },
     Restart,
 }
 

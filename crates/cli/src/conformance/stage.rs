@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use recurgent::config::Config;
-use recurgent::{Agent, AgentBuilder, AgentFault, Cancellation, Language, Outcome, Runtime};
+use recurgent::{
+    Agent, AgentBuilder, AgentFault, Cancellation, Language, Outcome, PreparationTicket, Runtime,
+};
 use serde_json::{Map, Value, json};
 
 use super::check;
@@ -18,6 +21,8 @@ use super::scenario::{
 };
 use super::witness::Witness;
 
+/// Longest a preparation is waited for.
+const PATIENCE: Duration = Duration::from_mins(2);
 /// The log of a scenario, in its directory.
 const LOG_FILE: &str = "log.jsonl";
 /// An agent's options may only narrow these two, so the runtime is given more than anyone will ask for.
@@ -43,8 +48,15 @@ pub(super) fn play(scenario: &Scenario, config: &Config, cancellation: &Cancella
         Err(error) => return Ending::Error { message: format!("no directory for it: {error}") },
     };
     let log = directory.path().join(LOG_FILE);
-    let config = match configured(config, scenario, directory.path()) {
-        Ok(config) => config,
+    let packages = scenario.packages.as_ref();
+    let supply = packages.map(|packages| packages.supply(config, directory.path())).transpose();
+    let configured = supply.and_then(|supply| {
+        let settings = supply.as_ref().map(|supply| supply.settings.as_slice());
+        let config = configured(config, scenario, directory.path(), settings.unwrap_or_default());
+        config.map(|config| (config, supply))
+    });
+    let (config, _supply) = match configured {
+        Ok(configured) => configured,
         Err(message) => return Ending::Error { message },
     };
     let mut stage = Stage {
@@ -56,6 +68,7 @@ pub(super) fn play(scenario: &Scenario, config: &Config, cancellation: &Cancella
         witness: Arc::new(witness),
         journal: Journal::new(log),
         agents: BTreeMap::new(),
+        tickets: BTreeMap::new(),
         last: None,
     };
     for (index, step) in scenario.steps.iter().enumerate() {
@@ -71,6 +84,7 @@ fn configured(
     machine: &Config,
     scenario: &Scenario,
     directory: &std::path::Path,
+    settings: &[(&str, String)],
 ) -> Result<Config, String> {
     let mut config = Config::defaults();
     let interpreters = machine.worker_options();
@@ -88,7 +102,11 @@ fn configured(
         ("log", &log),
         ("python", &text(interpreters.python)),
         ("ruby", &text(interpreters.ruby)),
+        ("cache_dir", &text(Some(directory.join("cache")))),
     ]) {
+        config.set(name, value).map_err(|fault| fault.to_string())?;
+    }
+    for (name, value) in settings {
         config.set(name, value).map_err(|fault| fault.to_string())?;
     }
     Ok(config)
@@ -103,6 +121,8 @@ pub(super) struct Stage<'a> {
     pub(super) witness: Arc<Witness>,
     pub(super) journal: Journal,
     agents: BTreeMap<String, Actor>,
+    /// What is being prepared, by the name of its agent.
+    tickets: BTreeMap<String, PreparationTicket>,
     /// The agent made last.
     last: Option<String>,
     /// Dropped after the agents.
@@ -182,8 +202,11 @@ impl Stage<'_> {
             Doing::TolerantDelegate { target, role, calling } => {
                 self.tolerant_delegate(target.as_ref(), role, calling)
             }
+            Doing::Prepare { making, dependencies } => self.prepare(making, dependencies),
+            Doing::Await { target, status } => Ok(self.await_ready(target.as_ref(), status)?),
             Doing::Restart => {
                 self.agents.clear();
+                self.stop_preparing();
                 self.last = None;
                 self.runtime = None;
                 Ok(())
@@ -216,6 +239,42 @@ impl Stage<'_> {
         let agent = contracted(builder, making).build()?;
         self.admit(&making.named, agent);
         Ok(())
+    }
+
+    fn prepare(
+        &mut self,
+        making: &Making,
+        dependencies: &[(String, String)],
+    ) -> Result<(), Refused> {
+        let mut preparation = self.runtime()?.prepare(&making.role);
+        for (name, version) in dependencies {
+            preparation = preparation.dependency(name, version);
+        }
+        let (options, cancellation) = (&self.settings.options, self.cancellation);
+        let ticket = preparation
+            .agent(|mut builder| {
+                for (name, value) in options {
+                    builder = builder.option(name, value);
+                }
+                contracted(builder.cancellation(cancellation.clone()), making)
+            })
+            .start();
+        let agent = ticket.agent()?;
+        self.tickets.insert(making.named.clone(), ticket);
+        self.admit(&making.named, agent);
+        Ok(())
+    }
+
+    fn await_ready(&self, target: Option<&String>, expected: &str) -> Result<(), String> {
+        let name = self.name(target)?;
+        let ticket =
+            self.tickets.get(name).ok_or_else(|| format!("nothing was prepared for {name:?}"))?;
+        let status = ticket.await_ready(PATIENCE);
+        if status.name() == expected {
+            return Ok(());
+        }
+        let why = ticket.failure().map_or_else(String::new, |failure| format!(": {failure}"));
+        Err(format!("expected the preparation to be {expected}, it is {status}{why}"))
     }
 
     fn call(&mut self, target: Option<&String>, calling: &Calling) -> Result<(), Refused> {
@@ -329,6 +388,22 @@ impl Stage<'_> {
 
     fn name<'a>(&'a self, target: Option<&'a String>) -> Result<&'a String, String> {
         target.or(self.last.as_ref()).ok_or_else(|| "no agent was constructed yet".to_owned())
+    }
+}
+
+impl Stage<'_> {
+    /// What still waits for a source that never answers is not waited for.
+    fn stop_preparing(&mut self) {
+        for (_, ticket) in std::mem::take(&mut self.tickets) {
+            ticket.cancel();
+            ticket.await_ready(PATIENCE);
+        }
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.stop_preparing();
     }
 }
 
