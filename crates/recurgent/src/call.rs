@@ -106,6 +106,7 @@ impl Performance<'_> {
                 let what = || EventKind::Preparing { what: progress.to_string() };
                 runtime.observers().tell(request, what);
             },
+            replaces: None,
         };
         let environments = runtime.environments();
         environments.prepare(request.language, prepare.manifest(), runtime.workers(), &aim)

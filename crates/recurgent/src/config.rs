@@ -286,6 +286,7 @@ impl Config {
             max_running,
             max_live: self.count("max_live_workers"),
             max_restarts: self.count("max_worker_restarts"),
+            queue_limit: self.seconds("queue_timeout_seconds"),
             ..defaults
         }
     }

@@ -104,6 +104,9 @@ impl fmt::Debug for GuestPolicy {
 pub(crate) struct Aim<'a> {
     pub(crate) cancellation: &'a Cancellation,
     pub(crate) progress: &'a dyn Fn(Progress<'_>),
+    /// The environment to be made anew, with the versions that are the best today, while programs go on
+    /// running in what there is; `None`: one that is there will do.
+    pub(crate) replaces: Option<&'a str>,
 }
 
 impl Aim<'_> {
@@ -183,8 +186,6 @@ struct Plan<'a> {
     id: String,
     cache: &'a Path,
     root: PathBuf,
-    /// Whatever was heard from its sources before may be out of date.
-    anew: bool,
 }
 
 impl Environments {
@@ -210,38 +211,32 @@ impl Environments {
         }
         let begun = Instant::now();
         let mut plan = self.plan(language, manifest, workers).map_err(|fault| fault.told(None))?;
-        let (ready, took) = match self.ready(&plan) {
-            Some(ready) => (ready, None),
-            None => self
-                .make(&mut plan, workers, aim)
-                .map(|(ready, took)| (ready, Some(took)))
-                .map_err(|fault| fault.told(Some(&plan.id)))?,
-        };
+        let (ready, took) = self
+            .provide(&mut plan, workers, aim)
+            .map_err(|fault| fault.told(Some(aim.replaces.unwrap_or(&plan.id))))?;
         plan.check_policy(&ready.packages).map_err(|fault| fault.told(Some(&plan.id)))?;
         Ok(plan.environment(ready, took, begun.elapsed()))
     }
 
-    /// Makes an environment anew, with the versions that are the best today. Programs that run in the
-    /// build it replaces go on undisturbed; those that start from now on run in the new one.
-    pub(crate) fn refresh(
+    /// The record of what is wanted: what is there or, where it is to be replaced, what is made now.
+    fn provide(
         &self,
-        language: Language,
-        manifest: &DependencyManifest,
-        id: &str,
+        plan: &mut Plan<'_>,
         workers: &Workers,
         aim: &Aim<'_>,
-    ) -> Result<Environment, EnvironmentFault> {
-        let begun = Instant::now();
-        let mut plan =
-            self.plan(language, manifest, workers).map_err(|fault| fault.told(Some(id)))?;
-        if plan.id != id {
-            let said = "it was made with another interpreter or other sources than are set now; prepare its packages anew, and remove it".to_owned();
-            return Err(BuildFault::Unable { stage: Stage::Resolve, said }.told(Some(id)));
-        }
-        plan.anew = true;
-        let (ready, took) =
-            self.make_anew(&mut plan, workers, aim).map_err(|fault| fault.told(Some(id)))?;
-        Ok(plan.environment(ready, Some(took), begun.elapsed()))
+    ) -> Result<(Ready, Option<Took>), BuildFault> {
+        let made = match aim.replaces {
+            Some(id) if id != plan.id => {
+                let said = "it was made with another interpreter or other sources than are set now; prepare its packages anew, and remove it".to_owned();
+                return Err(BuildFault::Unable { stage: Stage::Resolve, said });
+            }
+            Some(_) => self.make_anew(plan, workers, aim),
+            None => match self.ready(plan) {
+                Some(ready) => return Ok((ready, None)),
+                None => self.make(plan, workers, aim),
+            },
+        };
+        made.map(|(ready, took)| (ready, Some(took)))
     }
 
     fn plan<'a>(
@@ -267,7 +262,7 @@ impl Environments {
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
         let root = generation::current(&Shelf::place(cache, language), &id);
-        Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root, anew: false })
+        Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root })
     }
 
     /// The record of a ready environment. Reads two files the first time, looks at them after that.

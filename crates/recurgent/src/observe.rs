@@ -66,8 +66,8 @@ impl Log {
         if !file.as_ref().is_some_and(|file| self.is_current(file)) {
             *file = open(&self.path).ok();
         }
-        if file.as_ref().is_some_and(|file| self.is_full(file)) {
-            file.as_ref().map(|file| self.set_aside(file));
+        if let Some(full) = file.as_ref().filter(|file| self.is_full(file)) {
+            self.set_aside(full);
             *file = open(&self.path).ok();
         }
         if let Some(open) = file.as_mut()

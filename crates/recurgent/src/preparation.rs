@@ -302,13 +302,11 @@ impl PreparationTicket {
             // Whoever watches can neither stop nor break it.
             let _ = catch_unwind(AssertUnwindSafe(|| on_progress(&progress.to_string())));
         };
-        let aim = Aim { cancellation: &self.0.cancellation, progress: &progress };
-        let (language, environments) = (self.0.builder.language(), runtime.environments());
-        match replaces {
-            Some(id) => environments.refresh(language, manifest, id, runtime.workers(), &aim),
-            None => environments.prepare(language, manifest, runtime.workers(), &aim),
-        }
-        .map_err(|fault| Box::new(fault.into_failure()))
+        let aim = Aim { cancellation: &self.0.cancellation, progress: &progress, replaces };
+        runtime
+            .environments()
+            .prepare(self.0.builder.language(), manifest, runtime.workers(), &aim)
+            .map_err(|fault| Box::new(fault.into_failure()))
     }
 
     fn settle(&self, result: Result<Environment, Box<Failure>>) {

@@ -38,7 +38,7 @@ use lifecycle::dialect::Language;
 use lifecycle::execution::{Environment, Order, WorkerFault, WorkerTrace};
 
 use crate::guest::interpreter::InterpreterInfo;
-use crate::guest::{Guest, Seat, Turn};
+use crate::guest::{Cancellation, Guest, Seat, Turn};
 
 use keeper::Keeper;
 use launcher::Launcher;
@@ -188,9 +188,8 @@ struct Shared {
     permits: Arc<Permits>,
     pool: Pool,
     losses: Losses,
-    /// Workers alive: each holds a copy.
-    live: Arc<()>,
-    max_live: usize,
+    /// Who may live: every worker holds one.
+    live: Arc<Permits>,
     nurseries: Mutex<BTreeMap<Place, Known>>,
     launcher: Launcher,
     keeper: Keeper,
@@ -207,11 +206,18 @@ impl Shared {
     fn start(options: &WorkerOptions) -> io::Result<Arc<Self>> {
         let (keeper, errands) = Keeper::new();
         let shared = Arc::new(Self {
-            permits: Arc::new(Permits::new(options.max_running.max(1), options.queue_limit)),
+            permits: Arc::new(Permits::new(
+                options.max_running.max(1),
+                options.queue_limit,
+                "places for running programs (max_running_workers) were taken",
+            )),
             pool: Pool::new(options.idle_limit),
             losses: Losses::new(options.max_restarts),
-            live: Arc::default(),
-            max_live: options.max_live,
+            live: Arc::new(Permits::new(
+                options.max_live.max(1),
+                options.queue_limit,
+                "workers there may be (max_live_workers) were at work or waiting for those they called",
+            )),
             nurseries: Mutex::default(),
             launcher: Launcher::new(options)?,
             keeper,
@@ -231,7 +237,8 @@ impl Shared {
     ) -> Result<WorkerTurn, WorkerFault> {
         let mut permit = permit;
         for _ in 0..START_TRIES {
-            let assignment = self.assign(place, order.proven, seat.agent)?;
+            let (assignment, permitted) = self.assign(place, permit, order.proven, seat)?;
+            permit = permitted;
             match WorkerTurn::start(self, assignment, permit, order, seat) {
                 Ok(turn) => return Ok(turn),
                 Err(StartFault::WorkerGone(unused)) => permit = unused,
@@ -244,14 +251,26 @@ impl Shared {
     }
 
     /// Finds somebody to do it.
-    fn assign(&self, place: &Place, proven: bool, agent: &str) -> Result<Assignment, WorkerFault> {
-        let begun = Instant::now();
+    fn assign(
+        &self,
+        place: &Place,
+        permit: Permit,
+        proven: bool,
+        seat: &Seat<'_>,
+    ) -> Result<(Assignment, Permit), WorkerFault> {
+        let agent = seat.agent;
         self.losses.admit(agent)?;
         let kept = if proven { self.kept(place, agent) } else { None };
         let warm = kept.is_some();
-        let (lease, worker) = match kept {
-            Some((lease, worker)) => (Some(lease), worker),
-            None => (proven.then(|| self.pool.lease(agent, place)), self.unused(place)?),
+        let mut begun = Instant::now();
+        let (lease, worker, permit) = match kept {
+            Some((lease, worker)) => (Some(lease), worker, permit),
+            None => {
+                let (alive, permit) = self.room_for_one_more(permit, seat.cancellation)?;
+                begun = Instant::now(); // queueing is no part of what isolation costs
+                let lease = proven.then(|| self.pool.lease(agent, place));
+                (lease, self.unused(place, alive)?, permit)
+            }
         };
         let trace = WorkerTrace {
             pid: Some(worker.pid()),
@@ -260,7 +279,7 @@ impl Shared {
             sandbox_tier: self.launcher.tier().to_owned(),
             isolation: begun.elapsed(),
         };
-        Ok(Assignment { worker, lease, trace })
+        Ok((Assignment { worker, lease, trace }, permit))
     }
 
     /// The agent's own worker, if it has one that is still fit.
@@ -273,26 +292,28 @@ impl Shared {
         None
     }
 
-    fn unused(&self, place: &Place) -> Result<Worker, WorkerFault> {
-        let alive = self.room_for_one_more()?;
+    fn unused(&self, place: &Place, alive: Permit) -> Result<Worker, WorkerFault> {
         let nursery = self.nursery(place);
         let (process, link) = nursery.take(&self.launcher)?;
         Ok(Worker::new(process, link, nursery, self.keeper.errands(), alive))
     }
 
-    /// Idle workers make room for one that is needed now. Where all are at work, waiting could last for
-    /// ever: those that wait for an answer may be waiting for this one.
-    fn room_for_one_more(&self) -> Result<Arc<()>, WorkerFault> {
-        let alive = Arc::clone(&self.live);
-        while Arc::strong_count(&self.live) - 1 > self.max_live {
-            if !self.pool.end_one() {
-                return Err(WorkerFault::Unavailable(format!(
-                    "{} workers are alive and at work; call less at once, delegate less deeply, or raise max_live_workers",
-                    self.max_live
-                )));
-            }
+    /// The right to have one more worker. Idle ones make room, the one idle for longest first; where none
+    /// is idle the caller queues, and meanwhile gives back its turn to run: those at work may need it to
+    /// come to an end.
+    fn room_for_one_more(
+        &self,
+        permit: Permit,
+        cancellation: &Cancellation,
+    ) -> Result<(Permit, Permit), WorkerFault> {
+        if let Some(alive) = self.live.try_acquire() {
+            return Ok((alive, permit));
         }
-        Ok(alive)
+        drop(permit);
+        let alive = self.live.acquire_while(cancellation, || {
+            self.pool.end_one();
+        })?;
+        Ok((alive, self.permits.acquire(cancellation)?))
     }
 
     fn nursery(&self, place: &Place) -> Arc<Nursery> {

@@ -84,6 +84,7 @@ pub const KEYS: &[Key] = &[
     key("max_argument_bytes",           Kind::Count { least: 1, most: MANY },    "16777216",    "largest arguments of one call, as JSON"),
     key("max_running_workers",          Kind::Count { least: 0, most: MANY },    "0",           "programs running at once; 0: twice the cores"),
     key("max_live_workers",             Kind::Count { least: 1, most: MANY },    "256",         "worker processes alive at once, idle ones included"),
+    key("queue_timeout_seconds",        Kind::Seconds,                           "60",          "time a call may wait for its turn to run, or for a worker"),
     key("max_worker_restarts",          Kind::Count { least: 0, most: MANY },    "5",           "workers one agent may lose in a row before it must wait"),
     key("manifest_mode",                MANIFEST_MODE,                           "additive",    "how an agent's packages may change: additive or strict"),
     key("standing_mode",                STANDING_MODE,                           "shadow",      "whether standings decide what runs: shadow (they are only told) or enforced"),

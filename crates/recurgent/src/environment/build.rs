@@ -131,7 +131,7 @@ impl Environments {
             supply: &plan.supply,
             wheels_only: plan.policy.wheels_only,
             manifest: plan.manifest,
-            anew: plan.anew,
+            anew: aim.replaces.is_some(),
         };
         uv.write(&plan.root)?;
         aim.tell(Progress::Resolving);
@@ -156,9 +156,8 @@ impl Environments {
             supply: &plan.supply,
             manifest: plan.manifest,
         };
-        bundler.write(&plan.root)?;
         aim.tell(Progress::Resolving);
-        let resolve = timed(|| bundler.resolve(self.options.resolve_limit))?;
+        let resolve = timed(|| bundler.resolve(&plan.root, self.options.resolve_limit))?;
         let packages = Bundler::locked(&plan.root)?;
         plan.check_policy(&packages)?;
         aim.tell(Progress::Installing(packages.len()));

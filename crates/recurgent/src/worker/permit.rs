@@ -1,4 +1,4 @@
-//! How many programs run at once. Callers queue in the order they came.
+//! How many programs run, and how many workers live, at once. Callers queue in the order they came.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,12 @@ use lifecycle::execution::WorkerFault;
 use super::{CANCELLATION_PERIOD, after, locked};
 use crate::guest::Cancellation;
 
-/// Hands out the right to run a program.
+/// Hands out the right to run a program, or to have a worker.
 #[derive(Debug)]
 pub(super) struct Permits {
     total: usize,
+    /// What to say when all are taken for too long.
+    advice: &'static str,
     /// Longest anyone queues.
     patience: Duration,
     state: Mutex<State>,
@@ -38,19 +40,36 @@ struct Waiter {
 pub(super) struct Permit(Arc<Permits>);
 
 impl Permits {
-    pub(super) fn new(total: usize, patience: Duration) -> Self {
+    pub(super) fn new(total: usize, patience: Duration, advice: &'static str) -> Self {
         let state = State { free: total, queue: VecDeque::new() };
-        Self { total, patience, state: Mutex::new(state) }
+        Self { total, advice, patience, state: Mutex::new(state) }
     }
 
-    /// Waits for a turn to run.
+    /// A permit, if one is free.
+    pub(super) fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
+        let mut state = locked(&self.state);
+        state.free = state.free.checked_sub(1)?;
+        Some(Permit(Arc::clone(self)))
+    }
+
+    /// Waits for a permit.
     pub(super) fn acquire(
         self: &Arc<Self>,
         cancellation: &Cancellation,
     ) -> Result<Permit, WorkerFault> {
+        self.acquire_while(cancellation, || {})
+    }
+
+    /// The same, doing what may set one free every now and then.
+    pub(super) fn acquire_while(
+        self: &Arc<Self>,
+        cancellation: &Cancellation,
+        set_free: impl Fn(),
+    ) -> Result<Permit, WorkerFault> {
         let Some(waiter) = self.queue_up() else { return Ok(Permit(Arc::clone(self))) };
         let deadline = after(Instant::now(), self.patience);
         loop {
+            set_free();
             thread::park_timeout(CANCELLATION_PERIOD);
             let fault = if waiter.granted.load(Ordering::Acquire) {
                 return Ok(Permit(Arc::clone(self)));
@@ -90,8 +109,9 @@ impl Permits {
 
     fn too_busy(&self) -> WorkerFault {
         WorkerFault::Unavailable(format!(
-            "all {} places for running programs were taken for {} s; call less at once, or raise max_running",
+            "all {} {} for {} s; call less at once, or raise it",
             self.total,
+            self.advice,
             self.patience.as_secs_f64()
         ))
     }
@@ -121,7 +141,7 @@ mod tests {
     use super::*;
 
     fn permits(total: usize, patience: Duration) -> Arc<Permits> {
-        Arc::new(Permits::new(total, patience))
+        Arc::new(Permits::new(total, patience, "places were taken (max_running_workers)"))
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) struct Worker {
     /// Whether its zygote has waited for it.
     reaped: bool,
     /// Counts it among the living.
-    _alive: Arc<()>,
+    _alive: Permit,
 }
 
 impl Worker {
@@ -49,7 +49,7 @@ impl Worker {
         link: Link,
         nursery: Arc<Nursery>,
         errands: Errands,
-        alive: Arc<()>,
+        alive: Permit,
     ) -> Self {
         Self {
             process,

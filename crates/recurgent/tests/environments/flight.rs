@@ -39,10 +39,10 @@ fn a_process_that_calls() {
 }
 
 /// Starts such a process, for the environments of `stage`.
-fn process(stage: &Stage, order: &Value, variables: &[(&str, &str)]) -> Child {
+pub(crate) fn process(stage: &Stage, order: &Value, variables: &[(&str, &str)]) -> Child {
     let mut settings = json!({});
     for (key, text, _) in stage.config.entries() {
-        let ours = ["cache_dir", "source_mode", "gem_sources", "python_indexes"];
+        let ours = ["cache_dir", "source_mode", "gem_sources", "python_indexes", "installer_env"];
         if ours.contains(&key.name) {
             settings[key.name] = json!(text);
         }
@@ -61,7 +61,7 @@ fn process(stage: &Stage, order: &Value, variables: &[(&str, &str)]) -> Child {
         .unwrap()
 }
 
-fn answer(mut process: Child) -> Value {
+pub(crate) fn answer(mut process: Child) -> Value {
     let mut text = String::new();
     process.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     process.wait().unwrap();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use recurgent::Language;
 use serde_json::{Value, json};
 
+use crate::flight::{answer, process};
 use crate::sources::PackageSource;
 use crate::stage::{Stage, failure, told, value};
 
@@ -55,6 +56,41 @@ fn internal_then_public_asks_ours_first() {
     let code = format!("{OUTER}\nfrom slugify import slugify\nresult += slugify(' A B')");
     assert_eq!(value(&stage.once(&code, &both)), "outer of innera-b");
     assert!(source.asked_for("/simple/outer-part/") > 0);
+}
+
+/// The public source is stood in for by a mirror on loopback that also has our names, and newer.
+#[test]
+fn a_gem_of_ours_is_never_taken_from_the_public_source() {
+    const MIRROR: &str = "BUNDLE_MIRROR__HTTPS://RUBYGEMS__ORG/";
+    let (ours, public) = (PackageSource::gems(), PackageSource::gems());
+    ours.set_outdated(true);
+    ours.withhold("dash-ed");
+    let mut stage = ours.stage();
+    stage.set("source_mode", "internal_then_public");
+    stage.set("installer_env", MIRROR);
+    let order = |code: &str, gems: &[&str]| {
+        let gems: Vec<Value> = gems.iter().map(|name| json!({"name": name})).collect();
+        let order = json!({"code": code, "dependencies": gems});
+        answer(process(&stage, &order, &[(MIRROR, &public.url())]))
+    };
+    let told = order("require 'beta'\nrequire 'dash/ed'\nBeta::VERSION", &["beta", "dash-ed"]);
+    assert_eq!(told["result"], json!({"Ok": "1.0.0"}), "declared; the other has 2.0.0");
+    assert!(public.asked_for("/gems/dash-ed-1.0.0.gem") > 0, "what we lack comes from there");
+    let told = order("require 'alpha'\n[Alpha::VERSION, Beta::VERSION]", &["alpha"]);
+    assert_eq!(told["result"], json!({"Ok": ["1.0.0", "1.0.0"]}), "needed by another");
+    assert_eq!((public.asked_for("/gems/beta"), public.asked_for("/gems/alpha")), (0, 0));
+}
+
+#[test]
+fn a_gem_comes_from_the_first_source_that_has_it() {
+    let (first, second) = (PackageSource::gems(), PackageSource::gems());
+    first.set_outdated(true);
+    let mut stage = first.stage();
+    stage.set("gem_sources", &format!("{},{}", first.url(), second.url()));
+    let code = "require 'alpha'\n[Alpha::VERSION, Beta::VERSION]";
+    let outcome = stage.once(code, &json!([{"name": "alpha"}]));
+    assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
+    assert_eq!(second.asked_for("/gems/"), 0);
 }
 
 #[test]
@@ -153,6 +189,20 @@ fn credentials_reach_the_source_and_nothing_else() {
             assert!(!text.contains("s3cret"), "{file}: {text}");
         }
         assert!(!std::fs::read_to_string(stage.path("log.jsonl")).unwrap().contains("s3cret"));
+    }
+}
+
+#[test]
+fn package_managers_go_through_the_proxy_that_is_set() {
+    for (source, index, code, name) in [
+        (PackageSource::wheels(), "http://packages.invalid/simple/", OUTER, "outer-part"),
+        (PackageSource::gems(), "http://packages.invalid/", "require 'beta'\n1", "beta"),
+    ] {
+        let mut stage = source.stage();
+        stage.set(source.key(), index);
+        stage.set("installer_proxy", &source.proxy());
+        value(&stage.once(code, &json!([{"name": name}])));
+        assert!(source.asked_for("GET http://packages.invalid/") > 0, "{:?}", source.requests());
     }
 }
 

@@ -16,7 +16,7 @@ fn gem(name: &str, version: &str) -> Value {
 #[test]
 fn gems_are_installed_once_and_a_hit_starts_nothing() {
     let source = PackageSource::gems();
-    let stage = source.stage();
+    let mut stage = source.stage();
     let outcome = stage.once(VERSIONS, &gem("alpha", "~> 1.0"));
     assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
     let first = stage.logged();
@@ -27,6 +27,9 @@ fn gems_are_installed_once_and_a_hit_starts_nothing() {
     }
     let asked = source.requests();
     stage.progress();
+    // Whatever is started to choose or install gems holds this lock.
+    let lock = std::fs::File::open(root.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
     let outcome = stage.once(VERSIONS, &gem("alpha", "~>1.0"));
     assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
     let second = stage.logged();
@@ -35,6 +38,13 @@ fn gems_are_installed_once_and_a_hit_starts_nothing() {
         (&json!(true), &first["env_id"])
     );
     assert_eq!((source.requests(), stage.progress()), (asked, Vec::new()));
+    // And it does: another environment of the same name cannot be made meanwhile.
+    std::fs::remove_file(root.join(".ready")).unwrap();
+    stage.set("resolve_timeout_seconds", "0.1");
+    stage.set("install_timeout_seconds", "0.1");
+    let refused = stage.once(VERSIONS, &gem("alpha", "~> 1.0"));
+    let message = &failure(&refused).message;
+    assert!(message.contains("another process has been building"), "{message}");
 }
 
 #[test]

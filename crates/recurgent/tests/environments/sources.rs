@@ -52,6 +52,8 @@ pub(crate) struct PackageSource {
     requests: Arc<Mutex<Vec<String>>>,
     /// Second versions are not told of yet.
     outdated: Arc<AtomicBool>,
+    /// Packages it does not have.
+    withheld: Arc<Mutex<Vec<String>>>,
 }
 
 impl PackageSource {
@@ -70,14 +72,22 @@ impl PackageSource {
         let address = listener.local_addr().unwrap();
         let requests = Arc::<Mutex<Vec<String>>>::default();
         let outdated = Arc::<AtomicBool>::default();
+        let withheld = Arc::<Mutex<Vec<String>>>::default();
+        let lacks = Arc::clone(&withheld);
         let (seen, told) = (Arc::clone(&requests), Arc::clone(&outdated));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (seen, told) = (Arc::clone(&seen), Arc::clone(&told));
-                thread::spawn(move || answer(stream, files, &seen, &told));
+                let lacks = lacks.lock().unwrap().clone();
+                thread::spawn(move || answer(stream, files, &seen, &told, &lacks));
             }
         });
-        Self { language, address, requests, outdated }
+        Self { language, address, requests, outdated, withheld }
+    }
+
+    /// From now on it does not have this.
+    pub(crate) fn withhold(&self, name: &str) {
+        self.withheld.lock().unwrap().push(name.to_owned());
     }
 
     /// Whether it has second versions of anything, from now on.
@@ -93,6 +103,11 @@ impl PackageSource {
     pub(crate) fn url_with(&self, credentials: &str) -> String {
         let path = if self.language == Language::Python { "simple/" } else { "" };
         format!("http://{credentials}{}/{path}", self.address)
+    }
+
+    /// Where it listens, as a proxy.
+    pub(crate) fn proxy(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Requests so far, heads and all.
@@ -128,19 +143,39 @@ fn first_versions(page: &str) -> String {
     page.lines().filter(first).flat_map(|line| [line, "\n"]).collect()
 }
 
-fn answer(stream: TcpStream, files: &Path, seen: &Mutex<Vec<String>>, outdated: &AtomicBool) {
+fn answer(
+    stream: TcpStream,
+    files: &Path,
+    seen: &Mutex<Vec<String>>,
+    outdated: &AtomicBool,
+    lacks: &[String],
+) {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     let mut request = String::new();
     while reader.read_line(&mut request).is_ok_and(|read| read > 2) {}
-    let Some(path) = request.split_whitespace().nth(1).map(str::to_owned) else { return };
+    let Some(path) = request.split_whitespace().nth(1) else { return };
+    // As a proxy it is asked for whole addresses.
+    let path = path
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split_once('/'))
+        .map_or_else(|| path.to_owned(), |(_host, path)| format!("/{path}"));
     seen.lock().unwrap().push(request);
     let mut file = files.join(path.trim_start_matches('/'));
     if file.is_dir() {
         file.push("index.html");
     }
+    let listed = |line: &&str| !lacks.iter().any(|name| line.starts_with(name.as_str()));
     let (status, body) = match std::fs::read(&file) {
+        Ok(_) if lacks.iter().any(|name| path.contains(name.as_str())) => {
+            ("404 Not Found", Vec::new())
+        }
+        Ok(body) if path == "/versions" => {
+            let page = String::from_utf8(body).unwrap();
+            let left: String = page.lines().filter(listed).flat_map(|line| [line, "\n"]).collect();
+            ("200 OK", left.into_bytes())
+        }
         Ok(body) => match String::from_utf8(body) {
             Ok(page) if outdated.load(Ordering::SeqCst) => {
                 ("200 OK", first_versions(&page).into_bytes())
