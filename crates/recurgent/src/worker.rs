@@ -263,14 +263,13 @@ impl Shared {
         let kept = if proven { self.kept(place, agent) } else { None };
         let warm = kept.is_some();
         let mut begun = Instant::now();
-        let (lease, worker, permit) = match kept {
-            Some((lease, worker)) => (Some(lease), worker, permit),
-            None => {
-                let (alive, permit) = self.room_for_one_more(permit, seat.cancellation)?;
-                begun = Instant::now(); // queueing is no part of what isolation costs
-                let lease = proven.then(|| self.pool.lease(agent, place));
-                (lease, self.unused(place, alive)?, permit)
-            }
+        let (lease, worker, permit) = if let Some((lease, worker)) = kept {
+            (Some(lease), worker, permit)
+        } else {
+            let (alive, permit) = self.room_for_one_more(permit, seat.cancellation)?;
+            begun = Instant::now(); // queueing is no part of what isolation costs
+            let lease = proven.then(|| self.pool.lease(agent, place));
+            (lease, self.unused(place, alive)?, permit)
         };
         let trace = WorkerTrace {
             pid: Some(worker.pid()),

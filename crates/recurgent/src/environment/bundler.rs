@@ -161,7 +161,7 @@ impl Bundler<'_> {
             self.write(root, &homes)?;
             // What was chosen before may have come from the wrong place.
             let _ = fs::remove_file(root.join("Gemfile.lock"));
-            let ended = self.run(BUNDLE, &["lock"], Stage::Resolve, left(), None)?;
+            let ended = self.run(BUNDLE, &["lock"], Stage::Resolve, left())?;
             self.judge(&ended, Stage::Resolve, self.manifest.packages())?;
             let locked = Self::locked(root)?.into_iter().map(|gem| gem.name);
             names = locked.filter(|name| is_mixed && !asked.contains(name)).collect();
@@ -177,7 +177,7 @@ impl Bundler<'_> {
         let addresses = self.supply.internal.iter().map(Source::address);
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
-        let ended = self.run(HOMES, &arguments, Stage::Resolve, limit, None)?;
+        let ended = self.run(HOMES, &arguments, Stage::Resolve, limit)?;
         self.judge(&ended, Stage::Resolve, self.manifest.packages())?;
         let found = ended.output.lines().filter_map(|line| {
             let (name, at) = line.strip_prefix("home: ")?.split_once(' ')?;
@@ -191,7 +191,9 @@ impl Bundler<'_> {
     /// Installs what the lock says, nothing else.
     pub(super) fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
         let frozen = ("BUNDLE_FROZEN".into(), "true".into());
-        let ended = self.run(BUNDLE, &["install"], Stage::Install, limit, Some(frozen))?;
+        let workshop = self.workshop.with([frozen]);
+        let installing = Self { workshop: &workshop, ..*self };
+        let ended = installing.run(BUNDLE, &["install"], Stage::Install, limit)?;
         self.judge(&ended, Stage::Install, locked.iter().map(|gem| gem.name.as_str()))
     }
 
@@ -201,11 +203,9 @@ impl Bundler<'_> {
         arguments: &[&str],
         stage: Stage,
         limit: Duration,
-        more: Option<(OsString, OsString)>,
     ) -> Result<Ended, BuildFault> {
         let options = ["--disable=did_you_mean,error_highlight", "-e", script, "--"];
         self.workshop
-            .with(more)
             .run(&self.interpreter.path, options.iter().chain(arguments), limit)
             .map_err(|fault| BuildFault::command(fault, stage, "Bundler", self.supply))
     }
