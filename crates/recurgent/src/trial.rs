@@ -213,7 +213,7 @@ impl Court {
     ) -> Option<Option<Observed>> {
         let request = case.inputs.again(&request(key));
         let program = vetted(artifact, &request)?;
-        let aim = Aim { cancellation, progress: &|_| {} };
+        let aim = Aim { cancellation, progress: &|_| {}, replaces: None };
         let manifest = &program.program().manifest;
         let environment =
             self.environments.prepare(key.language, manifest, &self.workers, &aim).ok()?;

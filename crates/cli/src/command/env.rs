@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use recurgent::environment::{Removal, Shelf, Standing, Stored};
+use recurgent::lifecycle::execution::Environment;
 use recurgent::store::memory::MemoryStore;
-use recurgent::{Preparation, PreparationStatus, Runtime};
+use recurgent::{Preparation, PreparationStatus, PreparationTicket, Runtime};
 use serde_json::{Value, json};
 
 use super::settings::Place;
@@ -215,48 +216,25 @@ impl Options {
                 }
             }
         });
-        let mut told = json!({
-            "status": ticket.status().name(),
-            "prep_ticket_id": ticket.id(),
-        });
+        if self.json {
+            render::json(&told(&ticket))?;
+        }
         if let Some(failure) = ticket.failure() {
-            told["error_type"] = json!(failure.kind.code());
-            told["error_message"] = json!(failure.message);
-            told["retriable"] = json!(failure.kind.retriable());
-            told["metadata"] = json!(failure.metadata);
-            match self.json {
-                true => render::json(&told)?,
-                false => render::failure(&failure),
+            if !self.json {
+                render::failure(&failure);
             }
             return Ok(Exit::of_failure(&failure));
         }
-        let Some(made) = ticket.environment() else { return Ok(Exit::Ok) };
-        if self.json {
-            told["env_id"] = json!(made.id);
-            told["root"] = json!(made.root);
-            told["dependencies"] = json!(made.manifest);
-            told["notes"] = json!(made.manifest.notes());
-            told["environment_cache_hit"] = json!(made.cache_hit);
-            for (field, took) in [
-                ("env_prepare_ms", made.prepare_time),
-                ("env_resolve_ms", made.resolve_time),
-                ("env_install_ms", made.install_time),
-            ] {
-                told[field] = json!(milliseconds(took));
+        if let Some(made) = ticket.environment().filter(|_| !self.json) {
+            made.manifest.notes().iter().for_each(|note| render::notice(note));
+            match made.id {
+                Some(id) if made.cache_hit => render::text(&format!("{id} was ready"))?,
+                Some(id) => {
+                    let took = made.prepare_time.as_secs_f64();
+                    render::text(&format!("{id} ready after {took:.1} s"))?;
+                }
+                None => render::notice("nothing to install: the standard library has all of it"),
             }
-            render::json(&told)?;
-            return Ok(Exit::Ok);
-        }
-        made.manifest.notes().iter().for_each(|note| render::notice(note));
-        match made.id {
-            Some(id) if made.cache_hit => render::text(&format!("{id} was ready"))?,
-            Some(id) => {
-                render::text(&format!(
-                    "{id} ready after {:.1} s",
-                    made.prepare_time.as_secs_f64()
-                ))?;
-            }
-            None => render::notice("nothing to install: the standard library has all of it"),
         }
         Ok(Exit::Ok)
     }
@@ -310,6 +288,34 @@ impl Options {
         render::lines(&lines)?;
         Ok(exit)
     }
+}
+
+/// What came of a preparation.
+fn told(ticket: &PreparationTicket) -> Value {
+    let (status, id) = (ticket.status().name(), ticket.id());
+    if let Some(failure) = ticket.failure() {
+        return json!({
+            "status": status,
+            "prep_ticket_id": id,
+            "error_type": failure.kind.code(),
+            "error_message": failure.message,
+            "retriable": failure.kind.retriable(),
+            "metadata": failure.metadata,
+        });
+    }
+    let made = ticket.environment().unwrap_or_else(Environment::bare);
+    json!({
+        "status": status,
+        "prep_ticket_id": id,
+        "env_id": made.id,
+        "root": made.root,
+        "dependencies": made.manifest,
+        "notes": made.manifest.notes(),
+        "environment_cache_hit": made.cache_hit,
+        "env_prepare_ms": milliseconds(made.prepare_time),
+        "env_resolve_ms": milliseconds(made.resolve_time),
+        "env_install_ms": milliseconds(made.install_time),
+    })
 }
 
 /// All builds of the one environment a prefix means.

@@ -13,12 +13,11 @@ const SHORT_ID: usize = 12;
 
 /// The line of a call: what was called and what came of it, indented by its depth.
 pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
-    let (mark, style, came) = match text(entry, "outcome_status") {
-        "ok" => ("✓", Style::Good, encoded(entry.get("outcome_value"))),
-        _ => {
-            let message = text(entry, "outcome_error_message").lines().next().unwrap_or_default();
-            ("✗", Style::Bad, format!("{}: {message}", text(entry, "outcome_error_type")))
-        }
+    let (mark, style, came) = if text(entry, "outcome_status") == "ok" {
+        ("✓", Style::Good, encoded(entry.get("outcome_value")))
+    } else {
+        let message = text(entry, "outcome_error_message").lines().next().unwrap_or_default();
+        ("✗", Style::Bad, format!("{}: {message}", text(entry, "outcome_error_type")))
     };
     let name = format!("{}.{}", text(entry, "role"), text(entry, "method"));
     let arguments = arguments(entry);

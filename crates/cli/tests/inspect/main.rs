@@ -1,6 +1,7 @@
 //! Looking at what was done: environments on disk, calls in the log.
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     reason = "a test that cannot go on fails"

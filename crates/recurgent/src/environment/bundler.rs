@@ -192,7 +192,7 @@ impl Bundler<'_> {
     pub(super) fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
         let frozen = ("BUNDLE_FROZEN".into(), "true".into());
         let workshop = self.workshop.with([frozen]);
-        let installing = Self { workshop: &workshop, ..*self };
+        let installing = Bundler { workshop: &workshop, ..*self };
         let ended = installing.run(BUNDLE, &["install"], Stage::Install, limit)?;
         self.judge(&ended, Stage::Install, locked.iter().map(|gem| gem.name.as_str()))
     }

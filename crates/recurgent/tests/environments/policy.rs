@@ -82,15 +82,30 @@ fn a_gem_of_ours_is_never_taken_from_the_public_source() {
 }
 
 #[test]
-fn a_gem_comes_from_the_first_source_that_has_it() {
-    let (first, second) = (PackageSource::gems(), PackageSource::gems());
-    first.set_outdated(true);
-    let mut stage = first.stage();
-    stage.set("gem_sources", &format!("{},{}", first.url(), second.url()));
-    let code = "require 'alpha'\n[Alpha::VERSION, Beta::VERSION]";
-    let outcome = stage.once(code, &json!([{"name": "alpha"}]));
-    assert_eq!(value(&outcome), &json!(["1.0.0", "1.0.0"]));
-    assert_eq!(second.asked_for("/gems/"), 0);
+fn a_package_comes_from_the_first_source_that_has_its_name() {
+    for (first, second, code, name, expected) in [
+        (
+            PackageSource::gems(),
+            PackageSource::gems(),
+            "require 'alpha'\n[Alpha::VERSION, Beta::VERSION]",
+            "alpha",
+            json!(["1.0.0", "1.0.0"]),
+        ),
+        (
+            PackageSource::wheels(),
+            PackageSource::wheels(),
+            "import inner_part\nresult = inner_part.NAME",
+            "inner-part",
+            json!("inner"),
+        ),
+    ] {
+        first.set_outdated(true);
+        let mut stage = first.stage();
+        stage.set(first.key(), &format!("{},{}", first.url(), second.url()));
+        let outcome = stage.once(code, &json!([{"name": name}]));
+        assert_eq!(value(&outcome), &expected, "the other has 2.0.0");
+        assert_eq!((second.asked_for("/gems/"), second.asked_for("/wheels/")), (0, 0));
+    }
 }
 
 #[test]
