@@ -140,13 +140,13 @@ mod tests {
         );
         assert_eq!(
             place_line(&entry, paint).unwrap(),
-            "      env 0123456789ab made in 30.0 ms (resolve 10.0 ms, install 15.5 ms)  worker 42, restarts 1, process"
+            "      env 0123456789ab made in 30 ms (resolve 10 ms, install 15.5 ms)  worker 42, restarts 1, process"
         );
         assert_eq!(
             attempt_lines(&entry, paint),
             [
-                "      attempt 1 generated validated → executed 3.0 ms  execution: boom",
-                "      attempt 2 repaired validated 4.0 ms",
+                "      attempt 1 generated validated → executed 3 ms  execution: boom",
+                "      attempt 2 repaired validated 4 ms",
             ]
         );
         let failed = json!({
