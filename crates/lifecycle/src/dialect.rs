@@ -11,6 +11,7 @@ mod ruby;
 pub mod stdlib;
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -171,6 +172,11 @@ impl Inspection {
             })
     }
 
+    /// The calls an error handler stands for.
+    pub fn rescued(&self, rescued: &Rescued) -> &[Call] {
+        self.calls.get(rescued.clone()).unwrap_or_default()
+    }
+
     /// The agents asked for by a constant name: `tool("x")`, `delegate("x")`, `Agent.for("x")`.
     pub fn agents(&self) -> impl Iterator<Item = (&str, Position)> {
         self.calls
@@ -301,11 +307,14 @@ pub struct Assignment {
     pub target: Target,
     /// What is assigned.
     pub value: Operand,
-    /// Whether it happens while handling an error.
-    pub recovering: bool,
+    /// The calls whose failure is being handled, when it happens in an error handler.
+    pub recovering: Option<Rescued>,
     /// Where its target stands.
     pub position: Position,
 }
+
+/// Where the calls an error handler stands for are among [`Inspection::calls`].
+pub type Rescued = Range<usize>;
 
 /// What is assigned to.
 #[derive(Debug, Clone, PartialEq)]
@@ -373,8 +382,8 @@ pub enum Access {
 pub struct Answer {
     /// The value.
     pub value: Operand,
-    /// Whether it is given while handling an error.
-    pub recovering: bool,
+    /// The calls whose failure is being handled, when it is given in an error handler.
+    pub recovering: Option<Rescued>,
     /// Where.
     pub position: Position,
 }

@@ -15,8 +15,10 @@ pub enum Operand {
     ToolEntry,
     /// What iterating the registry itself yields: a name in Python, a pair in Ruby.
     ToolItem,
-    /// An agent: the value of `tool(…)`, `delegate(…)`, `Agent.for(…)`.
-    Agent,
+    /// A list of these: `list(context["tools"])`.
+    ToolItems,
+    /// An agent, the value of `tool(…)`, `delegate(…)`, `Agent.for(…)`: its role, when constant.
+    Agent(Option<Arc<str>>),
     /// A module, class or imported function by its full name: `os.path`, `Net::HTTP`.
     Path(String),
     /// Code as a value: a function, lambda, proc or method object.
@@ -34,6 +36,8 @@ pub enum Operand {
     },
     /// Values any of which may be (in) the value: a list, a map, `a or b`, `a if c else b`.
     Group(Arc<[Self]>),
+    /// A constant given in place of what was not there: the right side of `found or […]`.
+    Fallback(Arc<Self>),
     /// Anything else.
     Unknown,
 }
@@ -52,7 +56,12 @@ impl Operand {
 
     /// Whether it is an agent.
     pub fn is_agent(&self) -> bool {
-        matches!(self.held(), Self::Agent)
+        matches!(self.held(), Self::Agent(_))
+    }
+
+    /// The role of the agent it is.
+    pub fn role(&self) -> Option<&str> {
+        if let Self::Agent(role) = self.held() { role.as_deref() } else { None }
     }
 
     /// Whether it is, or holds, something that can be called: a function or an agent.
@@ -60,7 +69,7 @@ impl Operand {
         if let Self::Group(members) = self.held() {
             return members.iter().any(Self::is_executable);
         }
-        matches!(self.held(), Self::Function | Self::Agent)
+        matches!(self.held(), Self::Function | Self::Agent(_))
     }
 
     /// The constant it is.
@@ -93,25 +102,41 @@ impl Operand {
 
     /// What looking up `key` in it gives.
     pub(super) fn item(&self, key: Option<&Value>) -> Self {
-        let held = self.held();
-        if matches!(held, Self::Context) && key.and_then(Value::as_str) == Some("tools") {
-            Self::Tools
-        } else if matches!(held, Self::Tools | Self::ToolEntry) {
-            Self::ToolEntry
-        } else {
-            Self::Unknown
+        let name = key.and_then(Value::as_str);
+        match (self.held(), name) {
+            (Self::Context, Some("tools")) => Self::Tools,
+            (Self::Tools | Self::ToolEntry, _) => Self::ToolEntry,
+            (Self::ToolItems, _) if key.is_some_and(Value::is_number) => Self::ToolItem,
+            (Self::Agent(_), Some("__class__")) => Self::Path("Agent".to_owned()),
+            // A member of an agent is a way to call it.
+            (Self::Agent(role), Some(_)) => Self::Agent(role.clone()),
+            (Self::Path(path), Some(name)) => match path.strip_suffix(".__dict__") {
+                Some(module) => Self::Path(format!("{module}.{name}")),
+                None if path == "sys.modules" => Self::Path(name.to_owned()),
+                None => Self::Unknown,
+            },
+            _ => Self::Unknown,
         }
     }
 
     /// What iterating over it yields.
     pub(super) fn element(&self) -> Self {
-        if matches!(self.held(), Self::Tools) { Self::ToolItem } else { Self::Unknown }
+        let of_registry = matches!(self.held(), Self::Tools | Self::ToolItems);
+        if of_registry { Self::ToolItem } else { Self::Unknown }
+    }
+
+    /// Itself, where it stands in for something else.
+    pub(super) fn instead(self) -> Self {
+        if self.literal().is_some() { Self::Fallback(Arc::new(self)) } else { self }
     }
 
     /// One of several: the one that matters to a guardrail if there is one, else all.
     pub(super) fn one_of(choices: Vec<Self>) -> Self {
         let telling = |choice: &&Self| {
-            matches!(choice.held(), Self::Context | Self::Tools | Self::ToolEntry | Self::Agent)
+            matches!(
+                choice.held(),
+                Self::Context | Self::Tools | Self::ToolEntry | Self::ToolItems | Self::Agent(_)
+            )
         };
         if let Some(choice) = choices.iter().find(telling) {
             return choice.clone();
@@ -145,10 +170,22 @@ impl Operand {
     /// What a variable given this holds: bounded, so that long chains of names stay flat.
     pub(super) fn kept(&self) -> Self {
         let held = self.held();
-        if !matches!(held, Self::Group(_)) {
-            return held.clone();
+        match held {
+            Self::Group(_) if held.is_executable() => Self::Function,
+            Self::Group(_) | Self::Fallback(_) => Self::Unknown,
+            Self::Context
+            | Self::Tools
+            | Self::ToolEntry
+            | Self::ToolItem
+            | Self::ToolItems
+            | Self::Agent(_)
+            | Self::Path(_)
+            | Self::Function
+            | Self::Instance
+            | Self::Literal(_)
+            | Self::Variable { .. }
+            | Self::Unknown => held.clone(),
         }
-        if held.is_executable() { Self::Function } else { Self::Unknown }
     }
 }
 
@@ -168,10 +205,15 @@ fn constants(members: Vec<Operand>) -> Result<Vec<Value>, Vec<Operand>> {
 pub(super) fn makes_agent(receiver: Option<&Operand>, name: &str) -> bool {
     match receiver.map(Operand::held) {
         None => matches!(name, "tool" | "delegate" | "Agent"),
-        Some(Operand::Agent) => matches!(name, "tool" | "delegate"),
+        Some(Operand::Agent(_)) => matches!(name, "tool" | "delegate"),
         Some(Operand::Path(path)) => matches!(path.as_str(), "Agent" | "::Agent"),
         Some(_) => false,
     }
+}
+
+/// The agent such a call gives; `asked` is its first argument.
+pub(super) fn agent(asked: Option<&Operand>) -> Operand {
+    Operand::Agent(asked.and_then(Operand::text).map(Arc::from))
 }
 
 /// Whether a call gives its first argument as the program's success.

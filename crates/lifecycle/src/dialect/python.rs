@@ -21,8 +21,7 @@ use summary::constant;
 
 use super::recorder::{FILLED_PARAMETERS, Recorder};
 use super::{
-    Access, Definition, DefinitionKind, Import, Inspection, Operand, Owner, Position, SyntaxFault,
-    Target,
+    Definition, DefinitionKind, Import, Inspection, Operand, Owner, Position, SyntaxFault, Target,
 };
 
 /// The most modules imported whole (`from os import *`) that a bare name is looked for in.
@@ -44,7 +43,13 @@ pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
         let position = recorder.position(error.location.start().to_usize());
         return Err(SyntaxFault { message: error.error.to_string(), position });
     }
-    let mut reader = Reader { recorder, classes: 0, stars: Vec::new(), level: Cell::new(0) };
+    let mut reader = Reader {
+        recorder,
+        classes: 0,
+        stars: Vec::new(),
+        level: Cell::new(0),
+        lambda_element: None,
+    };
     if let Some(module) = parsed.syntax().as_module() {
         reader.module(&module.body);
     }
@@ -59,6 +64,8 @@ struct Reader<'s> {
     stars: Vec<String>,
     /// How many summaries are around the one being made.
     level: Cell<usize>,
+    /// What a lambda among the arguments of the call being read is given.
+    lambda_element: Option<Operand>,
 }
 
 impl Reader<'_> {
@@ -159,7 +166,7 @@ impl Reader<'_> {
     }
 
     /// `x += …` reads what it writes.
-    fn augmented(&mut self, target: &Expr) {
+    fn augmented(&mut self, target: &Expr, value: &Expr) {
         let key = if let Expr::Subscript(node) = target {
             Some((&node.value, constant(&node.slice)))
         } else if let Expr::Attribute(node) = target {
@@ -171,16 +178,15 @@ impl Reader<'_> {
             let object = self.summary(object);
             self.recorder.lookup(object, key, target.start().to_usize());
         }
-        self.assign_value(target, Operand::Unknown);
+        let added = if target.is_name_expr() { Operand::Unknown } else { self.summary(value) };
+        self.assign_value(target, added);
     }
 
+    /// Removing an item or attribute changes its object as assigning it does.
     fn delete(&mut self, target: &Expr) {
         self.visit_expr(target);
-        let Expr::Subscript(node) = target else { return };
-        let (object, key) = (self.summary(&node.value), constant(&node.slice));
-        if let (Operand::Context, Some(key)) = (object.held(), key) {
-            let position = self.recorder.position(target.start().to_usize());
-            self.recorder.context(&key, Access::Write, position);
+        if !target.is_name_expr() {
+            self.assign_value(target, Operand::Unknown);
         }
     }
 
@@ -239,33 +245,41 @@ impl Reader<'_> {
     fn for_loop(&mut self, node: &StmtFor) {
         self.visit_expr(&node.iter);
         self.visit_expr(&node.target);
-        let element = self.summary(&node.iter).element();
-        self.assign_element(&node.target, &element);
+        for (name, element) in self.elements_of(&node.iter, &node.target) {
+            self.recorder.bind(&name, &element);
+        }
         walk_body(self, &node.body);
         walk_body(self, &node.orelse);
     }
 
-    fn assign_element(&mut self, target: &Expr, element: &Operand) {
-        if let Expr::Name(name) = target {
-            self.recorder.bind(&name.id, element);
+    /// What the names of a loop's target stand for: an element, its parts, or a number and an element.
+    fn elements_of(&self, iterated: &Expr, target: &Expr) -> Vec<(String, Operand)> {
+        let Some(targets) = elements(target) else {
+            let name = target.as_name_expr().map(|name| name.id.to_string());
+            return name.map(|name| (name, self.summary(iterated).element())).into_iter().collect();
+        };
+        let counted = iterated.as_call_expr().filter(|call| is_named(&call.func, "enumerate"));
+        if let (Some([of, ..]), [number, target]) = (counted.map(|c| &*c.arguments.args), targets) {
+            let number = number.as_name_expr().map(|name| (name.id.to_string(), Operand::Unknown));
+            return number.into_iter().chain(self.elements_of(of, target)).collect();
         }
-        for target in elements(target).unwrap_or_default() {
-            self.assign_element(target, &Operand::Unknown);
-        }
+        let names = targets.iter().filter_map(|target| target.as_name_expr());
+        names.map(|name| (name.id.to_string(), Operand::Unknown)).collect()
     }
 
     fn try_block(&mut self, node: &StmtTry) {
         let survives = node.handlers.iter().any(rescues_import);
+        let first = self.recorder.found.calls.len();
         self.recorder.optional += usize::from(survives);
         walk_body(self, &node.body);
         self.recorder.optional -= usize::from(survives);
         for handler in &node.handlers {
-            self.recorder.recovering += 1;
+            self.recorder.enter_handler(first);
             // A second import in the handler of a first is the alternative to it.
             self.recorder.optional += usize::from(survives);
             walk_except_handler(self, handler);
             self.recorder.optional -= usize::from(survives);
-            self.recorder.recovering -= 1;
+            self.recorder.leave_handler();
         }
         walk_body(self, &node.orelse);
         walk_body(self, &node.finalbody);
@@ -290,6 +304,16 @@ impl Reader<'_> {
         } else if let Some(path) = self.summary(&node.func).path() {
             self.recorder.call(None, path, arguments, offset);
         }
+    }
+
+    /// `sorted(tools, key=lambda tool: …)`: the lambda is given what iterating over `tools` yields.
+    fn element_of_arguments(&self, node: &ExprCall) -> Option<Operand> {
+        let Expr::Name(function) = &*node.func else { return None };
+        if !matches!(function.id.as_str(), "sorted" | "min" | "max" | "filter" | "map") {
+            return None;
+        }
+        let elements = node.arguments.args.iter().map(|given| self.summary(given).element());
+        elements.into_iter().find(|element| *element != Operand::Unknown)
     }
 
     /// The full name of an imported function, else the name itself.
@@ -334,9 +358,10 @@ impl Reader<'_> {
     fn comprehension(&mut self, node: &Expr, generators: &[ruff_python_ast::Comprehension]) {
         let mut replaced = Vec::new();
         for generator in generators {
-            let Expr::Name(name) = &generator.target else { continue };
-            let element = self.summary(&generator.iter).element();
-            replaced.push((name.id.to_string(), self.recorder.bind_for_now(&name.id, &element)));
+            for (name, element) in self.elements_of(&generator.iter, &generator.target) {
+                let before = self.recorder.bind_for_now(&name, &element);
+                replaced.push((name, before));
+            }
         }
         walk_expr(self, node);
         for (name, before) in replaced.into_iter().rev() {
@@ -364,7 +389,7 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
             }
             Stmt::AugAssign(node) => {
                 self.visit_expr(&node.value);
-                self.augmented(&node.target);
+                self.augmented(&node.target, &node.value);
                 walk_expr(self, &node.target);
             }
             Stmt::Delete(node) => node.targets.iter().for_each(|target| self.delete(target)),
@@ -405,7 +430,10 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
         let offset = expression.start().to_usize();
         match expression {
             Expr::Call(node) => {
+                let element = self.element_of_arguments(node);
+                let around = std::mem::replace(&mut self.lambda_element, element);
                 walk_expr(self, expression);
+                self.lambda_element = around;
                 self.call(node);
             }
             Expr::Attribute(node) => self.attribute(node),
@@ -421,9 +449,14 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                     Some(given) => parameters(given, false),
                     None => (Vec::new(), None),
                 };
+                let element = self.lambda_element.take().zip(parameters.first().cloned());
                 self.recorder.enter(parameters, None);
+                if let Some((element, first)) = &element {
+                    self.recorder.bind(first, element);
+                }
                 walk_expr(self, expression);
                 self.recorder.leave();
+                self.lambda_element = element.map(|(element, _)| element);
             }
             Expr::Named(node) => {
                 self.visit_expr(&node.value);
@@ -455,6 +488,10 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
             ruff_python_ast::visitor::source_order::walk_interpolated_string_element(self, element);
         }
     }
+}
+
+fn is_named(function: &Expr, name: &str) -> bool {
+    function.as_name_expr().is_some_and(|function| function.id == name)
 }
 
 /// The members of a literal tuple or list.

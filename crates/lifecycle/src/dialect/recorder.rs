@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::operand::gives_success;
 use super::{
     Access, Answer, Argument, Assignment, Call, ContextUse, Inspection, Literal, Lookup, Operand,
-    PathUse, Position, Target,
+    PathUse, Position, Rescued, Target,
 };
 
 /// Names a leading parameter of the function form may have; the harness fills it with the context.
@@ -30,8 +30,8 @@ pub(super) struct Recorder<'s> {
     frames: Vec<Frame>,
     /// The frames whose parameters have this name, innermost last.
     parameters: BTreeMap<String, Vec<usize>>,
-    /// How many error handlers are around the current place.
-    pub(super) recovering: usize,
+    /// What the error handlers around the current place handle, innermost last.
+    recovering: Vec<Rescued>,
     /// How many blocks that survive a missing library are around the current place.
     pub(super) optional: usize,
 }
@@ -53,7 +53,7 @@ impl<'s> Recorder<'s> {
             replaced: Vec::new(),
             frames: Vec::new(),
             parameters: BTreeMap::new(),
-            recovering: 0,
+            recovering: Vec::new(),
             optional: 0,
         }
     }
@@ -105,6 +105,22 @@ impl<'s> Recorder<'s> {
         }
     }
 
+    /// Whether a name is given by the caller: an input of the program, or of a function around here.
+    pub(super) fn is_input(&self, name: &str) -> bool {
+        let parameter = self.parameters.get(name).is_some_and(|frames| !frames.is_empty());
+        let given = matches!(name, "args" | "kwargs") && !self.bindings.contains_key(name);
+        parameter || given
+    }
+
+    /// Enters the handler of what the calls from the `first` on may raise.
+    pub(super) fn enter_handler(&mut self, first: usize) {
+        self.recovering.push(first..self.found.calls.len());
+    }
+
+    pub(super) fn leave_handler(&mut self) {
+        self.recovering.pop();
+    }
+
     pub(super) fn bind(&mut self, name: &str, value: &Operand) {
         let before = self.bindings.insert(name.to_owned(), Arc::new(value.kept()));
         self.replaced.push((name.to_owned(), before));
@@ -133,6 +149,7 @@ impl<'s> Recorder<'s> {
             Some(bound) => Operand::Variable { name: name.to_owned(), holds: Arc::clone(bound) },
             None if matches!(name, "context" | "memory" | "runtime_context") => Operand::Context,
             None if matches!(name, "Agent" | "Outcome") => Operand::Path(name.to_owned()),
+            None if name == "__builtins__" => Operand::Path("builtins".to_owned()),
             None => Operand::Variable { name: name.to_owned(), holds: Arc::new(Operand::Unknown) },
         }
     }
@@ -154,7 +171,11 @@ impl<'s> Recorder<'s> {
 
     pub(super) fn answer(&mut self, value: Operand, offset: usize) {
         let position = self.position(offset);
-        self.found.answers.push(Answer { value, recovering: self.recovering > 0, position });
+        self.found.answers.push(Answer {
+            value,
+            recovering: self.recovering.last().cloned(),
+            position,
+        });
     }
 
     pub(super) fn lookup(&mut self, object: Operand, key: Value, offset: usize) {
@@ -185,7 +206,7 @@ impl<'s> Recorder<'s> {
                 }
             }
         }
-        let recovering = self.recovering > 0;
+        let recovering = self.recovering.last().cloned();
         self.found.assignments.push(Assignment { target, value, recovering, position });
     }
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::recorder::{FILLED_PARAMETERS, Recorder};
 use super::{
-    Definition, DefinitionKind, Import, Inspection, MAX_NESTING, Operand, Owner, SyntaxFault,
-    Target,
+    Argument, Definition, DefinitionKind, Import, Inspection, MAX_NESTING, Operand, Owner,
+    SyntaxFault, Target,
 };
 use dispatch::Dispatch;
 use summary::{constant, text};
@@ -109,12 +109,17 @@ impl<'pr> Reader<'_> {
         let receiver = node.receiver().filter(|receiver| receiver.as_self_node().is_none());
         let receiver = receiver.map(|receiver| self.summary(&receiver));
         let mut arguments = self.arguments(node);
-        if matches!(name.as_str(), "send" | "public_send" | "__send__" | "method") {
+        let taken = matches!(name.as_str(), "method" | "public_method");
+        if taken || matches!(name.as_str(), "send" | "public_send" | "__send__") {
             let sent = arguments.first().and_then(|a| a.value.text()).map(str::to_owned);
             if let Some(sent) = sent {
                 arguments.remove(0);
                 name = sent;
             }
+        }
+        if taken {
+            // Who takes a method means to call it, with arguments not known here.
+            arguments.push(Argument { name: Some("&".to_owned()), value: Operand::Unknown });
         }
         if node.is_variable_call() {
             self.recorder.read(&name);
@@ -143,21 +148,33 @@ impl<'pr> Reader<'_> {
     /// Reads a block with its parameter standing for what the call iterates over.
     fn block(&mut self, node: &prism::CallNode<'pr>) {
         let Some(block) = node.block() else { return };
-        let Some(block_node) = block.as_block_node() else { return self.visit(&block) };
         let receiver = node.receiver().map(|receiver| self.summary(&receiver));
         let element = receiver.filter(|_| yields_elements(node.name().as_slice()));
         let element = element.map_or(Operand::Unknown, |receiver| receiver.element());
-        let names = block_parameters(&block_node);
-        let single = names.len() == 1;
+        let Some(block_node) = block.as_block_node() else {
+            self.visit(&block);
+            return self.sent_to_each(&block, element);
+        };
+        let (names, destructured) = block_parameters(&block_node);
+        let whole = names.len() == 1 || yields_more(node.name().as_slice());
         let mut replaced = Vec::new();
-        for name in names {
-            let value = if single { &element } else { &Operand::Unknown };
+        for (index, name) in names.into_iter().enumerate() {
+            let is_element = index == 0 && whole && !destructured;
+            let value = if is_element { &element } else { &Operand::Unknown };
             let before = self.recorder.bind_for_now(&name, value);
             replaced.push((name, before));
         }
         self.visit(&block);
         for (name, before) in replaced.into_iter().rev() {
             self.recorder.restore(name, before);
+        }
+    }
+
+    /// `map(&:name)` sends `name` to each element.
+    fn sent_to_each(&mut self, block: &prism::Node<'pr>, element: Operand) {
+        let sent = block.as_block_argument_node().and_then(|block| block.expression());
+        if let Some(Value::String(name)) = sent.as_ref().and_then(constant) {
+            self.recorder.lookup(element, Value::from(name), self.at(&block.location()));
         }
     }
 
@@ -239,13 +256,9 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_index_operator_write_node(&mut self, node: &prism::IndexOperatorWriteNode<'pr>) {
         prism::visit_index_operator_write_node(self, node);
+        let added = self.summary(&node.value());
         let (receiver, key) = (node.receiver(), node.arguments());
-        self.item_update(
-            receiver.as_ref(),
-            key.as_ref(),
-            Operand::Unknown,
-            self.at(&node.location()),
-        );
+        self.item_update(receiver.as_ref(), key.as_ref(), added, self.at(&node.location()));
     }
 
     fn visit_index_and_write_node(&mut self, node: &prism::IndexAndWriteNode<'pr>) {
@@ -268,8 +281,9 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_local_variable_or_write_node(&mut self, node: &prism::LocalVariableOrWriteNode<'pr>) {
         self.visit(&node.value());
-        let value = self.summary(&node.value());
         let name = text(node.name().as_slice());
+        let value = self.summary(&node.value());
+        let value = if self.recorder.is_input(&name) { value } else { value.instead() };
         self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
     }
 
@@ -360,12 +374,15 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_begin_node(&mut self, node: &prism::BeginNode<'pr>) {
         let survives = node.rescue_clause().is_some_and(|clause| rescues_load(&clause));
+        let first = self.recorder.found.calls.len();
         self.recorder.optional += usize::from(survives);
         if let Some(statements) = node.statements() {
             self.visit(&statements.as_node());
         }
         if let Some(clause) = node.rescue_clause() {
+            self.recorder.enter_handler(first);
             self.visit(&clause.as_node());
+            self.recorder.leave_handler();
         }
         self.recorder.optional -= usize::from(survives);
         if let Some(clause) = node.else_clause() {
@@ -378,24 +395,35 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_rescue_node(&mut self, node: &prism::RescueNode<'pr>) {
         self.visit_all(&node.exceptions());
-        self.recorder.recovering += 1;
         if let Some(statements) = node.statements() {
             self.visit(&statements.as_node());
         }
         self.last_statement(node.statements());
-        self.recorder.recovering -= 1;
         if let Some(next) = node.subsequent() {
             self.visit(&next.as_node());
         }
     }
 
     fn visit_rescue_modifier_node(&mut self, node: &prism::RescueModifierNode<'pr>) {
+        let first = self.recorder.found.calls.len();
         self.visit(&node.expression());
-        self.recorder.recovering += 1;
+        self.recorder.enter_handler(first);
         self.visit(&node.rescue_expression());
         let value = self.summary(&node.rescue_expression());
         self.recorder.answer(value, self.at(&node.location()));
-        self.recorder.recovering -= 1;
+        self.recorder.leave_handler();
+    }
+
+    fn visit_for_node(&mut self, node: &prism::ForNode<'pr>) {
+        self.visit(&node.collection());
+        self.visit(&node.index());
+        if let Some(target) = node.index().as_local_variable_target_node() {
+            let element = self.summary(&node.collection()).element();
+            self.recorder.bind(&text(target.name().as_slice()), &element);
+        }
+        if let Some(statements) = node.statements() {
+            self.visit(&statements.as_node());
+        }
     }
 
     fn visit_return_node(&mut self, node: &prism::ReturnNode<'pr>) {
@@ -439,6 +467,11 @@ fn yields_elements(name: &[u8]) -> bool {
     )
 }
 
+/// Whether an iterator gives its block something besides each element.
+fn yields_more(name: &[u8]) -> bool {
+    matches!(name, b"each_with_index" | b"each_with_object" | b"with_index" | b"with_object")
+}
+
 /// The names of the parameters, and the leading one the harness fills, which is not an input.
 fn parameters(
     given: Option<&prism::ParametersNode<'_>>,
@@ -475,20 +508,19 @@ fn parameter_name<'pr>(node: &prism::Node<'pr>) -> Option<prism::ConstantId<'pr>
     }
 }
 
-/// The names a block gives its parameters; a destructured one counts, without a name.
-fn block_parameters(block: &prism::BlockNode<'_>) -> Vec<String> {
-    let Some(parameters) = block.parameters() else { return Vec::new() };
+/// The names a block gives its parameters, and whether one of them is destructured.
+fn block_parameters(block: &prism::BlockNode<'_>) -> (Vec<String>, bool) {
+    let Some(parameters) = block.parameters() else { return (Vec::new(), false) };
     if parameters.as_it_parameters_node().is_some() {
-        return vec!["it".to_owned()];
+        return (vec!["it".to_owned()], false);
     }
     if let Some(numbered) = parameters.as_numbered_parameters_node() {
-        return (1..=numbered.maximum()).map(|number| format!("_{number}")).collect();
+        return ((1..=numbered.maximum()).map(|number| format!("_{number}")).collect(), false);
     }
     let given = parameters.as_block_parameters_node().and_then(|node| node.parameters());
-    let Some(given) = given else { return Vec::new() };
-    let names = parameter_names(&given);
+    let Some(given) = given else { return (Vec::new(), false) };
     let destructured = given.requireds().iter().any(|node| node.as_multi_target_node().is_some());
-    if destructured { names.into_iter().chain([String::new()]).collect() } else { names }
+    (parameter_names(&given), destructured)
 }
 
 /// Whether a handler catches the absence of a library.

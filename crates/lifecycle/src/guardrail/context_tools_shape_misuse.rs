@@ -1,7 +1,7 @@
 //! `context_tools_shape_misuse`: treating `context["tools"]` as a list of named records.
 //!
 //! The registry maps names to metadata. Iterating over it gives names (Python) or pairs (Ruby), which
-//! have no `name`; it has no positions and nothing can be appended to it.
+//! have no `name`; it has no positions, nothing can be appended to it, and no list can replace it.
 //!
 //! ```python
 //! [t["name"] for t in context["tools"]]      # barred
@@ -14,14 +14,17 @@
 //! items.map { |i| i[:name] }                 # passes, whatever else mentions the registry
 //! ```
 
-use crate::dialect::{Call, Lookup, Operand, Position};
+use serde_json::Value;
+
+use crate::dialect::{Assignment, Call, Lookup, Operand, Position, Target};
 
 use super::{Finding, Subject};
 
 pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
     let lookups = subject.inspection.lookups.iter().filter_map(misread);
     let calls = subject.inspection.calls.iter().filter_map(misused);
-    let position = lookups.chain(calls).min()?;
+    let assignments = subject.inspection.assignments.iter().filter_map(relisted);
+    let position = lookups.chain(calls).chain(assignments).min()?;
     Some(Finding::at(
         position,
         "`context.tools` maps tool names to metadata; it is not a list of records with a `name`",
@@ -48,4 +51,16 @@ fn misused(call: &Call) -> Option<Position> {
     let misused = (receiver == Some(&Operand::Tools) && appends)
         || (receiver == Some(&Operand::ToolItem) && reads_name);
     misused.then_some(call.position)
+}
+
+/// `context["tools"] = [...]`, `context["tools"] += [...]`
+fn relisted(assignment: &Assignment) -> Option<Position> {
+    let (object, key) = match &assignment.target {
+        Target::Name(_) => return None,
+        Target::Attribute { object, name } => (object, name.as_str()),
+        Target::Item { object, key } => (object, key.as_ref()?.as_str()?),
+    };
+    let registry = matches!(object.held(), Operand::Context) && key == "tools";
+    let list = assignment.value.literal().is_some_and(Value::is_array);
+    (registry && list).then_some(assignment.position)
 }

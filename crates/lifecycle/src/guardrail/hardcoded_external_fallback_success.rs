@@ -1,8 +1,10 @@
 //! `hardcoded_external_fallback_success`: made-up records given as success in a flow that fetches.
 //!
 //! When the fetch fails, a literal list in its place looks like an answer and is not one. Barred are
-//! records written in an error handler, or held by a name that says what they are (`fallback_…`,
-//! `sample_…`), where they reach a success. Empty values, and maps without a list, pass.
+//! records given in an error handler, given in place of what was not found (`found or […]`), or held
+//! by a name that says what they are (`fallback_…`, `sample_…`), where they reach a success; and a text
+//! that is the whole answer when a fetch raised. Empty values, maps without a list, and defaults for
+//! the call's own inputs pass.
 //!
 //! ```python
 //! import requests
@@ -12,6 +14,8 @@
 //!     movies = [{"title": "Heat"}]                           # barred: it reaches a success
 //!     movies = Outcome.error("fetch_failed", str(problem))   # passes
 //! result = movies
+//! result = movies or [{"title": "Heat"}]                     # barred
+//! fields = kwargs.get("fields") or ["title"]                 # passes: an input's default
 //! ```
 //! ```ruby
 //! page = tool("web_fetcher").fetch(url)
@@ -24,9 +28,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::dialect::{Answer, Assignment, Inspection, Operand, Position, Target};
+use crate::dialect::{Answer, Assignment, Inspection, Operand, Position, Rescued, Target};
 
-use super::network::fetches;
+use super::network::{fetches, is_fetch};
 use super::{Finding, Subject};
 
 /// Words in a variable's name that say its content is made up.
@@ -47,8 +51,44 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
 
 fn made_up_answer(inspection: &Inspection) -> Option<Position> {
     let names = made_up_names(&inspection.assignments);
-    let answer = |answer: &&Answer| is_made_up(&answer.value, answer.recovering, &names);
-    inspection.answers.iter().find(answer).map(|answer| answer.position)
+    let told = told_names(inspection);
+    let made_up = |answer: &&Answer| {
+        is_made_up(&answer.value, answer.recovering.is_some(), &names)
+            || is_told(inspection, answer, &told)
+    };
+    inspection.answers.iter().find(made_up).map(|answer| answer.position)
+}
+
+/// Whether a text written into the program is the whole answer where a fetch raised.
+fn is_told(inspection: &Inspection, answer: &Answer, told: &BTreeSet<&str>) -> bool {
+    let whole = match &answer.value {
+        Operand::Group(members) => members.first().filter(|_| members.len() == 1),
+        value => Some(value),
+    };
+    whole.is_some_and(|value| match value {
+        Operand::Variable { name, .. } if told.contains(name.as_str()) => true,
+        value => is_text(value) && handles_fetch(inspection, answer.recovering.as_ref()),
+    })
+}
+
+/// The names given a text where a fetch raised.
+fn told_names(inspection: &Inspection) -> BTreeSet<&str> {
+    let told = inspection.assignments.iter().filter(|assignment| {
+        is_text(&assignment.value) && handles_fetch(inspection, assignment.recovering.as_ref())
+    });
+    told.filter_map(|assignment| match &assignment.target {
+        Target::Name(name) => Some(name.as_str()),
+        Target::Attribute { .. } | Target::Item { .. } => None,
+    })
+    .collect()
+}
+
+fn is_text(value: &Operand) -> bool {
+    value.text().is_some_and(|text| !text.trim().is_empty())
+}
+
+fn handles_fetch(inspection: &Inspection, rescued: Option<&Rescued>) -> bool {
+    rescued.is_some_and(|rescued| inspection.rescued(rescued).iter().any(is_fetch))
 }
 
 /// The names that hold made-up records, also through other names.
@@ -56,7 +96,7 @@ fn made_up_names(assignments: &[Assignment]) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for assignment in assignments {
         let Target::Name(name) = &assignment.target else { continue };
-        let suspect = assignment.recovering || says_made_up(name);
+        let suspect = assignment.recovering.is_some() || says_made_up(name);
         if is_made_up(&assignment.value, suspect, &names) {
             names.insert(name.as_str());
         }
@@ -66,12 +106,14 @@ fn made_up_names(assignments: &[Assignment]) -> BTreeSet<&str> {
 
 /// Whether a value holds records that are made up: by name, or written in a suspect place.
 fn is_made_up(value: &Operand, suspect: bool, names: &BTreeSet<&str>) -> bool {
-    value.members().into_iter().any(|member| {
-        if let Operand::Variable { name, .. } = member {
-            names.contains(name.as_str())
-        } else {
-            suspect && member.literal().is_some_and(has_records)
-        }
+    let named = |member: &Operand| match member {
+        Operand::Variable { name, .. } => names.contains(name.as_str()),
+        _ => false,
+    };
+    let records = |member: &Operand| member.literal().is_some_and(has_records);
+    value.members().into_iter().any(|member| match member {
+        Operand::Fallback(instead) => named(instead) || records(instead),
+        member => named(member) || (suspect && records(member)),
     })
 }
 

@@ -1,9 +1,10 @@
 //! `missing_external_provenance`: external data given as success without telling where it is from.
 //!
 //! Judged after execution, on ok results of programs that fetch: by their own network use, or through
-//! a tool whose name says it fetches. The value must be a map with `provenance.sources`, a non-empty
+//! calling a tool whose name says it fetches. The value must be a map with `provenance.sources`, a non-empty
 //! list of maps with `uri`, `fetched_at`, `retrieval_tool` and a `retrieval_mode` of `live`, `cached`
-//! or `fixture`. The text `Net::HTTP` in a string is not network use.
+//! or `fixture`. Text that names a client is not network use, nor is building an address or a request
+//! that is not sent, nor a tool that is never called.
 //!
 //! ```python
 //! import requests

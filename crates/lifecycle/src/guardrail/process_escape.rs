@@ -2,7 +2,9 @@
 //!
 //! A program answers from its own worker process; what it starts would outlive its limits and its
 //! rollback. Text that names a command is not a command: only calls of the real functions count,
-//! also through import aliases, `getattr`, `send` and `method`.
+//! also through import aliases, `getattr`, `send` and `method`. A name that is only put together while
+//! the program runs, and code in a text that is evaluated, cannot be seen here: the worker's sandbox is
+//! what holds them.
 //!
 //! ```python
 //! from os import system as s; s("ls") # barred, and the import alone too

@@ -73,7 +73,6 @@ fn singleton_method_mutation() {
         (Ruby, "module M; class ::Outcome; end; end"),
         (Ruby, "Agent.class_eval { def a; end }"),
         (Ruby, "Outcome = Struct.new(:value)"),
-        (Ruby, "define_singleton_method(:a) { 1 }"),
         (Python, "t = tool('x')\nt.fetch = lambda url: url"),
         (Python, "def fake(u): return u\nt = delegate('x', purpose='p')\nt.fetch = fake"),
         (Python, "t = tool('x')\nu = t\nu.fetch = lambda: 1"),
@@ -85,6 +84,46 @@ fn singleton_method_mutation() {
         (Python, "Outcome.ok = None"),
         (Python, "import types\nt = tool('x')\nt.a = types.MethodType(print, t)"),
     ];
+    let reaching_further = [
+        (Python, "__builtins__['print'] = None"),
+        (Python, "__builtins__.print = None"),
+        (Python, "__builtins__.update(print=None)"),
+        (Python, "import builtins\nbuiltins.__dict__['print'] = None"),
+        (Python, "import builtins\nvars(builtins)['print'] = None"),
+        (Python, "import builtins\nbuiltins.__dict__.update({'print': None})"),
+        (Python, "import builtins\nsetattr(builtins, 'print', None)"),
+        (Python, "import sys\nsys.modules['builtins'].print = None"),
+        (Python, "t = tool('x')\ntype(t).fetch = None"),
+        (Python, "t = tool('x')\nsetattr(type(t), 'fetch', None)"),
+        (Python, "tool('x').__class__.fetch = None"),
+        (Python, "del Outcome.ok"),
+        (Python, "delattr(Outcome, 'ok')"),
+        (Python, "import builtins\ndel builtins.print"),
+        (Ruby, "Outcome.prepend(Module.new)"),
+        (Ruby, "Outcome.include(Comparable)"),
+        (Ruby, "Outcome.extend(Comparable)"),
+        (Ruby, "Outcome.alias_method(:fine?, :ok?)"),
+        (Ruby, "Outcome.remove_method(:ok?)"),
+        (Ruby, "Outcome.send(:undef_method, :ok?)"),
+        (Ruby, "Outcome.define_method(:ok?) { true }"),
+        (Ruby, "Outcome.singleton_class.define_method(:ok) { 1 }"),
+        (Ruby, "Outcome.define_singleton_method(:ok) { 1 }"),
+        (Ruby, "def Outcome.ok(*) = 1"),
+        (Ruby, "o = Outcome\ndef o.ok(*) = 1"),
+        (Ruby, "class << Outcome\n def ok(*) = 1\nend"),
+        (Ruby, "Outcome.class_eval { def ok? = true }"),
+        (Ruby, "Outcome.instance_eval { def ok(*) = 1 }"),
+        (Ruby, "Object.const_set(:Outcome, 1)"),
+        (Ruby, "Object.send(:remove_const, :Agent)"),
+        (Ruby, "Agent.send(:remove_const, :Outcome)"),
+        (Ruby, "Agent.const_set('Outcome', 1)"),
+        (Ruby, "def context.tools = {}"),
+        (Ruby, "context.define_singleton_method(:tools) { {} }"),
+        (Ruby, "class << memory\n def tools = {}\nend"),
+    ];
+    for (language, source) in reaching_further {
+        check(language, source, &[SingletonMethodMutation]);
+    }
     for (language, source) in barred {
         check(language, source, &[SingletonMethodMutation]);
     }
@@ -96,6 +135,17 @@ fn singleton_method_mutation() {
         ),
         (Ruby, "point = Struct.new(:x).new(1)\ndef point.y = 2\npoint.y"),
         (Ruby, "o = Object.new\no.define_singleton_method(:a) { 1 }\no.a"),
+        (Ruby, "def fresh = Object.new\no = fresh\ndef o.a = 1\no.a"),
+        (Ruby, "o = args[0].dup\nclass << o\n def a = 1\nend\no.a"),
+        (Ruby, "args.map { |o| o.define_singleton_method(:a) { 1 } }"),
+        (Ruby, "class Cart\n define_singleton_method(:empty) { new }\nend\nCart.empty"),
+        (Ruby, "define_singleton_method(:helper) { 1 }\nhelper"),
+        (
+            Ruby,
+            "Cart = Struct.new(:items)\nCart.include(Comparable)\nObject.const_set(:Trolley, Cart)",
+        ),
+        (Python, "class Cart: pass\nCart.size = lambda self: 1\ndel Cart.size"),
+        (Python, "import sys\nsys.modules['cart'] = None\nresult = vars(args[0])"),
         (Ruby, "module Shop; class Agent; end; end"),
         (Ruby, "t = tool('x')\nt.memory = 5\nt.add(1)"),
         (Ruby, "def self.helper = 1\nhelper"),
@@ -130,6 +180,25 @@ fn context_tools_shape_misuse() {
         (Python, "result = [t.name for t in list(context.tools)]"),
         (Python, "context['tools'].append({'name': 'x'})"),
         (Python, "result = context['tools'][0]"),
+        (Ruby, "context[\"tools\"].find { |t| t[:name] == 'x' }"),
+        (Ruby, "context[:tools].each_with_index { |t, i| puts t[:name] }"),
+        (Ruby, "context[:tools].each_with_object([]) { |t, names| names << t[:name] }"),
+        (Ruby, "context[:tools].map(&:name)"),
+        (Ruby, "for t in context[:tools]\n puts t[:name]\nend"),
+        (Ruby, "context[:tools].select { |t| t[:name] }.map { |t| t[:name] }"),
+        (Ruby, "context[:tools].first[:name]"),
+        (Ruby, "context[:tools].map { |t| t.dig(:name) }"),
+        (Ruby, "context[:tools] += [{ name: 'x' }]"),
+        (Python, "for t in context[\"tools\"]:\n    print(t[\"name\"])"),
+        (Python, "result = any(t['name'] == 'x' for t in context['tools'])"),
+        (Python, "result = next((t for t in context['tools'] if t['name'] == 'x'), None)"),
+        (Python, "result = {t['name']: t for t in context['tools']}"),
+        (Python, "result = sorted(context['tools'], key=lambda t: t['name'])"),
+        (Python, "result = list(filter(lambda t: t['name'] == 'x', context['tools']))"),
+        (Python, "result = list(map(lambda t: t.get('name'), context['tools']))"),
+        (Python, "for i, t in enumerate(context['tools']):\n    print(t['name'])"),
+        (Python, "for t in sorted(context['tools']):\n    print(t['name'])"),
+        (Python, "context['tools'] += [{'name': 'x'}]"),
     ];
     for (language, source) in barred {
         check(language, source, &[ContextToolsShapeMisuse]);
@@ -148,6 +217,15 @@ fn context_tools_shape_misuse() {
         (Python, "result = [i['name'] for i in context['tools'].values()]"),
         (Python, "result = [n for n in context['tools'] if 'x' in n]"),
         (Python, "t = [t for t in context['tools']]\nresult = [t['name'] for t in args[0]]"),
+        (Python, "n = sorted(context['tools'])\nresult = sorted(args[0], key=lambda t: t['name'])"),
+        (Python, "result = [i for i, t in enumerate(context['tools']) if 'x' in t]"),
+        (Python, "result = sorted(context['tools'].values(), key=lambda t: t['name'])"),
+        (Ruby, "context[:tools].each_with_index { |(name, info), i| puts info[:name] }"),
+        (
+            Ruby,
+            "context[:tools].each_with_object({}) { |(n, info), all| all[:name] = info[:name] }",
+        ),
+        (Ruby, "context[:tools].values.map(&:name)"),
     ];
     for (language, source) in passing {
         check(language, source, &[]);
@@ -222,6 +300,38 @@ fn hardcoded_external_fallback_success() {
     for source in &cases {
         check(Python, source, &[HardcodedExternalFallbackSuccess]);
     }
+    let fetched = "import urllib.request\nr = urllib.request.urlopen(args[0]).read()\n";
+    for source in [
+        format!("{fetched}result = r or ['Heat']"),
+        format!("{fetched}movies = r or [{{'title': 'Heat'}}]\nresult = {{'movies': movies}}"),
+        format!("{fetched}result = Outcome.ok(r if r else ['Heat'])"),
+        format!("{fetched}import json\nresult = json.loads(r).get('movies', ['Heat'])"),
+        format!("result = tool('fetcher').get(args[0]).value_or(['Heat'])"),
+        format!("MOVIES = ['Heat']\n{rescue}except Exception:\n    result = MOVIES"),
+        format!(
+            "MOVIES = ['Heat']\ndef add(x):\n    {}    except OSError:\n        return MOVIES",
+            rescue.replace("    ", "        ").replace("try", "    try")
+        ),
+        format!("{rescue}except Exception:\n    result = [dict(title='Heat')]"),
+        format!("{rescue}except Exception:\n    result = 'Heat, 1995'"),
+        format!("{rescue}except Exception:\n    movies = 'Heat, 1995'\nresult = movies"),
+    ] {
+        check(Python, &source, &[HardcodedExternalFallbackSuccess]);
+    }
+    for source in [
+        "MOVIES = ['Heat'].freeze\nbegin\n  tool('fetcher').get(args[0])\nrescue => e\n  MOVIES\nend",
+        "MOVIES = ['Heat']\nbegin\n  tool('fetcher').get(args[0])\nrescue => e\n  MOVIES\nend",
+        "m = tool('fetcher').get(args[0]).value || ['Heat']\n{ movies: m }",
+        "m = tool('fetcher').get(args[0]).value\nm ||= ['Heat']\nm",
+        "m = tool('fetcher').get(args[0]).value\nm.fetch(:movies) { ['Heat'] }",
+        "m = tool('fetcher').get(args[0]).value\nm.fetch(:movies, ['Heat'])",
+        "tool('fetcher').get(args[0]).value_or(['Heat'])",
+        "tool('fetcher').get(args[0]) rescue ['Heat']",
+        "m = tool('fetcher').get(args[0]) rescue ['Heat']\nm",
+        "begin\n  tool('fetcher').get(args[0])\nrescue StandardError\n  'Heat, 1995'\nend",
+    ] {
+        check(Ruby, source, &[HardcodedExternalFallbackSuccess]);
+    }
     for source in [
         "page = tool('web_fetcher').fetch(args[0])\nfallback_movies = [{ title: 'Heat' }]\nOutcome.ok(fallback_movies)",
         "require 'net/http'\nbegin\n  Net::HTTP.get(URI(args[0]))\nrescue StandardError\n  ['Heat']\nend",
@@ -238,6 +348,17 @@ fn hardcoded_external_fallback_success() {
         (Python, format!("columns = ['a', 'b']\n{rescue}except Exception:\n    raise\nresult = [movies, columns]")),
         (Ruby, "p = tool('fetcher').get(args[0])\nOutcome.error(error_type: 'low_utility', error_message: 'none')".to_owned()),
         (Ruby, "fallback_movies = ['Heat']\n'Net::HTTP'\nOutcome.ok(fallback_movies)".to_owned()),
+        (Python, format!("fields = kwargs.get('fields') or ['title']\n{fetched}result = [r, fields]")),
+        (Python, format!("fields = kwargs.get('fields', ['title'])\n{fetched}result = [r, fields]")),
+        (Python, format!("{fetched}def add(x, fields=None):\n    fields = fields or ['title']\n    return [r, fields]")),
+        (Python, format!("{fetched}result = r or []")),
+        (Python, format!("{fetched}def price(text):\n    try:\n        return float(text)\n    except ValueError:\n        return 'n/a'\nresult = price(r)")),
+        (Python, format!("{rescue}except Exception as e:\n    result = Outcome.error('fetch_failed', 'no answer')")),
+        (Python, format!("{rescue}except Exception as e:\n    raise RuntimeError('no answer')")),
+        (Ruby, "fields = kwargs[:fields] || ['title']\nm = tool('fetcher').get(args[0])\n[m, fields]".to_owned()),
+        (Ruby, "fields = kwargs.fetch(:fields) { ['title'] }\nm = tool('fetcher').get(args[0])\n[m, fields]".to_owned()),
+        (Ruby, "def add(x, fields: nil)\n  fields ||= ['title']\n  [tool('fetcher').get(x).value, fields]\nend".to_owned()),
+        (Ruby, "m = tool('fetcher').get(args[0]).value || []\nm".to_owned()),
     ];
     for (language, source) in &passing {
         check(*language, source, &[]);
@@ -257,6 +378,32 @@ fn missing_external_provenance() {
         (Ruby, "\"#{1}\"; Net::HTTP.get(URI(args[0]))"),
         (Ruby, "URI.open(args[0]).read"),
         (Ruby, "delegate('page fetcher', purpose: 'p').get(args[0])"),
+        (Python, "f = tool('web_fetcher')\nresult = f.fetch(args[0])"),
+        (Python, "f = tool('web_fetcher')\nresult = list(map(f.fetch, args))"),
+        (
+            Python,
+            "def get(f, url): return f.fetch(url)\nresult = get(tool('web_fetcher'), args[0])",
+        ),
+        (Python, "def f(): return tool('web_fetcher')\nresult = f().fetch(args[0])"),
+        (Python, "import requests\nresult = requests.Session().get(args[0]).json()"),
+        (
+            Python,
+            "import requests\nwith requests.Session() as s:\n    result = s.get(args[0]).json()",
+        ),
+        (Python, "import httpx\nresult = httpx.Client().get(args[0]).json()"),
+        (Python, "import http.client\nc = http.client.HTTPSConnection('x')\nc.request('GET', '/')"),
+        (Python, "from http.client import HTTPConnection as C\nC('x').request('GET', '/')"),
+        (Python, "import urllib.request as u\nresult = u.build_opener().open(args[0]).read()"),
+        (Ruby, "require 'open-uri'\nURI(args[0]).open.read"),
+        (Ruby, "require 'open-uri'\nuri = URI.parse(args[0])\nuri.open { |page| page.read }"),
+        (Ruby, "require 'open-uri'\nURI(args[0]).read"),
+        (
+            Ruby,
+            "uri = URI(args[0])\nNet::HTTP.start(uri.host) { |h| h.request(Net::HTTP::Get.new(uri)) }",
+        ),
+        (Ruby, "f = tool(:web_fetcher)\nargs.map { |url| f.fetch(url).value }"),
+        (Ruby, "TCPSocket.open('x', 80) { |s| s.read }"),
+        (Ruby, "Socket.tcp('x', 80) { |s| s.read }"),
     ];
     for (language, source) in fetching {
         let inspection = inspect(language, source).unwrap();
@@ -273,6 +420,26 @@ fn missing_external_provenance() {
         (Ruby, "'use Net::HTTP and require \"net/http\"'"),
         (Ruby, "URI.parse(args[0]).host # Net::HTTP"),
         (Ruby, "tool('formatter').format('fetch')"),
+        (Python, "import urllib.request\nresult = urllib.request.quote(args[0])"),
+        (
+            Python,
+            "from urllib.request import Request, pathname2url\nresult = pathname2url(args[0])",
+        ),
+        (Python, "import requests\nresult = requests.Request('GET', args[0]).url"),
+        (Python, "import http.client\nresult = http.client.HTTPException('x').args"),
+        (Python, "delegate('page fetcher', purpose='p')\nresult = 1"),
+        (
+            Python,
+            "f = delegate('page fetcher', purpose='p')\nresult = tool('formatter').format(args[0])",
+        ),
+        (Ruby, "require 'socket'\nSocket.gethostname"),
+        (Ruby, "Net::HTTP::Get.new(args[0]).path"),
+        (Ruby, "delegate('page fetcher', purpose: 'p')\n1"),
+        (Ruby, "URI(args[0]).host"),
+        (
+            Ruby,
+            "f = delegate('page fetcher', purpose: 'p')\ntool('formatter').format(args[0]).value",
+        ),
     ];
     for (language, source) in local {
         let inspection = inspect(language, source).unwrap();
@@ -498,6 +665,22 @@ fn process_escape() {
         (Ruby, "open('|ls')"),
         (Ruby, "\"#{system('ls')}\""),
         (Ruby, "Signal.trap('INT') {}"),
+        (Ruby, "method(:system).call('ls')"),
+        (Ruby, "Kernel.method(:system).call('ls')"),
+        (Ruby, "Process.method(:fork).call"),
+        (Ruby, "run = method(:system)\nrun.('ls')"),
+        (Ruby, "%w[ls].each(&method(:system))"),
+        (Ruby, "Kernel.public_send(:fork)"),
+        (Ruby, "Process.public_send('spawn', 'ls')"),
+        (Python, "__import__('subprocess').run(['ls'])"),
+        (Python, "m = __import__('subprocess')\nm.run(['ls'])"),
+        (Python, "import importlib as i\nm = i.import_module('subprocess')\nm.Popen('ls')"),
+        (Python, "from importlib import import_module\nimport_module('os').system('ls')"),
+        (Python, "import os\nf = getattr(os, 'system')\nf('ls')"),
+        (Python, "getattr(__import__('os'), 'system')('ls')"),
+        (Python, "import sys\nsys.modules['os'].system('ls')"),
+        (Python, "import os\nos.__dict__['system']('ls')"),
+        (Python, "import os\nvars(os)['system']('ls')"),
     ];
     for (language, source) in barred {
         check(language, source, &[ProcessEscape]);
@@ -533,6 +716,8 @@ fn what_only_looks_like_process_escape() {
         (Ruby, "File.open('|x')"),
         (Ruby, "/`ls`/.match(args[0])"),
         (Ruby, "context[:system] = :spawn"),
+        (Ruby, "def system(x) = x\nmethod(:system).call('ls')"),
+        (Ruby, "args[0].method(:spawn).call"),
     ];
     for (language, source) in passing {
         check(language, source, &[]);

@@ -1,9 +1,9 @@
 //! What a Python expression is.
 
-use ruff_python_ast::{Arguments, Expr, ExprCall, Number, UnaryOp};
+use ruff_python_ast::{Arguments, BoolOp, Expr, ExprCall, Keyword, Number, UnaryOp};
 use serde_json::Value;
 
-use super::super::operand::makes_agent;
+use super::super::operand::{agent, makes_agent};
 use super::super::{Argument, MAX_SUMMARY_LEVELS, Operand};
 use super::Reader;
 
@@ -55,8 +55,19 @@ impl Reader<'_> {
             Expr::Lambda(_) => Operand::Function,
             Expr::Await(node) => self.summary(&node.value),
             Expr::Named(node) => self.summary(&node.value),
+            Expr::BoolOp(node) if node.op == BoolOp::Or => {
+                let wanted = node.values.first();
+                let otherwise = node.values.iter().skip(1);
+                let otherwise = otherwise.map(|value| self.otherwise(wanted, value));
+                let found = wanted.map(|wanted| self.summary(wanted));
+                Operand::one_of(found.into_iter().chain(otherwise).collect())
+            }
             Expr::BoolOp(node) => {
                 Operand::one_of(node.values.iter().map(|value| self.summary(value)).collect())
+            }
+            Expr::If(node) if same_name(&node.test, &node.body) => {
+                let otherwise = self.otherwise(Some(&node.body), &node.orelse);
+                Operand::one_of(vec![self.summary(&node.body), otherwise])
             }
             Expr::If(node) => {
                 Operand::one_of(vec![self.summary(&node.body), self.summary(&node.orelse)])
@@ -75,6 +86,14 @@ impl Reader<'_> {
         }
     }
 
+    /// The value of `wanted or value`. A default for an input is a default; for anything else it stands
+    /// in for data.
+    fn otherwise(&self, wanted: Option<&Expr>, value: &Expr) -> Operand {
+        let value = self.summary(value);
+        let input = wanted.and_then(root).is_some_and(|name| self.recorder.is_input(name));
+        if input { value } else { value.instead() }
+    }
+
     fn list(&self, members: &[Expr]) -> Operand {
         Operand::list(members.iter().map(|member| self.summary(member)).collect())
     }
@@ -83,13 +102,14 @@ impl Reader<'_> {
         if let Some(module) = self.imported_by_call(node) {
             return Operand::Path(module);
         }
+        let given = |index| node.arguments.args.get(index).map(|given| self.summary(given));
         if let Expr::Name(function) = &*node.func {
             let name = function.id.as_str();
             return match self.recorder.bound(name).map(|bound| &**bound) {
-                None if makes_agent(None, name) => Operand::Agent,
+                None if makes_agent(None, name) => agent(given(0).as_ref()),
                 None if name == "runtime_context" => Operand::Context,
                 None if name == "getattr" => self.getattr(node),
-                None if matches!(name, "list" | "dict") => self.copied(node),
+                None => self.built_in(name, node),
                 Some(Operand::Path(path)) if path.ends_with("partial") => Operand::Function,
                 Some(Operand::Path(path)) if path.ends_with("MethodType") => Operand::Function,
                 _ => Operand::Unknown,
@@ -99,7 +119,7 @@ impl Reader<'_> {
         let receiver = self.summary(&function.value);
         let name = function.attr.as_str();
         if makes_agent(Some(&receiver), name) {
-            return Operand::Agent;
+            return agent(given(0).as_ref());
         }
         let held = receiver.held();
         if is_keyed(held) && matches!(name, "get" | "setdefault") {
@@ -107,12 +127,42 @@ impl Reader<'_> {
             return receiver.item(key.as_ref());
         }
         match (held, name) {
-            (Operand::Tools, "copy" | "keys") => receiver,
+            (Operand::Tools, "copy") => receiver,
+            (Operand::Tools, "keys") => Operand::ToolItems,
             (Operand::Tools, "values") => Operand::ToolEntry,
             (Operand::Path(path), "partial") if path == "functools" => Operand::Function,
             (Operand::Path(path), "MethodType") if path == "types" => Operand::Function,
+            (_, "get" | "value_or" | "pop") => {
+                let value = node.arguments.args.get(usize::from(name != "value_or"));
+                let value = value.map(|value| self.otherwise(Some(&function.value), value));
+                Operand::one_of(std::iter::once(Operand::Unknown).chain(value).collect())
+            }
             _ => Operand::Unknown,
         }
+    }
+
+    /// What a function of the language itself gives.
+    fn built_in(&self, name: &str, node: &ExprCall) -> Operand {
+        let first = node.arguments.args.first().map(|given| self.summary(given));
+        let held = first.as_ref().map(Operand::held);
+        match (name, held) {
+            ("dict", None) => self.keywords(&node.arguments),
+            ("dict", Some(Operand::Tools)) => Operand::Tools,
+            (
+                "list" | "sorted" | "reversed" | "set" | "tuple",
+                Some(Operand::Tools | Operand::ToolItems),
+            ) => Operand::ToolItems,
+            ("type", Some(Operand::Agent(_))) => Operand::Path("Agent".to_owned()),
+            ("vars", Some(Operand::Path(path))) => Operand::Path(format!("{path}.__dict__")),
+            _ => Operand::Unknown,
+        }
+    }
+
+    /// `dict(title="Heat")` is the map it writes.
+    fn keywords(&self, given: &Arguments) -> Operand {
+        let key = |keyword: &Keyword| keyword.arg.as_ref().map(|name| Value::from(name.as_str()));
+        let values = given.keywords.iter().map(|keyword| self.summary(&keyword.value));
+        Operand::map(given.keywords.iter().map(key).collect(), values.collect())
     }
 
     /// `getattr(os, "system")` is `os.system`.
@@ -123,14 +173,6 @@ impl Reader<'_> {
             return Operand::Unknown;
         };
         Operand::Path(format!("{path}.{name}"))
-    }
-
-    /// `list(tools)` iterates like `tools`.
-    fn copied(&self, node: &ExprCall) -> Operand {
-        match node.arguments.args.first().map(|argument| self.summary(argument)) {
-            Some(argument) if matches!(argument.held(), Operand::Tools) => argument,
-            _ => Operand::Unknown,
-        }
     }
 
     /// The module of `__import__("x")` and `importlib.import_module("x")`.
@@ -160,6 +202,28 @@ impl Reader<'_> {
         });
         positional.chain(keywords).collect()
     }
+}
+
+/// The name an expression begins with: `page` in `page.items["x"].get("y")`.
+fn root(expression: &Expr) -> Option<&str> {
+    let mut expression = expression;
+    loop {
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "ruff's expressions; the rest has no name"
+        )]
+        match expression {
+            Expr::Name(node) => return Some(&node.id),
+            Expr::Attribute(node) => expression = &node.value,
+            Expr::Subscript(node) => expression = &node.value,
+            Expr::Call(node) => expression = &node.func,
+            _ => return None,
+        }
+    }
+}
+
+fn same_name(one: &Expr, other: &Expr) -> bool {
+    one.as_name_expr().zip(other.as_name_expr()).is_some_and(|(one, other)| one.id == other.id)
 }
 
 fn is_keyed(object: &Operand) -> bool {

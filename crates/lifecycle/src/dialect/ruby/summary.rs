@@ -3,7 +3,7 @@
 use ruby_prism as prism;
 use serde_json::Value;
 
-use super::super::operand::makes_agent;
+use super::super::operand::{agent, makes_agent};
 use super::super::{Argument, MAX_SUMMARY_LEVELS, Operand};
 use super::Reader;
 
@@ -115,10 +115,9 @@ impl<'pr> Reader<'_> {
             return node.body().last().map(|last| self.summary(&last));
         }
         if let Some(node) = node.as_or_node() {
-            return Some(Operand::one_of(vec![
-                self.summary(&node.left()),
-                self.summary(&node.right()),
-            ]));
+            let left = self.summary(&node.left());
+            let right = self.otherwise(&node.left(), self.summary(&node.right()));
+            return Some(Operand::one_of(vec![left, right]));
         }
         if let Some(node) = node.as_and_node() {
             return Some(self.summary(&node.right()));
@@ -143,11 +142,12 @@ impl<'pr> Reader<'_> {
     fn call_summary(&self, node: &prism::CallNode<'pr>) -> Operand {
         let name = text(node.name().as_slice());
         let Some(receiver) = node.receiver().filter(|node| node.as_self_node().is_none()) else {
-            return bare_call(node, &name);
+            return self.bare_call(node, &name);
         };
-        let receiver = self.summary(&receiver);
+        let wanted = receiver;
+        let receiver = self.summary(&wanted);
         if makes_agent(Some(&receiver), &name) {
-            return Operand::Agent;
+            return agent(self.first_argument(node).as_ref());
         }
         let held = receiver.held();
         let keyed = matches!(held, Operand::Context | Operand::Tools | Operand::ToolEntry);
@@ -157,13 +157,60 @@ impl<'pr> Reader<'_> {
         }
         match (held, name.as_str()) {
             // What is defined on an agent's class is defined on the agent.
-            (Operand::Agent, "singleton_class" | "class" | "itself") => receiver,
+            (Operand::Agent(_), "singleton_class" | "class" | "itself") => receiver,
+            (Operand::Path(_), "singleton_class") => receiver,
+            (Operand::Path(path), "parse" | "join") if path == "URI" => receiver,
             (Operand::Context, "tools") => Operand::Tools,
-            (Operand::Tools, "to_a" | "to_h" | "dup" | "each") => receiver,
+            (Operand::Tools, "to_h" | "dup" | "each" | "select" | "filter" | "reject") => receiver,
+            (Operand::Tools | Operand::ToolItems, "first" | "last" | "find" | "detect") => {
+                Operand::ToolItem
+            }
+            (Operand::Tools, "to_a" | "sort" | "sort_by") => Operand::ToolItems,
             (Operand::Tools, "values") => Operand::ToolEntry,
             (Operand::Path(path), "new") if path == "Proc" => Operand::Function,
             (_, "new") => Operand::Instance,
             (_, "method" | "to_proc") => Operand::Function,
+            (Operand::Literal(_), "freeze" | "dup" | "clone") => receiver,
+            (_, "fetch" | "dig" | "value_or") => match self.stand_in(node, &name) {
+                Some(value) => {
+                    Operand::one_of(vec![Operand::Unknown, self.otherwise(&wanted, value)])
+                }
+                None => Operand::Unknown,
+            },
+            _ => Operand::Unknown,
+        }
+    }
+
+    /// The value of `wanted || value`. A default for an input is a default; for anything else it stands
+    /// in for data.
+    fn otherwise(&self, wanted: &prism::Node<'pr>, value: Operand) -> Operand {
+        let input = root(wanted).is_some_and(|name| self.recorder.is_input(&name));
+        if input { value } else { value.instead() }
+    }
+
+    /// What `fetch(key, value)`, `fetch(key) { value }` and `value_or(value)` give when there is nothing.
+    fn stand_in(&self, node: &prism::CallNode<'pr>, name: &str) -> Option<Operand> {
+        if let Some(block) = node.block().and_then(|block| block.as_block_node()) {
+            return block.body().map(|body| self.summary(&body));
+        }
+        let given = node.arguments()?.arguments();
+        let value = given.iter().nth(usize::from(name == "fetch"))?;
+        Some(self.summary(&value))
+    }
+
+    fn first_argument(&self, node: &prism::CallNode<'pr>) -> Option<Operand> {
+        let given = node.arguments()?.arguments().first()?;
+        Some(self.summary(&given))
+    }
+
+    fn bare_call(&self, node: &prism::CallNode<'pr>, name: &str) -> Operand {
+        match name {
+            "lambda" | "proc" if node.block().is_some() => Operand::Function,
+            "method" => Operand::Function,
+            _ if makes_agent(None, name) => agent(self.first_argument(node).as_ref()),
+            "context" | "memory" | "runtime_context" => Operand::Context,
+            // An address by its class, so that what is sent to it is known.
+            "URI" => Operand::Path("URI".to_owned()),
             _ => Operand::Unknown,
         }
     }
@@ -192,14 +239,14 @@ impl<'pr> Reader<'_> {
     }
 }
 
-fn bare_call(node: &prism::CallNode<'_>, name: &str) -> Operand {
-    match name {
-        "lambda" | "proc" if node.block().is_some() => Operand::Function,
-        "method" => Operand::Function,
-        _ if makes_agent(None, name) => Operand::Agent,
-        "context" | "memory" | "runtime_context" => Operand::Context,
-        _ => Operand::Unknown,
+/// The name an expression begins with: `page` in `page[:items].fetch(:x)`.
+fn root(node: &prism::Node<'_>) -> Option<String> {
+    let Some(mut call) = node.as_call_node() else { return variable_name(node) };
+    while let Some(receiver) = call.receiver() {
+        let Some(inner) = receiver.as_call_node() else { return variable_name(&receiver) };
+        call = inner;
     }
+    Some(text(call.name().as_slice()))
 }
 
 fn variable_name(node: &prism::Node<'_>) -> Option<String> {
