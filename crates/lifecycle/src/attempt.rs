@@ -251,6 +251,18 @@ impl Reason {
         matches!(self, Self::ManifestIncompatible | Self::ManifestChanged | Self::PolicyViolated)
     }
 
+    /// It ends the call whatever else could be tried.
+    pub fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::ReplayDiverged
+                | Self::Cancelled
+                | Self::BarredForGood
+                | Self::GuestMissing
+                | Self::CrashedByHost
+        )
+    }
+
     /// Asking again without saying anything new may help: the service failed, not the program.
     pub fn is_transport(self) -> bool {
         matches!(self, Self::ProviderDown | Self::RateLimited | Self::ProviderTimeout)
@@ -381,12 +393,16 @@ pub struct Attempt {
     pub worker: Option<WorkerTrace>,
     /// How long it took, model included.
     pub took: Duration,
+    /// Its program was sent back for its style, and ran after all because nothing better came.
+    pub last_resort: bool,
 }
 
 impl Attempt {
-    /// The lane whose budget this attempt used up. A stored program's failure uses none.
+    /// The lane whose budget this attempt used up. A stored program's failure uses none, nor does that of a
+    /// last resort: there is no retry after it.
     pub fn lane(&self) -> Option<RetryLane> {
         match self.origin {
+            _ if self.last_resort => None,
             Origin::Artifact(_) => None,
             Origin::Repair { .. } | Origin::Fresh => {
                 self.rejection.as_ref().and_then(|r| r.reason.lane())

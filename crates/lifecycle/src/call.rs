@@ -136,8 +136,18 @@ struct Call {
     selected: Result<Artifact, Miss>,
     /// The state other methods keep, as the last prompt told it.
     siblings: Vec<SiblingState>,
+    /// A program sent back for its style: it runs after all when nothing better comes.
+    advised: Option<Box<Advised>>,
     usage: Usage,
     model_calls: u32,
+}
+
+/// A program that may run as it is, and would rather be better.
+#[derive(Debug)]
+struct Advised {
+    program: VettedProgram,
+    origin: Origin,
+    declared: Option<Value>,
 }
 
 /// Ends a call before it begins: its agent is not ready.
@@ -293,6 +303,8 @@ struct Trial {
     packages: Packages,
     output: Output,
     worker: Option<WorkerTrace>,
+    /// What the call ends as should this fail, too: it runs only because nothing better came.
+    last_resort: Option<Box<Failure>>,
 }
 
 impl Default for Trial {
@@ -304,14 +316,16 @@ impl Default for Trial {
             packages: Packages::default(),
             output: Output::default(),
             worker: None,
+            last_resort: None,
         }
     }
 }
 
 impl Trial {
     fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, told: _, took, packages, output, worker } = self;
-        Attempt { origin, rejection, code, packages, output, worker, took }
+        let Self { origin, told: _, took, packages, output, worker, last_resort } = self;
+        let last_resort = last_resort.is_some();
+        Attempt { origin, rejection, code, packages, output, worker, took, last_resort }
     }
 }
 
@@ -323,6 +337,7 @@ impl Call {
             attempts: Vec::new(),
             selected: Err(Miss::NoArtifact),
             siblings: Vec::new(),
+            advised: None,
             usage: Usage::default(),
             model_calls: 0,
         }
@@ -344,7 +359,7 @@ impl Call {
         }
     }
 
-    fn vet(self, program: GeneratedProgram, trial: Trial) -> Step {
+    fn vet(mut self, program: GeneratedProgram, trial: Trial) -> Step {
         if let Some(rejection) = self.repeats(&program) {
             return self.reject(trial, &rejection);
         }
@@ -355,11 +370,13 @@ impl Call {
         };
         match vet(program, &self.request, siblings, &self.policy.guardrails) {
             Ok(program) if self.sends_back(&program, &trial) => {
-                let rejection = barred(program.advice().to_vec(), &self.policy.guardrails);
-                self.reject(
-                    trial,
-                    &Rejection { program: Some(program.program().clone()), ..rejection },
-                )
+                let rejection = Rejection {
+                    program: Some(program.program().clone()),
+                    ..barred(program.advice().to_vec(), &self.policy.guardrails)
+                };
+                let (origin, declared) = (trial.origin.clone(), trial.packages.declared.clone());
+                self.advised = Some(Box::new(Advised { program, origin, declared }));
+                self.reject(trial, &rejection)
             }
             Ok(program) => self.prepare(program, trial),
             Err((program, fault)) => {
@@ -421,9 +438,14 @@ impl Call {
         let rejection = &self.attributed(rejection);
         let code = rejection.program.as_ref().map(|program| program.source.clone());
         let (origin, told) = (trial.origin.clone(), trial.told.take());
+        let withheld = trial.last_resort.clone();
         self.attempts.push(trial.ended(Some(rejection.clone()), code));
         if let Origin::Artifact(checksum) = origin {
             return self.replace_stored(checksum, rejection);
+        }
+        if let Some(withheld) = withheld {
+            let own = rejection.reason.is_final().then(|| rejection.failure.clone());
+            return self.end(Err(own.unwrap_or(*withheld)), None);
         }
         match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
             // The service failed: the next try is told what this one was.
@@ -432,8 +454,19 @@ impl Call {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))
             }
-            Next::End(failure) => self.end(Err(*failure), None),
+            Next::End(failure) => match self.advised.take() {
+                Some(advised) if !rejection.reason.is_final() => self.settle_for(*advised, failure),
+                _ => self.end(Err(*failure), None),
+            },
         }
+    }
+
+    /// A right answer is never lost to style: what was sent back for it runs before the call fails.
+    fn settle_for(self, advised: Advised, withheld: Box<Failure>) -> Step {
+        let Advised { program, origin, declared } = advised;
+        let packages = Packages { declared, ..Packages::default() };
+        let trial = Trial { origin, packages, last_resort: Some(withheld), ..Trial::default() };
+        self.prepare(program, trial)
     }
 
     /// A failure about packages says whose call it was.
@@ -447,11 +480,16 @@ impl Call {
         rejection
     }
 
-    /// A stored program failed. The world's fault ends the call; its own is mended, a few times, then rewritten.
+    /// A stored program failed. The world's fault and a terminal rule end the call; its own is mended, a few
+    /// times, then rewritten.
     fn replace_stored(self, checksum: Checksum, rejection: &Rejection) -> Step {
         let ends =
             rejection.reason.lane().is_none() || rejection.failure.kind.cause() == Cause::Extrinsic;
-        if ends && rejection.reason != Reason::BarredForGood {
+        // Stored before the rule was terminal, or was there at all. It did not run, so this call did nothing
+        // wrong yet; ending it would end every call of the method from now on.
+        let ran = self.attempts.last().is_some_and(|attempt| attempt.worker.is_some());
+        let outdated = rejection.reason == Reason::BarredForGood && !ran;
+        if ends && !outdated {
             return self.end(Err(rejection.failure.clone()), None);
         }
         let repairs = self.selected.as_ref().map_or(0, |artifact| artifact.repairs);

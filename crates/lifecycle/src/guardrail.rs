@@ -24,6 +24,7 @@ use crate::dialect::{Inspection, Language, Position};
 pub use missing_external_provenance::check_provenance;
 pub(crate) use network::fetches;
 pub use self_materialization::check_role;
+pub use singleton_method_mutation::attached;
 pub use undeclared_dependency::check_provided;
 
 /// The rules that decide before execution, in the order their violations are told.

@@ -5,12 +5,15 @@ use serde_json::{Value, json};
 use crate::attempt::{Reason, Rejection};
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
-use crate::dialect::SyntaxFault;
+use crate::dialect::{Position, SyntaxFault};
 use crate::execution::{ReportEnding, limited};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::request::CallRequest;
+
+/// What the guests raise in a program that is refused something for a guardrail's sake.
+const REFUSAL_CLASS: &str = "ToolRegistryViolation";
 
 /// What an answer is judged by.
 pub(crate) struct Court<'a> {
@@ -28,7 +31,15 @@ pub(crate) fn judge(
     let reject = |reason, failure| Err(Box::new(Rejection::new(reason, failure)));
     match ending {
         ReportEnding::Value(value) => judge_value(court, value).map(Ok),
-        _ if !violations.is_empty() => Err(Box::new(barred(violations, court.guardrails))),
+        ending if !violations.is_empty() => {
+            let at = refused_at(&ending);
+            let placed = |violation: Violation| Violation {
+                location: violation.location.or(at),
+                ..violation
+            };
+            let violations = violations.into_iter().map(placed).collect();
+            Err(Box::new(barred(violations, court.guardrails)))
+        }
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported);
             let again = kind.retriable() && kind.cause() != Cause::Extrinsic;
@@ -59,6 +70,20 @@ pub(crate) fn judge(
         ReportEnding::Limited(limit, detail) => {
             reject(Reason::LimitReached, limited(limit, detail))
         }
+    }
+}
+
+/// Where a program was refused something, if it let the refusal end it.
+fn refused_at(ending: &ReportEnding) -> Option<Position> {
+    match ending {
+        ReportEnding::Raised { class, location, .. } if class == REFUSAL_CLASS => *location,
+        ReportEnding::Raised { .. }
+        | ReportEnding::Value(_)
+        | ReportEnding::Reported { .. }
+        | ReportEnding::Malformed(_)
+        | ReportEnding::Unserializable { .. }
+        | ReportEnding::Exited { .. }
+        | ReportEnding::Limited(..) => None,
     }
 }
 

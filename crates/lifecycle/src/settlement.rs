@@ -153,8 +153,10 @@ fn case(call: &Proceedings<'_>) -> Option<Case> {
 }
 
 /// A call that ends with a rejected attempt of a lane has spent that lane: else there would be another attempt.
+/// A last resort comes after that, and makes it good when it is accepted.
 fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
-    attempts.last().and_then(Attempt::lane)
+    attempts.last().filter(|last| last.rejection.is_some())?;
+    attempts.iter().rfind(|attempt| !attempt.last_resort).and_then(Attempt::lane)
 }
 
 /// A stored program that ran is scored by what came of its own attempt.

@@ -139,6 +139,69 @@ terminal 1 2 3 4 stored forks 0: fine, value
     persisted: rejected
     repaired told process_escape: accepted
     ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 1 repairs
+# One that breaks it only while it runs ends the call: this time it did.
+terminal 1 2 3 4 stored fine 0: violation and raises
+    persisted: rejected
+    tool_registry_violation: the agent asks for a tool of its own role `lister`; violation_subtype "self_materialization"; 0 asked, Failed
+# The same of a program just written.
+terminal 1 2 3 4: fine, violation and raises
+    generated: rejected
+    tool_registry_violation: the agent asks for a tool of its own role `lister`; violation_subtype "self_materialization"; 1 asked
+# Advice is not dearer than an answer: when the retry breaks a rule, the advised program runs.
+1 1 1 1: baked, forks, value
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): guardrail
+    generated as a last resort: accepted
+    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
+# The same when the retries after it fail while running,
+1 1 1 1: baked, fine, raises, fine2, raises, value
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): execution
+    generated told execution (execution 0): execution
+    generated as a last resort: accepted
+    ok; 3 asked, kept, admitted as input_baked_code after 0 repairs
+# or give no usable program,
+1 1 1 1: baked, unparsable, no object, value
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): generation
+    generated told invalid_code (generation 0): generation
+    generated as a last resort: accepted
+    ok; 3 asked, kept, admitted as input_baked_code after 0 repairs
+# or no model can be asked.
+1 1 1 1: baked, no key, value
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): rejected
+    generated as a last resort: accepted
+    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
+# A truthful error is an answer, too.
+1 1 1 1: baked, forks, not_found
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): guardrail
+    generated as a last resort: accepted
+    not_found: sorry; 2 asked
+# When it fails as well, the call ends as it would have without it.
+1 1 1 1: baked, forks, raises
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): guardrail
+    generated as a last resort: rejected
+    guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 1; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 2 asked, guardrail exhausted
+# The same when it is refused its environment.
+1 1 1 1: baked, forks, unresolvable
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): guardrail
+    generated as a last resort: rejected
+    guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 1; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 2 asked, guardrail exhausted
+# But the world's own end is told as it is.
+1 1 1 1: baked, forks, shutdown
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): guardrail
+    generated as a last resort: rejected
+    worker_crash: x; 2 asked, guardrail exhausted
+# It is no way around a rule that ends the call.
+terminal 1 1 1 1: baked, forks
+    generated: guardrail
+    generated told input_baked_code (guardrail 0): rejected
+    process_violation: `os.fork` starts or signals a process, which this agent may not do; violation_subtype "process_escape"; 2 asked
 # A third repair is still a repair.
 1 2 3 4 stored fine 2: raises, no key
     persisted: rejected
@@ -271,7 +334,9 @@ fn recalled(scene: &str) -> Step {
     while let Some(word) = words.next() {
         match word {
             "child" => request.lineage = request.lineage.child_of(&CallId("parent".into())),
-            "terminal" => policy.guardrails.terminal.push(Rule::ProcessEscape),
+            "terminal" => {
+                policy.guardrails.terminal = vec![Rule::ProcessEscape, Rule::SelfMaterialization];
+            }
             "stored" => {
                 let code = program(words.next().unwrap());
                 memory.artifacts.push(artifact(code, number(words.next())));
@@ -312,7 +377,11 @@ fn told(generate: &Generate) -> String {
 /// The one place that knows origins: by their wire names. Only a model's programs were asked for.
 fn tried(attempt: &Attempt, asked: &mut impl Iterator<Item = String>) -> String {
     let source = attempt.origin.program_source();
-    let told = if source == "persisted" { String::new() } else { asked.next().unwrap() };
+    let told = match source {
+        _ if attempt.last_resort => " as a last resort".to_owned(),
+        "persisted" => String::new(),
+        _ => asked.next().unwrap(),
+    };
     let end = match &attempt.rejection {
         None => "accepted".to_owned(),
         Some(rejection) => {

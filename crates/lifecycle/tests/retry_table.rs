@@ -67,6 +67,7 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         output: Output::default(),
         worker: None,
         took: Duration::ZERO,
+        last_resort: false,
     }
 }
 

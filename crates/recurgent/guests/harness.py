@@ -673,6 +673,8 @@ class Agent:
         return Member(self._recurgent_, name)
 
     def __setattr__(self, name, value):
+        if callable(value) or isinstance(value, Agent):
+            self._recurgent_.execution.ask("attach", name=name)
         outcome = self._recurgent_.call(name + "=", [value], {})
         if outcome.is_error:
             raise AskError(outcome.error_type, outcome.error_message)

@@ -112,10 +112,7 @@ class Agent < BasicObject
     name.end_with?("=") || ::Agent.method_defined?(name)
   end
 
-  def define_singleton_method(name, *)
-    message = "agents answer through the host: #{name} cannot be defined on one"
-    ::Kernel.raise ::ToolRegistryViolation.new("tool_registry_violation", message)
-  end
+  def define_singleton_method(name, *) = @execution.ask("attach", name: name)
   alias singleton_method_added define_singleton_method
   alias instance_variable_set define_singleton_method
 

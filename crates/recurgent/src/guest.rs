@@ -108,6 +108,11 @@ pub enum Ask {
         /// The agent's handle.
         agent: String,
     },
+    /// Give an agent it holds a method of its own; always refused.
+    Attach {
+        /// The method's name.
+        name: String,
+    },
     /// Read a kept value.
     Content {
         /// `content:…`.

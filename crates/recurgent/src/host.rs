@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lifecycle::execution::{Environment, Order, Report, WorkerFault};
-use lifecycle::guardrail::{Violation, check_role};
+use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
 use lifecycle::request::{Arguments, Role};
 use lifecycle::tool::Tool;
@@ -104,6 +104,7 @@ impl<'a> Host<'a> {
             Ask::RuntimeContext { agent } => {
                 Ok(Answer::Value(Value::Object(self.held(&agent)?.runtime_context().to_object())))
             }
+            Ask::Attach { name } => Err(self.violated(attached(&name))),
             Ask::Content { reference } => {
                 let value = store.content(&reference).map_err(AgentFault::from)?;
                 Ok(Answer::Value(value.unwrap_or(Value::Null)))
@@ -197,12 +198,17 @@ impl<'a> Host<'a> {
         let Some(violation) = check_role(self.order.request.role.as_str(), role.as_str()) else {
             return Ok(role);
         };
+        Err(self.violated(violation))
+    }
+
+    /// What breaks a rule is refused, and told when the program ends.
+    fn violated(&mut self, violation: Violation) -> Refusal {
         let refusal = Refusal {
             error_type: violation.violation_type().name().to_owned(),
             message: violation.message.clone(),
         };
         self.violations.push(violation);
-        Err(refusal)
+        refusal
     }
 
     fn child(&self, role: &str) -> AgentBuilder {

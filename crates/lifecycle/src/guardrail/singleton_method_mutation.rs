@@ -24,7 +24,7 @@ use crate::dialect::{
     Assignment, Call, Definition, DefinitionKind, Language, Operand, Owner, Position, Target,
 };
 
-use super::{Finding, Subject};
+use super::{Finding, Rule, Subject, Violation};
 
 const CORRECTION: &str = "Call the agent's dynamic methods directly (`tool(\"name\").any_method(...)`) \
      and define plain helper functions instead of attaching methods to objects.";
@@ -68,6 +68,16 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
     };
     let (what, position) = found?;
     Some(Finding::at(position, format!("{what} changes an object of the runtime"), CORRECTION))
+}
+
+/// The same rule, for an agent only known as one while the program runs.
+pub fn attached(name: &str) -> Violation {
+    let finding = Finding {
+        message: format!("attaching `{name}` to an agent changes an object of the runtime"),
+        location: None,
+        required_correction: CORRECTION.to_owned(),
+    };
+    finding.of(Rule::SingletonMethodMutation)
 }
 
 fn python(subject: &Subject<'_>) -> Option<(String, Position)> {

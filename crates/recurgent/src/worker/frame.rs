@@ -301,6 +301,7 @@ impl Spoken<'_> {
                 entries: need(self.entries, "entries")?,
             },
             "runtime_context" => Ask::RuntimeContext { agent: need(self.agent, "agent")? },
+            "attach" => Ask::Attach { name: need(self.name, "name")? },
             "content" => Ask::Content { reference: need(self.reference, "ref")? },
             "tools" => Ask::Tools,
             "history" => Ask::History { limit: count(self.limit.as_ref())?, before: self.before },
