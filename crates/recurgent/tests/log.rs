@@ -159,6 +159,17 @@ const SCRIPT: &[(&str, &str, &str)] = &[
     ("shop.nested", "result = delegate('helper', purpose='help').work(2).value", "result = delegate('helper', purpose: 'help').work(2).value"),
     ("helper.work", "result = args[0] * 0 + undefined", "result = args[0] * 0 + undefined"),
     ("helper.work", "result = args[0] * 10", "args[0] * 10"),
+    ("shop.unsourced", "result = delegate('page_fetcher', purpose='get').get(1).value",
+                       "delegate('page_fetcher', purpose: 'get').get(1).value"),
+    ("shop.unsourced", "result = 5", "5"),
+    ("page_fetcher.get", "result = 'page'", "'page'"),
+    ("shop.itself", "result = tool(''.join(['sh', 'op'])).plain(1)", "tool(%w[sh op].join).plain(1)"),
+    ("shop.itself", "result = 6", "6"),
+    ("shop.attaches", "for h in [delegate('helper', purpose='help')]:\n    h.work = lambda n: n\nresult = 1",
+                      "[delegate('helper', purpose: 'help')].each { |h| h.define_singleton_method(:work) { 1 } }"),
+    ("shop.attaches", "result = 7", "7"),
+    ("shop.baked", "result = 'sugar' * 2", "'sugar' * 2"),
+    ("shop.baked", "import os\nos.system('ls')\nresult = args[0]", "system('ls', args[0])"),
     ("shop.mended", "result = 10 // args[0]", "10 / args[0]"),
     ("shop.mended", "result = 10 // args[0] if args[0] else 0", "args[0].zero? ? 0 : 10 / args[0]"),
 ];
@@ -185,17 +196,29 @@ fn the_log_alone_rebuilds_what_observers_saw() {
             .unwrap();
         let mut shop = runtime.agent("shop").guest(language).build().unwrap();
         for method in [
-            "plain", "barred", "raises", "regrets", "spent", "garbled", "stubborn", "nested",
+            "plain",
+            "barred",
+            "raises",
+            "regrets",
+            "spent",
+            "garbled",
+            "stubborn",
+            "nested",
+            "unsourced",
+            "itself",
+            "attaches",
             "refused",
         ] {
             let _ = shop.call(method, (7,)).unwrap();
         }
+        let _ = shop.call("baked", ("sugar",)).unwrap();
         for argument in [5, 0] {
             let _ = shop.call("mended", (argument,)).unwrap();
         }
         let log = std::fs::read_to_string(state.path().join("recurgent.jsonl")).unwrap();
         compare(&rebuilt(&log), &witness.tell());
         lanes_are_told(&log);
+        violations_are_told(&log);
         feedback_is_told(&log);
     }
 }
@@ -236,10 +259,35 @@ fn lanes_are_told(log: &str) {
         "shop.garbled": ["generation -"],
         "shop.stubborn": ["execution execution"],
         "shop.nested": ["execution -"],
+        "shop.unsourced": ["guardrail -"],
+        "page_fetcher.get": ["-"],
+        "shop.itself": ["guardrail -"],
+        "shop.attaches": ["guardrail -"],
+        "shop.baked": ["guardrail guardrail -"],
         "shop.refused": ["-"],
         "shop.mended": ["-", "- -"],
     });
     assert_eq!(json!(lanes), expected);
+}
+
+/// What only showed when the program ran is typed and placed like what the parser sees.
+fn violations_are_told(log: &str) {
+    let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let tried: BTreeMap<String, Value> = entries
+        .map(|entry| (entry["method"].as_str().unwrap().to_owned(), entry["attempts"][0].clone()))
+        .collect();
+    for (method, kind, subtype, placed) in [
+        ("unsourced", "external_data_violation", "missing_external_provenance", false),
+        ("itself", "tool_registry_violation", "self_materialization", true),
+        ("attaches", "tool_registry_violation", "singleton_method_mutation", true),
+    ] {
+        let attempt = &tried[method];
+        let violation = &attempt["failure"]["violation"];
+        assert_eq!(violation["violation_type"], kind, "{attempt}");
+        assert_eq!(violation["violation_subtype"], subtype, "{attempt}");
+        assert_eq!(violation["violation_location"].is_object(), placed, "{attempt}");
+        assert!(attempt["stages"].as_array().unwrap().contains(&json!("executed")), "{attempt}");
+    }
 }
 
 /// Every field seed 003 asks for, in every line.

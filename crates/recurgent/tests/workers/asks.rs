@@ -1,9 +1,10 @@
 //! What a program asks of the host while it runs.
 
 use lifecycle::dialect::Language;
+use lifecycle::execution::ReportEnding;
 use lifecycle::outcome::{Failure, FailureKind, Outcome, Reported};
 use lifecycle::request::{Method, Role};
-use recurgent::guest::{Answer, Ask};
+use recurgent::guest::{Answer, Ask, Done};
 use serde_json::{Map, Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
@@ -67,9 +68,44 @@ fn reply(ask: Ask) -> Answer {
         Ask::Call { .. } => outcome(Ok(json!(6))),
         Ask::Content { .. } => Answer::Value(json!({"kept": 1})),
         Ask::Tools => Answer::Value(json!({"adder": {}})),
+        Ask::Attach { name } => Answer::Refused {
+            error_type: "tool_registry_violation".into(),
+            message: format!("no {name}"),
+        },
         Ask::Remember { .. } | Ask::RuntimeContext { .. } | Ask::History { .. } => {
             Answer::Value(Value::Null)
         }
+    }
+}
+
+/// Through a list, no parser sees that it is an agent.
+#[test]
+fn an_agent_is_given_no_methods() {
+    let driver = Driver::new();
+    for (language, attach) in [
+        (Language::Python, "t.work = lambda: 1"),
+        (Language::Python, "setattr(t, 'work', print)"),
+        (Language::Python, "t.work = t"),
+        (Language::Python, "t.work = t.add"),
+        (Language::Ruby, "t.define_singleton_method(:work) { 1 }"),
+        (Language::Ruby, "t.send(:define_singleton_method, 'work') { 1 }"),
+        (Language::Ruby, "def t.work = 1"),
+        (Language::Ruby, "class << t; def work = 1; end"),
+        (Language::Ruby, "t.instance_eval { def work = 1 }"),
+    ] {
+        let code = match language {
+            Language::Python => format!("for t in [tool('adder')]:\n    {attach}"),
+            Language::Ruby => format!("[tool('adder')].each do |t|\n    {attach}\nend"),
+        };
+        let mut asked = Vec::new();
+        let ended = driver.ask(&Program { language, code: &code, ..Program::default() }, |ask| {
+            asked.push(ask.clone());
+            reply(ask)
+        });
+        assert_eq!(asked.last(), Some(&Ask::Attach { name: "work".into() }), "{code}");
+        let refused = matches!(&ended, Ok(Done { ending: ReportEnding::Raised { class, message, .. }, .. })
+            if class == "ToolRegistryViolation" && message == "no work");
+        assert!(refused, "{code}: {ended:?}");
     }
 }
 
