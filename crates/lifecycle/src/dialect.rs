@@ -172,6 +172,11 @@ impl Inspection {
             })
     }
 
+    /// Whether a text of the program is exactly this.
+    pub fn says(&self, text: &str) -> bool {
+        self.literals.iter().any(|literal| literal.value == text)
+    }
+
     /// The calls an error handler stands for.
     pub fn rescued(&self, rescued: &Rescued) -> &[Call] {
         self.calls.get(rescued.clone()).unwrap_or_default()

@@ -7,6 +7,7 @@ mod context_tools_shape_misuse;
 mod executable_tool_metadata;
 mod hardcoded_external_fallback_success;
 mod input_baked_code;
+mod missing_credentials;
 mod missing_external_provenance;
 mod network;
 mod process_escape;
@@ -14,12 +15,14 @@ mod self_materialization;
 mod singleton_method_mutation;
 mod state_key_drift;
 mod undeclared_dependency;
+mod unsupported_capability;
 mod unused_dependency;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::dialect::{Inspection, Language, Position};
+use crate::outcome::FailureKind;
 
 pub use missing_external_provenance::check_provenance;
 pub(crate) use network::fetches;
@@ -38,6 +41,8 @@ const RULES: &[Row] = &[
         rule: Rule::HardcodedExternalFallbackSuccess,
         find: hardcoded_external_fallback_success::find,
     },
+    Row { rule: Rule::MissingCredentials, find: missing_credentials::find },
+    Row { rule: Rule::UnsupportedCapability, find: unsupported_capability::find },
     Row { rule: Rule::UndeclaredDependency, find: undeclared_dependency::find },
     Row { rule: Rule::UnusedDependency, find: unused_dependency::find },
     Row { rule: Rule::InputBakedCode, find: input_baked_code::find },
@@ -123,12 +128,22 @@ pub struct SiblingState {
 }
 
 /// What a deployment permits, and what it does not retry.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardrailPolicy {
     /// Rules whose violations end the call at once.
     pub terminal: Vec<Rule>,
     /// Whether programs may start and signal processes.
     pub allow_processes: bool,
+}
+
+impl Default for GuardrailPolicy {
+    /// What no rewriting remedies is not retried.
+    fn default() -> Self {
+        Self {
+            terminal: vec![Rule::MissingCredentials, Rule::UnsupportedCapability],
+            allow_processes: false,
+        }
+    }
 }
 
 impl GuardrailPolicy {
@@ -223,7 +238,7 @@ pub enum ViolationType {
     /// The program could not serve another call.
     #[serde(rename = "reuse_violation")]
     Reuse,
-    /// The program reaches for other processes.
+    /// The program reaches out of its worker.
     #[serde(rename = "process_violation")]
     Process,
 }
@@ -257,11 +272,13 @@ pub enum Rule {
     InputBakedCode,
     StateKeyDrift,
     ProcessEscape,
+    MissingCredentials,
+    UnsupportedCapability,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::SingletonMethodMutation,
         Self::ContextToolsShapeMisuse,
         Self::ExecutableToolMetadata,
@@ -273,6 +290,8 @@ impl Rule {
         Self::InputBakedCode,
         Self::StateKeyDrift,
         Self::ProcessEscape,
+        Self::MissingCredentials,
+        Self::UnsupportedCapability,
     ];
 
     /// The `violation_subtype` on the wire.
@@ -289,6 +308,8 @@ impl Rule {
             Self::InputBakedCode => "input_baked_code",
             Self::StateKeyDrift => "state_key_drift",
             Self::ProcessEscape => "process_escape",
+            Self::MissingCredentials => "missing_credentials",
+            Self::UnsupportedCapability => "unsupported_capability",
         }
     }
 
@@ -304,12 +325,31 @@ impl Rule {
             | Self::ContextToolsShapeMisuse
             | Self::ExecutableToolMetadata
             | Self::SelfMaterialization => ViolationType::ToolRegistry,
-            Self::HardcodedExternalFallbackSuccess | Self::MissingExternalProvenance => {
-                ViolationType::ExternalData
-            }
+            Self::HardcodedExternalFallbackSuccess
+            | Self::MissingExternalProvenance
+            | Self::MissingCredentials => ViolationType::ExternalData,
             Self::UndeclaredDependency | Self::UnusedDependency => ViolationType::Dependency,
             Self::InputBakedCode | Self::StateKeyDrift => ViolationType::Reuse,
-            Self::ProcessEscape => ViolationType::Process,
+            Self::ProcessEscape | Self::UnsupportedCapability => ViolationType::Process,
+        }
+    }
+
+    /// What a call that it ends fails with: what is missing, where it is the world that lacks it.
+    pub fn failure_kind(self) -> FailureKind {
+        match self {
+            Self::MissingCredentials => FailureKind::MissingCredentials,
+            Self::UnsupportedCapability => FailureKind::UnsupportedCapability,
+            Self::SingletonMethodMutation
+            | Self::ContextToolsShapeMisuse
+            | Self::ExecutableToolMetadata
+            | Self::SelfMaterialization
+            | Self::HardcodedExternalFallbackSuccess
+            | Self::MissingExternalProvenance
+            | Self::UndeclaredDependency
+            | Self::UnusedDependency
+            | Self::InputBakedCode
+            | Self::StateKeyDrift
+            | Self::ProcessEscape => FailureKind::Guardrail(self.violation_type()),
         }
     }
 

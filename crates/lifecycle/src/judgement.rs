@@ -120,13 +120,16 @@ pub(crate) fn barred(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Re
         violations.iter().find(|violation| violation.severity(policy) == Severity::Terminal);
     let reason = if terminal.is_some() { Reason::BarredForGood } else { Reason::Barred };
     let failure = match terminal.or(violations.first()) {
-        Some(violation) => Failure {
-            metadata: violation.to_json(policy),
-            ..Failure::new(
-                FailureKind::Guardrail(violation.violation_type()),
-                violation.message.clone(),
-            )
-        },
+        Some(violation) => {
+            let kind = match terminal {
+                Some(_) => violation.rule.failure_kind(),
+                None => FailureKind::Guardrail(violation.violation_type()),
+            };
+            Failure {
+                metadata: violation.to_json(policy),
+                ..Failure::new(kind, violation.message.clone())
+            }
+        }
         None => Failure::new(FailureKind::Execution, "a guardrail was broken"),
     };
     let location = violations.first().and_then(|violation| violation.location);

@@ -22,8 +22,9 @@ A program that breaks one is rejected and written again, told what was wrong, wh
 Guardrails shape iteration; the sandbox is the security boundary ([security.md](security.md)).
 
 *Recoverable* rules use the guardrail lane (`guardrail_recovery_budget`). *Advisory* ones are told once; if the program
-stays as it is, it may run and answer, but is not kept. Rules named in `guardrail_terminal`
-([configuration.md](configuration.md)), by subtype or by type, end the call at once.
+stays as it is, or nothing better comes, it may run and answer, but is not kept. *Terminal* ones, those named in
+`guardrail_terminal` ([configuration.md](configuration.md)) by subtype or by type, end the call at once; the table
+shows its default. A stored program that breaks one before it runs was kept under another policy: it is replaced.
 
 In the examples, comments say what happens: *barred* (rejected), *told* (advised), *passes*. They are checked.
 
@@ -98,7 +99,12 @@ fn manual() -> String {
 }
 
 fn severity(rule: Rule) -> &'static str {
-    if rule.is_advisory() { "advisory" } else { "recoverable" }
+    let by_default = GuardrailPolicy::default();
+    match rule {
+        _ if by_default.terminal.contains(&rule) => "terminal",
+        _ if rule.is_advisory() => "advisory",
+        _ => "recoverable",
+    }
 }
 
 fn root() -> PathBuf {

@@ -129,7 +129,10 @@ impl<'pr> Reader<'_> {
         }
         let key = arguments.first().and_then(|a| a.value.literal()).cloned();
         match (receiver, key) {
-            (Some(object), Some(key)) if matches!(name.as_str(), "[]" | "fetch" | "dig") => {
+            // What a class or module is sent is a call, whatever its name.
+            (Some(object), Some(key))
+                if object.path().is_none() && matches!(name.as_str(), "[]" | "fetch" | "dig") =>
+            {
                 self.recorder.lookup(object, key, at);
             }
             (Some(object), _) if is_field(node, &object) => {

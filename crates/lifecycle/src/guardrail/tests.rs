@@ -725,6 +725,60 @@ fn what_only_looks_like_process_escape() {
 }
 
 #[test]
+fn missing_credentials() {
+    for (language, source) in [
+        (Python, "import os\nresult = os.environ['WEATHER_API_KEY']"),
+        (Python, "from os import environ as e\nresult = e['github_token']"),
+        (Ruby, "ENV.fetch('WEATHER_API_KEY')"),
+        (Ruby, "ENV.fetch(\"DB_PASSWORD\")"),
+    ] {
+        check(language, source, &[MissingCredentials]);
+    }
+    for (language, source) in [
+        (Python, "import os\nresult = os.environ['HOME'] + os.environ['KEYBOARD']"),
+        (Python, "import os\nresult = os.environ.get('API_KEY') or os.getenv('API_TOKEN')"),
+        (Python, "import os\nresult = 'API_KEY' in os.environ"),
+        (Python, "import os\nos.environ['API_KEY'] = args[0]"),
+        (Python, "result = \"os.environ['API_KEY']\""),
+        (
+            Python,
+            "import os\ntry:\n    result = os.environ['API_KEY']\nexcept KeyError:\n    \
+             result = Outcome.error('missing_credentials', 'set API_KEY')",
+        ),
+        (Ruby, "ENV['API_KEY']"),
+        (Ruby, "ENV.fetch('API_KEY', nil)"),
+        (Ruby, "ENV.fetch('API_KEY') { args[0] }"),
+        (Ruby, "ENV.fetch('HOME')"),
+        (Ruby, "{ 'API_KEY' => 1 }.fetch('API_KEY')"),
+    ] {
+        check(language, source, &[]);
+    }
+}
+
+#[test]
+fn unsupported_capability() {
+    for (language, source) in [
+        (Python, "import tkinter as tk\ntk.Tk()"),
+        (Python, "from tkinter import messagebox\nmessagebox.showinfo('x')"),
+        (Python, "import turtle\nturtle.forward(1)"),
+        (Python, "import curses\ncurses.wrapper(print)"),
+        (Python, "import webbrowser\nwebbrowser.open(args[0])"),
+    ] {
+        check(language, source, &[UnsupportedCapability]);
+    }
+    check(Ruby, "require 'tk'\nTkRoot.new", &[UnsupportedCapability, UndeclaredDependency]);
+    for (language, source) in [
+        (Python, "try:\n    import tkinter\nexcept ImportError:\n    tkinter = None"),
+        (Python, "result = Outcome.error('unsupported_capability', 'tkinter')\nimport tkinter"),
+        (Python, "turtle = {'legs': 4}\nresult = turtle['legs']"),
+        (Python, "result = 'import tkinter'"),
+        (Ruby, "'require \"tk\"'"),
+    ] {
+        check(language, source, &[]);
+    }
+}
+
+#[test]
 fn violations_are_typed() {
     let names: Vec<_> = Rule::ALL.iter().map(|rule| rule.subtype()).collect();
     for (rule, name) in Rule::ALL.into_iter().zip(names) {

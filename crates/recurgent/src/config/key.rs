@@ -75,7 +75,7 @@ pub const KEYS: &[Key] = &[
     key("guardrail_recovery_budget",    Kind::Count { least: 0, most: MANY },    "1",           "retries after a program broke a rule"),
     key("execution_repair_budget",      Kind::Count { least: 0, most: MANY },    "1",           "retries after a program failed while running"),
     key("fresh_outcome_repair_budget",  Kind::Count { least: 0, most: MANY },    "1",           "retries after an answer that will not do"),
-    key("guardrail_terminal",           Kind::Rules,                             "",            "guardrails that end a call at once, by subtype or type, separated by commas"),
+    key("guardrail_terminal",           Kind::Rules,                             "missing_credentials, unsupported_capability", "guardrails that end a call at once, by subtype or type, separated by commas"),
     key("provider_timeout_seconds",     Kind::Seconds,                           "120",         "time a model may take to answer"),
     key("execution_timeout_seconds",    Kind::Seconds,                           "30",          "time a program may take, nested calls aside"),
     key("max_delegation_depth",         Kind::Count { least: 0, most: DEEPEST }, "8",           "deepest level of delegation"),
