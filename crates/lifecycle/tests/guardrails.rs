@@ -99,11 +99,12 @@ fn manual() -> String {
 }
 
 fn severity(rule: Rule) -> &'static str {
-    let by_default = GuardrailPolicy::default();
-    match rule {
-        _ if by_default.terminal.contains(&rule) => "terminal",
-        _ if rule.is_advisory() => "advisory",
-        _ => "recoverable",
+    if GuardrailPolicy::default().terminal.contains(&rule) {
+        "terminal"
+    } else if rule.is_advisory() {
+        "advisory"
+    } else {
+        "recoverable"
     }
 }
 

@@ -87,6 +87,22 @@ impl Operand {
         if let Self::Path(path) = self.held() { Some(path) } else { None }
     }
 
+    /// The variable it is.
+    pub fn name(&self) -> Option<&str> {
+        if let Self::Variable { name, .. } = self { Some(name) } else { None }
+    }
+
+    /// What it is, where it stands in for something else.
+    pub fn stands_in(&self) -> Option<&Self> {
+        if let Self::Fallback(instead) = self { Some(instead) } else { None }
+    }
+
+    /// The only one it can be, or itself.
+    pub fn only(&self) -> &Self {
+        let Self::Group(members) = self else { return self };
+        if let [only] = &**members { only } else { self }
+    }
+
     /// Every member, itself included, variables not seen through.
     pub fn members(&self) -> Vec<&Self> {
         let mut members = vec![self];

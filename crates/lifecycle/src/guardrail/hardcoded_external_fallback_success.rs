@@ -61,14 +61,9 @@ fn made_up_answer(inspection: &Inspection) -> Option<Position> {
 
 /// Whether a text written into the program is the whole answer where a fetch raised.
 fn is_told(inspection: &Inspection, answer: &Answer, told: &BTreeSet<&str>) -> bool {
-    let whole = match &answer.value {
-        Operand::Group(members) => members.first().filter(|_| members.len() == 1),
-        value => Some(value),
-    };
-    whole.is_some_and(|value| match value {
-        Operand::Variable { name, .. } if told.contains(name.as_str()) => true,
-        value => is_text(value) && handles_fetch(inspection, answer.recovering.as_ref()),
-    })
+    let whole = answer.value.only();
+    let named = whole.name().is_some_and(|name| told.contains(name));
+    named || (is_text(whole) && handles_fetch(inspection, answer.recovering.as_ref()))
 }
 
 /// The names given a text where a fetch raised.
@@ -106,14 +101,14 @@ fn made_up_names(assignments: &[Assignment]) -> BTreeSet<&str> {
 
 /// Whether a value holds records that are made up: by name, or written in a suspect place.
 fn is_made_up(value: &Operand, suspect: bool, names: &BTreeSet<&str>) -> bool {
-    let named = |member: &Operand| match member {
-        Operand::Variable { name, .. } => names.contains(name.as_str()),
-        _ => false,
-    };
+    let named = |member: &Operand| member.name().is_some_and(|name| names.contains(name));
     let records = |member: &Operand| member.literal().is_some_and(has_records);
-    value.members().into_iter().any(|member| match member {
-        Operand::Fallback(instead) => named(instead) || records(instead),
-        member => named(member) || (suspect && records(member)),
+    value.members().into_iter().any(|member| {
+        let (member, suspect) = match member.stands_in() {
+            Some(instead) => (instead, true),
+            None => (member, suspect),
+        };
+        named(member) || (suspect && records(member))
     })
 }
 

@@ -94,10 +94,9 @@ pub(crate) fn fetches(inspection: &Inspection) -> bool {
 /// Whether a call reaches the network, or has a tool do it.
 pub(super) fn is_fetch(call: &Call) -> bool {
     let Some(receiver) = &call.receiver else { return is_python_client(&call.name) };
-    match receiver.held() {
-        Operand::Path(class) => is_ruby_client(class, &call.name) || is_python_call(call),
-        _ => receiver.role().is_some_and(says_fetch),
-    }
+    receiver.role().is_some_and(says_fetch)
+        || receiver.path().is_some_and(|class| is_ruby_client(class, &call.name))
+        || call.path().is_some_and(|function| is_python_client(&function))
 }
 
 /// Whether a fetching tool goes where it can no longer be followed; it will be called there.
@@ -112,10 +111,6 @@ fn names_fetcher(value: &Operand) -> bool {
 fn says_fetch(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     FETCHING_WORDS.iter().any(|word| name.contains(word))
-}
-
-fn is_python_call(call: &Call) -> bool {
-    call.path().is_some_and(|function| is_python_client(&function))
 }
 
 fn is_python_client(function: &str) -> bool {
