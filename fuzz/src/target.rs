@@ -37,7 +37,7 @@ fn vetted(language: Language, bytes: &[u8]) -> String {
         return "no program".to_owned();
     };
     let Some(request) = request(language) else { return "no request".to_owned() };
-    match vet(program, &request, &GuardrailPolicy::default()) {
+    match vet(program, &request, &[], &GuardrailPolicy::default()) {
         Ok(vetted) => format!(
             "passes {} {:?}",
             vetted.cacheability(&request).reason(),

@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         let answer = match vet(
             parsed(*language, &make(MAX_SOURCE_BYTES)),
             &request,
+            &[],
             &GuardrailPolicy::default(),
         ) {
             Ok(_) => "passes".to_owned(),
@@ -158,8 +159,13 @@ fn typical(language: Language) -> String {
             // Only what is let through: what is barred early costs less.
             let together = format!("{text}{program}");
             if together.len() <= TYPICAL
-                && vet(parsed(language, &together), &request(language), &GuardrailPolicy::default())
-                    .is_ok()
+                && vet(
+                    parsed(language, &together),
+                    &request(language),
+                    &[],
+                    &GuardrailPolicy::default(),
+                )
+                .is_ok()
             {
                 text = together;
             }
@@ -178,7 +184,7 @@ fn timed(request: &CallRequest, source: &str, rounds: usize) -> Vec<Duration> {
         .map(|_| {
             let program = parsed(request.language, source);
             let begun = Instant::now();
-            let _ = black_box(vet(program, request, &GuardrailPolicy::default()));
+            let _ = black_box(vet(program, request, &[], &GuardrailPolicy::default()));
             begun.elapsed()
         })
         .collect();
