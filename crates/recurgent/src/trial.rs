@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use lifecycle::admission::{Case, Observed};
 use lifecycle::artifact::{Artifact, ArtifactKey};
+use lifecycle::call::StoreFault;
 use lifecycle::context::Context;
 use lifecycle::execution::Order;
 use lifecycle::guardrail::GuardrailPolicy;
@@ -155,29 +156,37 @@ impl Docket {
 fn sit(court: &Court, docket: &Docket, receiver: &Receiver<Candidacy>) {
     while let Ok(candidacy) = receiver.recv() {
         let (key, challenger) = &candidacy;
-        let ruling = if docket.cancellation.is_cancelled() {
-            None
-        } else {
-            court.hear(key, challenger, &docket.cancellation)
-        };
-        docket.close(&candidacy, ruling.is_some());
+        let cancellation = &docket.cancellation;
+        let tried =
+            !cancellation.is_cancelled() && court.hear(key, challenger, cancellation).is_ok();
+        docket.close(&candidacy, tried);
+    }
+}
+
+/// Why nothing was settled: the store, an environment or a worker was not to be had, or the process ends.
+struct Untried;
+
+impl From<StoreFault> for Untried {
+    fn from(_: StoreFault) -> Self {
+        Self
     }
 }
 
 impl Court {
-    /// Tries a challenger and settles it; `None`: it could not be tried.
+    /// Tries a challenger and settles it.
     fn hear(
         &self,
         key: &ArtifactKey,
         challenger: &Checksum,
         cancellation: &Cancellation,
-    ) -> Option<bool> {
-        let versions = self.store.versions(key).ok()?;
-        let incumbent = versions.iter().find(|version| version.is_current)?;
+    ) -> Result<(), Untried> {
+        let versions = self.store.versions(key)?;
+        let incumbent = versions.iter().find(|version| version.is_current).ok_or(Untried)?;
         let named = |version: &&Version| version.artifact.checksum == *challenger;
-        let rival = versions.iter().find(named)?;
+        let rival = versions.iter().find(named).ok_or(Untried)?;
         let ruling = self.rule(key, incumbent, rival, cancellation)?;
-        self.store.conclude(key, &incumbent.artifact.checksum, challenger, &ruling).ok()
+        self.store.conclude(key, &incumbent.artifact.checksum, challenger, &ruling)?;
+        Ok(())
     }
 
     fn rule(
@@ -186,8 +195,8 @@ impl Court {
         incumbent: &Version,
         challenger: &Version,
         cancellation: &Cancellation,
-    ) -> Option<Ruling> {
-        for case in self.store.corpus(key).ok()? {
+    ) -> Result<Ruling, Untried> {
+        for case in self.store.corpus(key)? {
             let repeats = |version: &Version| {
                 self.run_again(key, &version.artifact, &case, cancellation)
                     .map(|observed| observed.as_ref() == Some(&case.observed))
@@ -196,37 +205,39 @@ impl Court {
                 continue;
             }
             if !incumbent.pure || repeats(incumbent)? {
-                return Some(Ruling::Failed(Box::new(case)));
+                return Ok(Ruling::Failed(Box::new(case)));
             }
-            self.store.forget_case(key, &case).ok()?;
+            self.store.forget_case(key, &case)?;
         }
-        Some(Ruling::Passed)
+        Ok(Ruling::Passed)
     }
 
-    /// What comes of a recorded call with this program; the outer `None`: it could not be run.
+    /// What comes of a recorded call with this program; `None`: nothing that could be accepted.
     fn run_again(
         &self,
         key: &ArtifactKey,
         artifact: &Artifact,
         case: &Case,
         cancellation: &Cancellation,
-    ) -> Option<Option<Observed>> {
+    ) -> Result<Option<Observed>, Untried> {
         let request = case.inputs.again(&request(key));
-        let program = vetted(artifact, &request)?;
+        let program = vetted(artifact, &request).ok_or(Untried)?;
         let aim = Aim { cancellation, progress: &|_| {}, replaces: None };
         let manifest = &program.program().manifest;
-        let environment =
-            self.environments.prepare(key.language, manifest, &self.workers, &aim).ok()?;
+        let environment = self
+            .environments
+            .prepare(key.language, manifest, &self.workers, &aim)
+            .map_err(|_| Untried)?;
         let order = Order { request: &request, program: &program, proven: false };
         let seat = Seat { agent: &request.id.0, time_limit: CASE_TIME, cancellation };
         let guest = self.workers.guest(key.language);
-        let mut turn = guest.start(&environment, &order, &seat).ok()?;
+        let mut turn = guest.start(&environment, &order, &seat).map_err(|_| Untried)?;
         match turn.listen() {
-            Ok(Said::Done(done)) => Some(Observed::of_report(&done.ending, &done.changes)),
+            Ok(Said::Done(done)) => Ok(Observed::of_report(&done.ending, &done.changes)),
             // A program that asks the host is not what it seemed: its answer is not its own.
-            Ok(Said::Ask(_)) => Some(None),
-            Err(_) if cancellation.is_cancelled() => None,
-            Err(_) => Some(None),
+            Ok(Said::Ask(_)) => Ok(None),
+            Err(_) if cancellation.is_cancelled() => Err(Untried),
+            Err(_) => Ok(None),
         }
     }
 }

@@ -348,6 +348,11 @@ fn state_key_drift() {
     ] {
         check_call(language, source, &call, &[]);
     }
+    // What a setter wrote may be read; a method that keeps state of its own beside it splits nothing.
+    let set = Call { siblings: vec![state("unit=", &[], &["unit"])], ..Call::default() };
+    check_call(Python, "context['value'] = context.get('value', 0) + args[0]", &set, &[]);
+    check_call(Python, "result = context['unit']", &set, &[]);
+    check_call(Python, "result = context['value']", &set, &[StateKeyDrift]);
     let inspection = inspect(Ruby, "context[:total]").unwrap();
     let violations = examine(&call.subject(Ruby, &inspection), &GuardrailPolicy::default());
     assert!(violations[0].required_correction.contains("`value`"), "{violations:?}");
