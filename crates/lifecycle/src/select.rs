@@ -130,12 +130,15 @@ mod tests {
 
     fn window(verdicts: &[Verdict]) -> Window {
         let mut window = Window::default();
-        verdicts.iter().for_each(|verdict| window.push(*verdict));
+        for verdict in verdicts {
+            window.push(*verdict);
+        }
         window
     }
 
     #[test]
     fn every_miss_says_why() {
+        use StandingMode::{Enforced, Shadow};
         let good = || artifact(Fingerprint::none());
         let with = |repute: Repute| Artifact { repute, ..good() };
         let degraded = || with(Repute { standing: Standing::Degraded, ..Repute::default() });
@@ -145,7 +148,6 @@ mod tests {
             || with(Repute { recent: window(&[Verdict::Answered; 20]), ..Repute::default() });
         let other =
             artifact(ArtifactKey::of(&request(Some(json!({"purpose": "p"})))).contract_fingerprint);
-        use StandingMode::{Enforced, Shadow};
         for (stored, mode, expected) in [
             (vec![], Shadow, Some(Miss::NoArtifact)),
             (vec![other.clone()], Shadow, Some(Miss::ContractChanged)),
