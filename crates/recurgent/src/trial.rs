@@ -33,6 +33,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Trials that may wait; more are left for later calls.
 const MAX_WAITING: usize = 64;
 
+/// Challengers that could not be tried which are remembered, so as not to be tried again in this process.
+const MAX_GIVEN_UP: usize = 1024;
+
 /// What a trial is about: a challenger, by what it is stored under.
 type Candidacy = (ArtifactKey, Checksum);
 
@@ -146,7 +149,7 @@ impl Docket {
     fn close(&self, candidacy: &Candidacy, tried: bool) {
         let mut state = self.state();
         state.open.remove(candidacy);
-        if !tried {
+        if !tried && state.given_up.len() < MAX_GIVEN_UP {
             state.given_up.insert(candidacy.clone());
         }
         self.changed.notify_all();
