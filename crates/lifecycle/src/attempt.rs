@@ -1,5 +1,7 @@
 //! One try, why it was rejected, and the one table that says what happens next.
 
+mod told;
+
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -10,6 +12,7 @@ use crate::execution::{Output, Packages, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, GeneratedProgram};
+use told::{excerpt, shortened};
 
 /// Where an attempt's program came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +111,7 @@ pub enum Reason {
     ProviderTimeout,
     ProviderAuth,
     ProviderRefusal,
+    ProviderRejected,
     ReplayDiverged,
     AllowanceSpent,
     Cancelled,
@@ -164,7 +168,7 @@ impl Stage {
 
 impl Reason {
     /// Every reason, in table order.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::PayloadInvalid,
         Self::Truncated,
         Self::ProviderDown,
@@ -172,6 +176,7 @@ impl Reason {
         Self::ProviderTimeout,
         Self::ProviderAuth,
         Self::ProviderRefusal,
+        Self::ProviderRejected,
         Self::ReplayDiverged,
         Self::AllowanceSpent,
         Self::Cancelled,
@@ -209,6 +214,7 @@ impl Reason {
             Self::ProviderTimeout => (Stage::Generation, Some(Lane::Generation)),
             Self::ProviderAuth => (Stage::Generation, None),
             Self::ProviderRefusal => (Stage::Generation, None),
+            Self::ProviderRejected => (Stage::Generation, None),
             Self::ReplayDiverged => (Stage::Generation, None),
             Self::AllowanceSpent => (Stage::Generation, None),
             Self::Cancelled => (Stage::Execution, None),
@@ -286,6 +292,9 @@ const TOLD_METADATA: [&str; 13] = [
     "required_correction",
 ];
 
+/// Violations told beside the first.
+const MAX_FURTHER: usize = 2;
+
 /// Why an attempt was rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rejection {
@@ -349,12 +358,12 @@ impl Rejection {
             None => Map::from_iter([
                 ("error_type".to_owned(), json!(self.failure.kind.code())),
                 ("error_class".to_owned(), json!(self.class())),
-                ("error_message".to_owned(), json!(self.failure.message)),
+                ("error_message".to_owned(), json!(shortened(&self.failure.message))),
                 ("location".to_owned(), json!(self.location)),
             ]),
         };
         if self.violations.len() > 1 {
-            let further = self.violations.iter().skip(1);
+            let further = self.violations.iter().skip(1).take(MAX_FURTHER);
             let told = further.map(|violation| Value::Object(violation.to_json(policy)));
             block.insert("further_violations".to_owned(), told.collect());
         }
@@ -370,8 +379,14 @@ impl Rejection {
         if let Some(lane) = self.reason.lane() {
             block.insert(format!("remaining_{}_budget", lane.name()), json!(remaining));
         }
-        block
-            .insert("code".to_owned(), json!(self.program.as_ref().map(|program| &program.source)));
+        if let Some(program) = &self.program {
+            let place = self.violations.first().map_or(self.location, |first| first.location);
+            let (first_line, code) = excerpt(&program.source, place.map(|at| at.line));
+            block.insert("code".to_owned(), json!(code));
+            if let Some(line) = first_line {
+                block.insert("code_begins_at_line".to_owned(), json!(line));
+            }
+        }
         Value::Object(block)
     }
 }

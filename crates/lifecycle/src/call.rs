@@ -17,7 +17,7 @@ mod prepare;
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::artifact::Artifact;
@@ -45,6 +45,10 @@ const REPAIRS_PER_LINEAGE: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest wait between two model calls.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Metadata of a failure: milliseconds the service asked us to wait.
+const RETRY_AFTER: &str = "retry_after_ms";
+/// The longest such wait that is told.
+const MILLIS: u128 = 24 * 60 * 60 * 1000;
 /// What a top-level caller is told when guardrails could not be satisfied.
 pub const BOUNDARY_MESSAGE: &str = "This request couldn't be completed after multiple attempts.";
 
@@ -229,10 +233,14 @@ impl Generate {
         let Some(rejection) = last.filter(|rejection| rejection.reason.is_transport()) else {
             return Duration::ZERO;
         };
-        let asked = rejection.failure.metadata.get("retry_after_ms").and_then(Value::as_u64);
         let tries = spent(&self.call.attempts, RetryLane::Generation);
         let doubled = FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(16));
-        asked.map_or(doubled, Duration::from_millis).min(LONGEST_PAUSE)
+        asked_wait(rejection).unwrap_or(doubled.min(LONGEST_PAUSE))
+    }
+
+    /// Whether the model is told what was wrong with an earlier program.
+    pub fn is_told(&self) -> bool {
+        self.feedback.is_some()
     }
 
     /// What to tell observers.
@@ -246,17 +254,17 @@ impl Generate {
     /// The model's answer: parsed, vetted, and prepared for, or rejected.
     pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
         let Self { mut call, origin, feedback } = self;
-        let asked = !matches!(reply, Err(DraftFault::AllowanceSpent(_) | DraftFault::Cancelled));
-        call.model_calls += u32::from(asked);
+        let unasked = matches!(reply, Err(DraftFault::AllowanceSpent(_) | DraftFault::Cancelled));
+        call.model_calls += u32::from(!unasked);
         let mut trial = Trial { origin, told: feedback, took, ..Trial::default() };
         let draft = match reply {
             Ok(draft) => draft,
             Err(fault) => {
-                let retry_after = retry_after(&fault);
+                let retry_after = fault.retry_after().map(|wait| wait.as_millis().min(MILLIS));
+                let (fault, usage) = fault.apart();
+                call.usage += usage;
                 let (reason, mut failure) = fault.judged();
-                failure
-                    .metadata
-                    .extend(retry_after.map(|ms| ("retry_after_ms".to_owned(), ms.into())));
+                failure.metadata.extend(retry_after.map(|ms| (RETRY_AFTER.to_owned(), json!(ms))));
                 return call.reject(trial, &Rejection::new(reason, failure));
             }
         };
@@ -288,9 +296,10 @@ fn declared(payload: &Value) -> Option<Value> {
     Some(fields.get("dependencies").cloned().unwrap_or_else(|| Value::Array(Vec::new())))
 }
 
-fn retry_after(fault: &DraftFault) -> Option<u64> {
-    let DraftFault::RateLimited { retry_after: Some(wait), .. } = fault else { return None };
-    u64::try_from(wait.as_millis()).ok()
+/// How long the service asked us to wait before trying again.
+fn asked_wait(rejection: &Rejection) -> Option<Duration> {
+    let asked = rejection.failure.metadata.get(RETRY_AFTER).and_then(Value::as_u64);
+    asked.map(Duration::from_millis)
 }
 
 /// An attempt under way.
@@ -449,7 +458,13 @@ impl Call {
         }
         match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
             // The service failed: the next try is told what this one was.
-            Next::Again { .. } if rejection.reason.is_transport() => self.generate(origin, told),
+            Next::Again { .. } if rejection.reason.is_transport() => {
+                // To come back sooner than asked would be refused again; who called may wait that long.
+                if asked_wait(rejection).is_some_and(|wait| wait > LONGEST_PAUSE) {
+                    return self.end(Err(rejection.failure.clone()), None);
+                }
+                self.generate(origin, told)
+            }
             Next::Again { remaining } => {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))

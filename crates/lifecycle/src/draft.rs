@@ -1,5 +1,8 @@
 //! The provider seam: what a model answers, and how asking it can go wrong.
 
+mod salvage;
+
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +10,8 @@ use serde_json::Value;
 
 use crate::attempt::Reason;
 use crate::outcome::{Failure, FailureKind, Waited};
+
+pub use salvage::salvage;
 
 /// What a model answered: a payload not yet believed.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +22,36 @@ pub struct Draft {
     pub usage: Usage,
 }
 
-/// Tokens of one or more model calls.
+/// Money, in thousand-millionths of a dollar: prices per token are whole numbers of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanodollars(pub u64);
+
+impl Nanodollars {
+    /// From dollars; what is below nothing is nothing.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast of a float saturates, and it is not negative"
+    )]
+    pub fn from_usd(usd: f64) -> Self {
+        Self((usd.max(0.0) * 1e9).round() as u64)
+    }
+
+    /// As dollars, for people.
+    #[expect(clippy::cast_precision_loss, reason = "millions of dollars keep their cents")]
+    pub fn usd(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The sum, as far as it can be told.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+/// Tokens of one or more model calls, and what they cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Sent.
@@ -26,13 +60,27 @@ pub struct Usage {
     pub output_tokens: u64,
     /// Of those sent, served from the provider's cache.
     pub cached_tokens: u64,
+    /// What they cost; `None`: nobody told the model's prices.
+    #[serde(default, rename = "cost_nanodollars", skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Nanodollars>,
+}
+
+impl Usage {
+    /// Sent and received.
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
 }
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cached_tokens += other.cached_tokens;
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.cost = match (self.cost, other.cost) {
+            (Some(ours), Some(theirs)) => Some(ours.plus(theirs)),
+            (known, None) | (None, known) => known,
+        };
     }
 }
 
@@ -48,6 +96,15 @@ pub enum DraftFault {
         /// How long it asked us to wait.
         retry_after: Option<Duration>,
     },
+    /// The service has too much to do.
+    Overloaded {
+        /// Its words.
+        message: String,
+        /// How long it asked us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The service will not take this request, now or later: an unknown model, a wrong address.
+    Rejected(String),
     /// No key, or a refused one.
     Auth(String),
     /// The model would not write this program.
@@ -61,16 +118,77 @@ pub enum DraftFault {
     /// A replay met a request its recording does not hold.
     Diverged(String),
     /// The tree's allowance is spent.
-    AllowanceSpent(String),
+    AllowanceSpent(Overdraft),
     /// The caller gave up.
     Cancelled,
+    /// Any of these, from a model that answered and is paid for it.
+    Charged(Box<Self>, Usage),
+}
+
+/// A limit of a call tree that the next model call would break.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overdraft {
+    /// Which: `model_calls`, `tokens`, `cost_usd`, `seconds`.
+    pub budget: &'static str,
+    /// What the tree may use.
+    pub limit: Value,
+    /// What it has used.
+    pub spent: Value,
+    /// The same for people, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for DraftFault {
+    /// As the failure it ends as says it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.clone().judged().1.message)
+    }
+}
+
+impl Overdraft {
+    pub(crate) fn failure(self) -> Failure {
+        Failure::new(FailureKind::BudgetExceeded, self.message)
+            .with("budget", self.budget)
+            .with("limit", self.limit)
+            .with("spent", self.spent)
+    }
 }
 
 impl DraftFault {
+    /// The fault itself, and what the model is paid for it.
+    pub(crate) fn apart(self) -> (Self, Usage) {
+        if let Self::Charged(fault, usage) = self {
+            return (*fault, usage);
+        }
+        (self, Usage::default())
+    }
+
+    /// How long the service asked us to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
+                *retry_after
+            }
+            Self::Charged(fault, _) => fault.retry_after(),
+            Self::Unavailable(_)
+            | Self::Rejected(_)
+            | Self::Auth(_)
+            | Self::Refused(_)
+            | Self::TimedOut(_)
+            | Self::Truncated
+            | Self::Malformed(_)
+            | Self::Diverged(_)
+            | Self::AllowanceSpent(_)
+            | Self::Cancelled => None,
+        }
+    }
+
     /// Its row in the retry table, and the failure it ends as.
     pub(crate) fn judged(self) -> (Reason, Failure) {
         let (reason, kind, message) = match self {
             Self::Unavailable(message) => (Reason::ProviderDown, FailureKind::Provider, message),
+            Self::Overloaded { message, .. } => (Reason::ProviderDown, FailureKind::Provider, message),
+            Self::Rejected(message) => (Reason::ProviderRejected, FailureKind::Provider, message),
             Self::RateLimited { message, .. } => (Reason::RateLimited, FailureKind::RateLimited, message),
             Self::Auth(message) => (Reason::ProviderAuth, FailureKind::ProviderAuth, message),
             Self::Refused(message) => (Reason::ProviderRefusal, FailureKind::ProviderRefusal, message),
@@ -85,12 +203,13 @@ impl DraftFault {
             Self::Truncated => (
                 Reason::Truncated,
                 FailureKind::InvalidCode,
-                "the answer was cut off at the output limit; write a shorter program, or raise the output limit".to_owned(),
+                "the answer was cut off at the output limit; write a shorter program, or raise max_output_tokens".to_owned(),
             ),
             Self::Malformed(message) => (Reason::PayloadInvalid, FailureKind::InvalidCode, message),
             Self::Diverged(message) => (Reason::ReplayDiverged, FailureKind::ReplayDivergence, message),
-            Self::AllowanceSpent(message) => (Reason::AllowanceSpent, FailureKind::BudgetExceeded, message),
+            Self::AllowanceSpent(overdraft) => return (Reason::AllowanceSpent, overdraft.failure()),
             Self::Cancelled => (Reason::Cancelled, FailureKind::Cancelled, "the call was cancelled".to_owned()),
+            Self::Charged(fault, _) => return fault.judged(),
         };
         (reason, Failure::new(kind, message))
     }

@@ -8,6 +8,7 @@ use crate::attempt::Reason;
 use crate::context::{Context, ContextChanges};
 use crate::dependency::DependencyManifest;
 use crate::dialect::{Position, SyntaxFault};
+use crate::draft::Overdraft;
 use crate::guardrail::Violation;
 use crate::outcome::{EndedBy, Failure, FailureKind, Limit, Reported, Waited};
 use crate::program::VettedProgram;
@@ -249,6 +250,8 @@ pub enum WorkerFault {
     ActivationFailed(Box<Failure>),
     /// No worker could be had.
     Unavailable(String),
+    /// The tree's time was up before or while it ran.
+    AllowanceSpent(Overdraft),
     /// The caller gave up.
     Cancelled,
 }
@@ -280,6 +283,7 @@ impl WorkerFault {
             Self::Unavailable(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
             }
+            Self::AllowanceSpent(overdraft) => (Reason::AllowanceSpent, overdraft.failure()),
             Self::Cancelled => {
                 (Reason::Cancelled, Failure::new(FailureKind::Cancelled, "the call was cancelled"))
             }

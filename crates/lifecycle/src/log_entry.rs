@@ -82,6 +82,7 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
 
 fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
     let request = commit.request();
+    let usage = commit.usage();
     json!({
         "timestamp": circumstances.moment.timestamp,
         "runtime": "recurgent",
@@ -93,7 +94,12 @@ fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
         "kwargs": bounded_map(&request.arguments.kwargs),
         "duration_ms": circumstances.moment.duration_ms(),
         "generation_attempt": commit.model_calls(),
-        "usage": commit.usage(),
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+        },
+        "cost": usage.cost.map(|cost| json!({"usd": cost.usd()})),
     })
 }
 

@@ -3,6 +3,8 @@
 //! Arguments travel by handle: the model sees their type, size and a bounded preview, never the body.
 //! Everything inserted is JSON-encoded, so nothing a tool, page or caller says can pose as an instruction.
 
+mod insert;
+
 use serde_json::{Map, Value, json};
 
 use crate::dialect::Language;
@@ -22,10 +24,22 @@ pub const MAX_SIBLINGS: usize = 12;
 const MAX_KEYS: usize = 24;
 /// Bytes of one value's preview.
 const PREVIEW_BYTES: usize = 120;
-/// Bytes of one inserted section.
-const SECTION_BYTES: usize = 6 * 1024;
+/// Most arguments of one call shown.
+const MAX_ARGUMENTS: usize = 24;
+/// Most keys of one object shown.
+const MAX_FIELDS: usize = 12;
+/// Levels of a value whose shape is shown.
+const MAX_DEPTH: usize = 2;
+/// Bytes of the invocation: who is called with what, and what is remembered.
+const INVOCATION_BYTES: usize = 4 * 1024;
+/// Bytes of the contract.
+const CONTRACT_BYTES: usize = 4 * 1024;
+/// Bytes of the known tools.
+const TOOLS_BYTES: usize = 4 * 1024;
+/// Bytes of any other section.
+const SECTION_BYTES: usize = 1024;
 /// Bytes of a retry's feedback block, the failing program included.
-const FEEDBACK_BYTES: usize = 24 * 1024;
+const FEEDBACK_BYTES: usize = 2 * 1024;
 
 const IDENTITY: [&str; 3] = [
     include_str!("prompt/identity_0.md"),
@@ -77,6 +91,30 @@ pub fn payload_schema() -> Value {
     })
 }
 
+/// The same as OpenAI's strict schemas want it: every field required, so that one left out is `null`.
+pub fn strict_payload_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "code": {"type": "string"},
+            "dependencies": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string"},
+                        "version": {"type": ["string", "null"]}
+                    },
+                    "required": ["name", "version"],
+                    "additionalProperties": false
+                }
+            }
+        },
+        "required": ["code", "dependencies"],
+        "additionalProperties": false
+    })
+}
+
 /// Builds the prompt for one model call.
 pub fn build(
     request: &CallRequest,
@@ -90,16 +128,16 @@ pub fn build(
         Language::Ruby => RUBY,
     };
     let mut user = String::new();
-    section(&mut user, "invocation", &invocation(request), SECTION_BYTES);
+    section(&mut user, "invocation", &invocation(request), INVOCATION_BYTES);
     if let Some(contract) = &request.contract {
-        section(&mut user, "contract", &json!(contract), SECTION_BYTES);
+        section(&mut user, "contract", &json!(contract), CONTRACT_BYTES);
     }
     if let Some(held) = request.manifest.as_ref().filter(|held| !held.is_empty()) {
         // Importable without being declared; to be declared, if at all, by the same constraint.
         section(&mut user, "installed_dependencies", &held.to_json(), SECTION_BYTES);
     }
     if !surroundings.tools.is_empty() {
-        section(&mut user, "known_tools", &tools(&surroundings.tools), SECTION_BYTES);
+        section(&mut user, "known_tools", &tools(&surroundings.tools), TOOLS_BYTES);
     }
     if !surroundings.siblings.is_empty() {
         section(&mut user, "sibling_methods", &siblings(&surroundings.siblings), SECTION_BYTES);
@@ -119,42 +157,46 @@ pub fn build(
     Prompt { system: format!("{identity}\n{RULES}\n{dialect}"), user }
 }
 
-/// `name: <JSON>` on a line of its own, cut at its budget.
+/// `name: <JSON>` on a line of its own, within its budget.
 fn section(text: &mut String, name: &str, value: &Value, budget: usize) {
-    let encoded = value.to_string();
     text.push_str(name);
     text.push_str(": ");
-    match encoded.char_indices().nth(budget).map(|(cut, _)| cut).and_then(|cut| encoded.get(..cut))
-    {
-        None => text.push_str(&encoded),
-        Some(kept) => {
-            text.push_str(kept);
-            text.push('…');
-        }
-    }
+    text.push_str(&insert::encoded(value, budget));
     text.push('\n');
 }
 
 fn invocation(request: &CallRequest) -> Value {
-    let kwargs: Map<String, Value> =
-        request.arguments.kwargs.iter().map(|(key, value)| (key.clone(), handle(value))).collect();
+    let arguments = &request.arguments;
+    let kwargs: Map<String, Value> = arguments
+        .kwargs
+        .iter()
+        .take(MAX_ARGUMENTS)
+        .map(|(key, value)| (preview(key), handle(value, MAX_DEPTH)))
+        .collect();
+    let args: Vec<Value> =
+        arguments.args.iter().take(MAX_ARGUMENTS).map(|value| handle(value, MAX_DEPTH)).collect();
     let context: Map<String, Value> = request
         .context
         .iter()
         .take(MAX_KEYS)
-        .map(|(key, value)| (key.to_owned(), handle(value)))
+        .map(|(key, value)| (preview(key), handle(value, MAX_DEPTH)))
         .collect();
-    json!({
+    let mut told = json!({
         "role": request.role,
         "method": request.method,
-        "args": request.arguments.args.iter().map(handle).collect::<Vec<_>>(),
+        "args": args,
         "kwargs": kwargs,
         "context": context,
-    })
+    });
+    let given = arguments.args.len() + arguments.kwargs.len();
+    if let (Some(fields), true) = (told.as_object_mut(), given > MAX_ARGUMENTS) {
+        fields.insert("arguments".to_owned(), json!(given));
+    }
+    told
 }
 
-/// What a model sees of a value it does not need to hold.
-fn handle(value: &Value) -> Value {
+/// What a model sees of a value it does not need to hold: its type, size and shape, a little of it.
+fn handle(value: &Value, depth: usize) -> Value {
     match value {
         Value::Null | Value::Bool(_) => json!({"type": type_name(value)}),
         Value::Number(_) => json!({"type": "number", "preview": preview(&value.to_string())}),
@@ -162,11 +204,16 @@ fn handle(value: &Value) -> Value {
             json!({"type": "string", "bytes": text.len(), "preview": preview(text)})
         }
         Value::Array(items) => {
-            let first = items.first().map_or("nothing", type_name);
-            json!({"type": "array", "items": items.len(), "of": first})
+            let of = items.first().map(|first| match depth.checked_sub(1) {
+                Some(depth) => handle(first, depth),
+                None => json!(type_name(first)),
+            });
+            json!({"type": "array", "items": items.len(), "of": of})
         }
         Value::Object(fields) => {
-            let keys: Vec<_> = fields.keys().take(12).map(|key| preview(key)).collect();
+            let shown = fields.iter().take(MAX_FIELDS);
+            let keys: Map<String, Value> =
+                shown.map(|(key, value)| (preview(key), json!(type_name(value)))).collect();
             json!({"type": "object", "keys": keys, "bytes": encoded_bytes(value)})
         }
     }

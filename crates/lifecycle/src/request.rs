@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU8;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,6 +13,7 @@ use crate::context::Context;
 use crate::contract::Contract;
 use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
+use crate::draft::Nanodollars;
 
 /// Longest role or method name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
@@ -252,11 +254,24 @@ pub struct Allowance {
     pub model_calls: u32,
     /// Asks answered for one call (those served from storage cost no model call).
     pub asks_per_call: u32,
+    /// Tokens sent and received in the whole tree; `None`: as many as it takes.
+    pub tokens: Option<u64>,
+    /// Money for the whole tree.
+    pub cost: Option<Nanodollars>,
+    /// Time for the whole tree, models and programs together.
+    pub wall_time: Option<Duration>,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { depth: 8, model_calls: 64, asks_per_call: 10_000 }
+        Self {
+            depth: 8,
+            model_calls: 64,
+            asks_per_call: 10_000,
+            tokens: None,
+            cost: None,
+            wall_time: None,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use lifecycle::artifact::ArtifactChange;
 use lifecycle::attempt::{Attempt, Budgets, RetryLane};
 use lifecycle::call::{Commit, Generate, Memory, Policy, Step, begin};
-use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::draft::{Draft, DraftFault, Overdraft, Usage};
 use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
 use lifecycle::guardrail::{Rule, check_role};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
@@ -252,7 +252,12 @@ fn answer(word: &str) -> Answer {
         "slower" => slower(None),
         "slower by 7" => slower(Some(7)),
         "no key" => fault(DraftFault::Auth("no key".into())),
-        "spent" => fault(DraftFault::AllowanceSpent("64 spent".into())),
+        "spent" => fault(DraftFault::AllowanceSpent(Overdraft {
+            budget: "model_calls",
+            limit: json!(64),
+            spent: json!(64),
+            message: "64 spent".into(),
+        })),
         "unresolvable" => Answer::Prepares(EnvironmentFault::Unresolvable(unfit())),
         "refused" => Answer::Prepares(EnvironmentFault::Refused(unfit())),
         "value" => ran(ReportEnding::Value(json!([1]))),

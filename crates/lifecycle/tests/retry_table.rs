@@ -14,6 +14,7 @@ RateLimited          generation      generation
 ProviderTimeout      generation      generation
 ProviderAuth         generation      ends
 ProviderRefusal      generation      ends
+ProviderRejected     generation      ends
 ReplayDiverged       generation      ends
 AllowanceSpent       generation      ends
 Cancelled            execution       ends

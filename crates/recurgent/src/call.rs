@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::{self, Commit, Generate, Prepare, Settled, Step};
-use lifecycle::draft::{Draft, DraftFault};
+use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
 use lifecycle::execution::{Environment, EnvironmentFault};
 use lifecycle::log_entry::{self, Circumstances, Debug};
@@ -61,6 +61,15 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
     }
 }
 
+/// What a model is paid for its answer, good or not.
+fn used(reply: &Result<Draft, DraftFault>) -> Usage {
+    match reply {
+        Ok(draft) => draft.usage,
+        Err(DraftFault::Charged(_, usage)) => *usage,
+        Err(_) => Usage::default(),
+    }
+}
+
 /// What the loop keeps beside the step.
 struct Performance<'a> {
     agent: &'a Agent,
@@ -85,16 +94,23 @@ impl Performance<'_> {
             .map_err(|fault| DraftFault::Unavailable(fault.to_string()))?;
         let prompt = self.prompt.insert(generate.prompt(&surroundings));
         let request = generate.request();
-        runtime.provider().draft(
+        let (provider, model) = (runtime.provider(), &options.model);
+        let longest = provider.max_output_tokens();
+        let reserved = self.tree.reserve(prompt, longest, provider.pricing(model))?;
+        let reply = provider.draft(
             prompt,
             &DraftLimits {
                 role: &request.role,
                 method: &request.method,
-                model: &options.model,
-                timeout: options.provider_timeout,
+                model,
+                timeout: self.tree.within(options.provider_timeout),
+                max_output_tokens: reserved.max_output_tokens,
+                is_retry: generate.is_told(),
                 cancellation: &self.tree.cancellation,
             },
-        )
+        );
+        self.tree.settle(&reserved, used(&reply));
+        reply
     }
 
     /// Gives the program the packages it declares; observers are told what takes long.
@@ -153,7 +169,7 @@ impl Performance<'_> {
         let commit = settled.commit();
         let circumstances = Circumstances {
             moment,
-            model: options.model.clone(),
+            model: self.agent.runtime().provider().model(&options.model).to_owned(),
             contract_source: self.agent.contract_source(),
             specialist_instance_id: self.agent.owner().instance.clone(),
             session: self.agent.owner().session.clone(),

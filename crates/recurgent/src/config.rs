@@ -15,12 +15,14 @@ use etcetera::BaseStrategy;
 use lifecycle::attempt::Budgets;
 use lifecycle::dependency::{DependencyPolicy, ManifestMode};
 use lifecycle::dialect::Language;
+use lifecycle::draft::Nanodollars;
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 use lifecycle::standing::StandingMode;
 use thiserror::Error;
 
 use crate::environment::{EnvironmentOptions, GuestPolicy};
+use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, Secret};
 use crate::worker::WorkerOptions;
 
 pub use agent::{AGENT_KEYS, AgentOptions};
@@ -29,6 +31,9 @@ use key::{check, rules, unknown};
 
 /// Environment variables that set a key are named with this and the key in capitals.
 const PREFIX: &str = "RECURGENT_";
+
+/// Environment variables that hold keys of model services. They are not settings: nothing shows them.
+const KEY_VARIABLES: [&str; 3] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
 
 /// The store's file in the state directory.
 const STORE_FILE: &str = "recurgent.sqlite";
@@ -106,6 +111,7 @@ fn suggest(suggestion: Option<&str>) -> String {
 #[derive(Debug, Clone)]
 pub struct Config {
     values: BTreeMap<&'static str, (String, Source)>,
+    keys: BTreeMap<&'static str, Secret>,
     search_path: OsString,
     scratch: PathBuf,
     state_home: Option<PathBuf>,
@@ -152,6 +158,7 @@ impl Config {
         let search_path = std::env::var_os("PATH").unwrap_or_default();
         Self {
             values,
+            keys: BTreeMap::new(),
             search_path,
             scratch: std::env::temp_dir(),
             state_home: None,
@@ -209,6 +216,10 @@ impl Config {
 
     fn read_environment(&mut self, variables: &[(String, String)]) -> Result<(), ConfigFault> {
         for (variable, value) in variables {
+            let key = KEY_VARIABLES.into_iter().find(|name| name == variable);
+            if let Some(name) = key.filter(|_| !value.trim().is_empty()) {
+                self.keys.insert(name, Secret::new(value.trim()));
+            }
             let Some(name) = variable.strip_prefix(PREFIX).filter(|name| *name != "CONFIG") else {
                 continue;
             };
@@ -242,9 +253,36 @@ impl Config {
         (!text.is_empty()).then(|| PathBuf::from(text))
     }
 
-    /// `auto`, `scripted:FILE` or `replay:FILE`.
-    pub fn provider(&self) -> &str {
-        self.text("provider")
+    /// A number that may be left out.
+    fn optional(&self, name: &str) -> Option<f64> {
+        self.text(name).parse().ok()
+    }
+
+    /// Who writes programs, and all that depends on. Reads the table of prices, if there is one.
+    pub fn provider_options(&self) -> Result<ProviderOptions, ProviderFault> {
+        let price = |input: f64, output: f64| {
+            let cached = self.optional("price_cached_per_mtok");
+            Price { input, output, cached }
+        };
+        let input = self.optional("price_input_per_mtok");
+        let any = input.zip(self.optional("price_output_per_mtok")).map(|(i, o)| price(i, o));
+        let prices = match self.path("prices_file") {
+            Some(path) => Prices::new(any).read(&path)?,
+            None => Prices::new(any),
+        };
+        let text = |name: &str| Some(self.text(name)).filter(|text| !text.is_empty());
+        Ok(ProviderOptions {
+            provider: self.text("provider").to_owned(),
+            model: self.text("model").to_owned(),
+            base_url: text("base_url").map(str::to_owned),
+            keys: self.keys.clone(),
+            api_key_file: self.path("api_key_file"),
+            proxy: text("provider_proxy").map(Secret::new),
+            prices,
+            temperature: self.optional("temperature"),
+            retry_temperature: self.optional("retry_temperature"),
+            max_output_tokens: text("max_output_tokens").map(|_| self.count("max_output_tokens")),
+        })
     }
 
     /// Where the store and the log live.
@@ -389,6 +427,11 @@ impl Config {
                 depth: self.count("max_delegation_depth"),
                 model_calls: self.count("max_model_calls"),
                 asks_per_call: self.count("asks_per_call"),
+                tokens: self.optional("max_tree_tokens").map(|_| self.count("max_tree_tokens")),
+                cost: self.optional("max_tree_cost_usd").map(Nanodollars::from_usd),
+                wall_time: self
+                    .optional("max_tree_seconds")
+                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
             },
             debug: self.text("debug") == "true",
         }

@@ -47,11 +47,22 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Runs the ordered program to its end, answering what it asks.
-    pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, WorkerFault> {
+    /// Runs the ordered program to its end, or to the end of the tree's time.
+    pub(crate) fn run(self, environment: &Environment) -> Result<Report, WorkerFault> {
+        let tree = self.tree;
+        tree.has_time()?;
+        self.converse(environment).map_err(|fault| {
+            // Its limit was cut to what the tree had left.
+            let is_late = matches!(fault, WorkerFault::TimedOut(_));
+            tree.has_time().err().filter(|_| is_late).unwrap_or(fault)
+        })
+    }
+
+    /// Answers what the program asks until it is done.
+    fn converse(mut self, environment: &Environment) -> Result<Report, WorkerFault> {
         let seat = Seat {
             agent: &self.agent.owner().instance,
-            time_limit: self.agent.options().execution_timeout,
+            time_limit: self.tree.within(self.agent.options().execution_timeout),
             cancellation: &self.tree.cancellation,
         };
         let guest = self.agent.runtime().guest(self.order.request.language);
@@ -61,6 +72,7 @@ impl<'a> Host<'a> {
             match turn.listen()? {
                 Said::Ask(ask) => {
                     let answer = self.answer(ask);
+                    self.tree.has_time()?;
                     turn.answer(answer)?;
                 }
                 Said::Done(done) => {

@@ -1,10 +1,15 @@
 //! The provider seam: who writes programs.
 
+mod choose;
+mod http;
+mod model;
+mod price;
 mod recording;
 mod scripted;
+mod secret;
+mod wire;
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +20,33 @@ use thiserror::Error;
 
 use crate::guest::Cancellation;
 
+pub use choose::{Choice, ProviderOptions, Service, choose};
+pub use model::Model;
+pub use price::{Price, Prices, Pricing};
 pub use recording::{Recorder, Replay};
 pub use scripted::Scripted;
+pub use secret::Secret;
+pub use wire::Wire;
 
 /// Writes programs.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// Asks for one program.
     fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault>;
+
+    /// The model that is asked for an agent that names this one.
+    fn model<'a>(&'a self, asked: &'a str) -> &'a str {
+        asked
+    }
+
+    /// What a model's tokens cost.
+    fn pricing(&self, _model: &str) -> Pricing {
+        Pricing::Free
+    }
+
+    /// Most tokens one answer may have; 0: answers cost none.
+    fn max_output_tokens(&self) -> u32 {
+        0
+    }
 }
 
 /// For whom, and within what bounds, a program is written.
@@ -35,6 +60,10 @@ pub struct DraftLimits<'a> {
     pub model: &'a str,
     /// Time the answer may take.
     pub timeout: Duration,
+    /// Most tokens the answer may have, if fewer than the provider's own limit.
+    pub max_output_tokens: Option<u32>,
+    /// The model is told what was wrong with an earlier program.
+    pub is_retry: bool,
     /// Ends the wait early.
     pub cancellation: &'a Cancellation,
 }
@@ -50,7 +79,9 @@ impl DraftLimits<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProviderFault {
     /// The text names none.
-    #[error("unknown provider {0:?}; use auto, scripted:FILE or replay:FILE")]
+    #[error(
+        "unknown provider {0:?}; use auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or replay:FILE"
+    )]
     Unknown(String),
     /// Its file cannot be used.
     #[error("cannot use {path}: {problem}")]
@@ -60,27 +91,37 @@ pub enum ProviderFault {
         /// Why, and what it must look like.
         problem: String,
     },
+    /// Not where a service can be.
+    #[error(
+        "base_url must be http://HOST[:PORT]/PATH or https://…, without a query or credentials; a key goes into api_key_file"
+    )]
+    Address,
+    /// Not what a model is called.
+    #[error("{0:?} is no model name; use letters, digits and . _ - / : only")]
+    Model(String),
+    /// A key would travel in the clear.
+    #[error("a key is not sent to {0} unencrypted; use https://, or remove the key")]
+    Unsafe(String),
 }
 
-/// Makes the provider a configuration names.
-pub fn named(name: &str) -> Result<Arc<dyn Provider>, ProviderFault> {
-    match name.split_once(':') {
-        Some(("scripted", file)) => Ok(Arc::new(Scripted::from_file(Path::new(file))?)),
-        Some(("replay", file)) => Ok(Arc::new(Replay::from_file(Path::new(file))?)),
-        None if name == "auto" => Ok(Arc::new(Unconfigured)),
-        Some(_) | None => Err(ProviderFault::Unknown(name.to_owned())),
-    }
+/// Makes the provider a configuration names. No connection is made.
+pub fn make(options: &ProviderOptions) -> Result<Arc<dyn Provider>, ProviderFault> {
+    Ok(match choose(options)? {
+        Choice::Scripted(file) => Arc::new(Scripted::from_file(&file)?),
+        Choice::Replay(file) => Arc::new(Replay::from_file(&file)?),
+        Choice::Service(service) => Arc::new(Model::new(*service, options)),
+        Choice::Nobody { why } => Arc::new(Unconfigured { why }),
+    })
 }
 
 /// Stands where no model is configured: stored programs run, everything else says what to do.
 #[derive(Debug)]
-struct Unconfigured;
+struct Unconfigured {
+    why: String,
+}
 
 impl Provider for Unconfigured {
     fn draft(&self, _prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        Err(DraftFault::Auth(format!(
-            "{} needs a model and none is configured; run with --provider scripted:FILE or --provider replay:FILE",
-            limits.key()
-        )))
+        Err(DraftFault::Auth(format!("{} needs a model; {}", limits.key(), self.why)))
     }
 }

@@ -189,10 +189,11 @@ impl RuntimeBuilder {
         let Self { config, provider, store, record, observers } = self;
         let mut provider = match provider {
             Some(provider) => provider,
-            None => provider::named(config.provider())?,
+            None => provider::make(&config.provider_options()?)?,
         };
         if let Some(path) = record {
-            provider = Arc::new(Recorder::new(provider, &path)?);
+            let model = config.agent_options().model;
+            provider = Arc::new(Recorder::new(provider, &model, &path)?);
         }
         let store = match store {
             Some(store) => store,

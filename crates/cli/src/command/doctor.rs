@@ -3,11 +3,16 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use clap::Args;
 use recurgent::Language;
 use recurgent::config::{Config, Source};
-use recurgent::provider;
+use recurgent::guest::Cancellation;
+use recurgent::lifecycle::program::GeneratedProgram;
+use recurgent::lifecycle::prompt::Prompt;
+use recurgent::lifecycle::request::{Method, Role};
+use recurgent::provider::{self, Choice, DraftLimits, Service};
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::Workers;
 use serde_json::{Value, json};
@@ -20,7 +25,11 @@ use crate::render::{self, Stream};
 const EXAMPLES: &str = "\
 Examples:
   recurgent doctor
-  recurgent doctor --guest ruby --json";
+  recurgent doctor --guest ruby --json
+  recurgent doctor --live --base-url http://127.0.0.1:8080/v1 --model qwen2.5-coder";
+
+/// Tokens the answer of a live check may have.
+const LIVE_OUTPUT_TOKENS: u32 = 512;
 
 /// Check what agents need on this machine, and say what to do about what is missing
 #[derive(Debug, Args)]
@@ -29,6 +38,9 @@ pub(crate) struct Options {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Ask the model for a tiny program, to see that it answers
+    #[arg(long)]
+    live: bool,
     #[command(flatten)]
     settings: Settings,
 }
@@ -72,7 +84,11 @@ impl State {
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
         let checks = match self.settings.config() {
-            Ok(config) => examine(&config),
+            Ok(config) => {
+                let mut checks = examine(&config);
+                checks.extend(self.live.then(|| live(&config)));
+                checks
+            }
             Err(fault) if fault.exit == Exit::Usage => return Err(fault),
             Err(fault) => vec![failing("config", Exit::Setup, fault.message)],
         };
@@ -195,17 +211,90 @@ fn appendable(path: &Path) -> io::Result<()> {
 }
 
 fn provider(config: &Config) -> Check {
-    let name = config.provider();
     let source = config.entries().find(|(key, ..)| key.name == "provider");
-    let why = source.map_or(&Source::Default, |(_, _, source)| source);
-    match provider::named(name) {
-        Err(fault) => failing("provider", Exit::Setup, format!("{fault} (set by: {why})")),
-        Ok(_) if name == "auto" => warning(
-            "provider",
-            "no model is configured: stored programs run, new ones cannot be written; \
-             use --provider scripted:FILE or --provider replay:FILE",
-        ),
-        Ok(_) => ok("provider", format!("{name} (set by: {why})")),
+    let set_by = source.map_or(&Source::Default, |(_, _, source)| source);
+    let options = match config.provider_options() {
+        Ok(options) => options,
+        Err(fault) => return failing("provider", Exit::Setup, fault.to_string()),
+    };
+    // Made, not only chosen: its file must be there.
+    let chosen = provider::make(&options).and_then(|_| provider::choose(&options));
+    match chosen {
+        Err(fault) => failing("provider", Exit::Setup, format!("{fault} (set by: {set_by})")),
+        Ok(Choice::Scripted(file)) => {
+            ok("provider", format!("scripted:{} (set by: {set_by})", file.display()))
+        }
+        Ok(Choice::Replay(file)) => {
+            ok("provider", format!("replay:{} (set by: {set_by})", file.display()))
+        }
+        Ok(Choice::Service(service)) => service_check(&service),
+        Ok(Choice::Nobody { why }) => {
+            warning("provider", format!("stored programs run, new ones cannot be written; {why}"))
+        }
+    }
+}
+
+fn service_check(service: &Service) -> Check {
+    let key = service.key_source.as_deref();
+    let found = format!(
+        "{}: {} at {}, key: {} ({})",
+        service.wire.name(),
+        service.model,
+        service.base_url,
+        key.unwrap_or("none"),
+        service.why
+    );
+    match (key, service.wire.key_variable()) {
+        (None, Some(variable)) => {
+            warning("provider", format!("{found}; set {variable} or api_key_file to use it"))
+        }
+        (Some(_), _) | (None, None) => ok("provider", found),
+    }
+}
+
+/// Asks the model for the smallest program there is.
+fn live(config: &Config) -> Check {
+    let asked = || -> Result<String, String> {
+        let options = config.provider_options().map_err(|fault| fault.to_string())?;
+        let provider = provider::make(&options).map_err(|fault| fault.to_string())?;
+        let (role, method) = (Role::parse("doctor"), Method::parse("ping"));
+        let (role, method) =
+            role.and_then(|role| Ok((role, method?))).map_err(|f| f.to_string())?;
+        let agent = config.agent_options();
+        let limits = DraftLimits {
+            role: &role,
+            method: &method,
+            model: &agent.model,
+            timeout: agent.provider_timeout,
+            max_output_tokens: Some(LIVE_OUTPUT_TOKENS),
+            is_retry: false,
+            cancellation: &Cancellation::default(),
+        };
+        let began = Instant::now();
+        let draft = provider.draft(&live_prompt(), &limits).map_err(|fault| fault.to_string())?;
+        let program = GeneratedProgram::parse(agent.language, &draft.payload);
+        program.map_err(|fault| format!("it answered, but not with a program: {fault}"))?;
+        let usage = draft.usage;
+        Ok(format!(
+            "{} answered in {:.1} s; {} tokens sent, {} received, {}",
+            provider.model(&agent.model),
+            began.elapsed().as_secs_f64(),
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cost.map_or("cost unknown".to_owned(), |cost| format!("${:.6}", cost.usd()))
+        ))
+    };
+    match asked() {
+        Ok(found) => ok("live", found),
+        Err(problem) => failing("live", Exit::Unavailable, problem),
+    }
+}
+
+fn live_prompt() -> Prompt {
+    Prompt {
+        system: "Answer with one JSON object {\"code\": \"...\", \"dependencies\": []} and nothing else."
+            .to_owned(),
+        user: "Write the program `result = 1`.".to_owned(),
     }
 }
 

@@ -38,9 +38,17 @@ pub(crate) struct Settings {
     /// The language programs are written in
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
     guest: Option<String>,
-    /// Who writes programs: auto, scripted:FILE or replay:FILE
+    /// Who writes programs: auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or
+    /// replay:FILE
     #[arg(long)]
     provider: Option<String>,
+    /// Which model to ask
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Where the model service is; any server that speaks OpenAI's chat form, such as
+    /// http://127.0.0.1:8080/v1
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
     /// Take the model's answers from a recording; short for --provider replay:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "provider")]
     replay: Option<String>,
@@ -53,7 +61,12 @@ impl Settings {
     pub(crate) fn config(&self) -> Result<Config, Fault> {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
-        self.place.config(&[("guest", self.guest.as_deref()), ("provider", provider)])
+        self.place.config(&[
+            ("guest", self.guest.as_deref()),
+            ("provider", provider),
+            ("model", self.model.as_deref()),
+            ("base_url", self.base_url.as_deref()),
+        ])
     }
 }
 

@@ -44,6 +44,9 @@ pub const AGENT_KEYS: &[&str] = &[
     "max_delegation_depth",
     "max_model_calls",
     "asks_per_call",
+    "max_tree_tokens",
+    "max_tree_cost_usd",
+    "max_tree_seconds",
     "debug",
 ];
 
@@ -76,8 +79,26 @@ impl AgentOptions {
                 self.allowance.asks_per_call =
                     self.allowance.asks_per_call.min(given.allowance.asks_per_call);
             }
+            "max_tree_tokens" => {
+                self.allowance.tokens = narrower(self.allowance.tokens, given.allowance.tokens);
+            }
+            "max_tree_cost_usd" => {
+                self.allowance.cost = narrower(self.allowance.cost, given.allowance.cost);
+            }
+            "max_tree_seconds" => {
+                self.allowance.wall_time =
+                    narrower(self.allowance.wall_time, given.allowance.wall_time);
+            }
             _ => self.debug = given.debug,
         }
         Ok(())
+    }
+}
+
+/// The lesser of two limits; none is the widest.
+fn narrower<T: Ord>(ours: Option<T>, given: Option<T>) -> Option<T> {
+    match (ours, given) {
+        (Some(ours), Some(given)) => Some(ours.min(given)),
+        (limit, None) | (None, limit) => limit,
     }
 }

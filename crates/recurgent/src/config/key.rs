@@ -23,6 +23,10 @@ enum Kind {
         most: u64,
     },
     Seconds,
+    /// A number from nothing to `most`, or empty: nobody says.
+    Optional {
+        most: u64,
+    },
     Guest,
     Rules,
     /// Texts separated by commas or white space; a list in the file.
@@ -52,6 +56,7 @@ impl Key {
             | Kind::Flag
             | Kind::Count { .. }
             | Kind::Seconds
+            | Kind::Optional { .. }
             | Kind::Guest
             | Kind::Rules
             | Kind::List
@@ -68,8 +73,18 @@ impl Key {
 /// Every key, in the order `recurgent config` prints them. An empty default is worked out at load time.
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
-    key("provider",                     Kind::Text,                              "auto",        "who writes programs: auto, scripted:FILE or replay:FILE"),
-    key("model",                        Kind::Text,                              "auto",        "which model to ask"),
+    key("provider",                     Kind::Text,                              "auto",        "who writes programs: auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or replay:FILE"),
+    key("model",                        Kind::Text,                              "auto",        "which model to ask; auto: the service's usual one"),
+    key("base_url",                     Kind::Addresses,                         "",            "where the model service is; a server of your own: http://127.0.0.1:8080/v1"),
+    key("api_key_file",                 Kind::Text,                              "",            "a file only you can read that holds the key, instead of ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"),
+    key("provider_proxy",               Kind::Addresses,                         "",            "the proxy model services are reached through"),
+    key("temperature",                  Kind::Optional { most: 2 },              "",            "sampling of a first try; empty: 0 with a compatible server, else as the service does"),
+    key("retry_temperature",            Kind::Optional { most: 2 },              "",            "sampling of a try that is told what was wrong; empty: 0.8 with a compatible server, else as the first"),
+    key("max_output_tokens",            Kind::Optional { most: MANY },           "",            "tokens one answer may have; empty: 4096 with a compatible server, else 16384"),
+    key("price_input_per_mtok",         Kind::Optional { most: MANY },           "",            "dollars per million tokens sent"),
+    key("price_cached_per_mtok",        Kind::Optional { most: MANY },           "",            "dollars per million tokens sent and served from the service's cache"),
+    key("price_output_per_mtok",        Kind::Optional { most: MANY },           "",            "dollars per million tokens received"),
+    key("prices_file",                  Kind::Text,                              "",            "a TOML table of prices by model"),
     key("guest",                        Kind::Guest,                             "python",      "the language programs are written in: python or ruby"),
     key("max_generation_attempts",      Kind::Count { least: 1, most: MANY },    "2",           "tries a model gets to return a usable program"),
     key("guardrail_recovery_budget",    Kind::Count { least: 0, most: MANY },    "1",           "retries after a program broke a rule"),
@@ -80,6 +95,9 @@ pub const KEYS: &[Key] = &[
     key("execution_timeout_seconds",    Kind::Seconds,                           "30",          "time a program may take, nested calls aside"),
     key("max_delegation_depth",         Kind::Count { least: 0, most: DEEPEST }, "8",           "deepest level of delegation"),
     key("max_model_calls",              Kind::Count { least: 0, most: MANY },    "64",          "model calls one call tree may make"),
+    key("max_tree_tokens",              Kind::Optional { most: u64::MAX },       "",            "tokens one call tree may use; empty: no limit"),
+    key("max_tree_cost_usd",            Kind::Optional { most: MANY },           "",            "dollars one call tree may cost; empty: no limit"),
+    key("max_tree_seconds",             Kind::Optional { most: MANY },           "",            "time one call tree may take, models and programs together; empty: no limit"),
     key("asks_per_call",                Kind::Count { least: 0, most: MANY },    "10000",       "questions one program may ask the host"),
     key("max_argument_bytes",           Kind::Count { least: 1, most: MANY },    "16777216",    "largest arguments of one call, as JSON"),
     key("max_running_workers",          Kind::Count { least: 0, most: MANY },    "0",           "programs running at once; 0: twice the cores"),
@@ -143,6 +161,11 @@ pub(super) fn rules(list: &str) -> Option<Vec<Rule>> {
     names.map(meant).collect::<Option<Vec<_>>>().map(|found| found.concat())
 }
 
+#[expect(clippy::cast_precision_loss, reason = "a bound for people")]
+fn as_float(count: u64) -> f64 {
+    count as f64
+}
+
 pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), ConfigFault> {
     let (fits, expected) = match key.kind {
         Kind::Text => (true, String::new()),
@@ -154,6 +177,11 @@ pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), Confi
         Kind::Seconds => (
             value.parse::<f64>().is_ok_and(|s| s > 0.0 && s.is_finite()),
             "a number of seconds above 0".to_owned(),
+        ),
+        Kind::Optional { most } => (
+            value.is_empty()
+                || value.parse::<f64>().is_ok_and(|n| (0.0..=as_float(most)).contains(&n)),
+            format!("a number from 0 to {most}, or empty"),
         ),
         Kind::Rules => (
             rules(value).is_some(),

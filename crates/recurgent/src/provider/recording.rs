@@ -1,8 +1,14 @@
 //! Recordings: what models answered once, kept so that it can be had again offline.
 //!
-//! A recording is a text file of JSON lines: `{"recording":1}` first, then one
-//! `{"key":"role.method","payload":…,"usage":…}` per model call, in order. A replay answers each key's
-//! requests in the order they were recorded and fails loudly when it is asked for more.
+//! A recording is a text file of JSON lines. The first is `{"recording":2,"model":…}`; then one line per
+//! model call, in order: `key` (`role.method`), `prompt` (a digest of the stable part, and the part that
+//! tells of this call, without secrets), what came of it (`payload`, or `fault`), and `usage`.
+//!
+//! A replay answers each key's requests in the order they were recorded. It opens no connection, and it
+//! fails loudly when it is asked for more, or for something else than was recorded.
+
+mod difference;
+mod fault;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -11,31 +17,66 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::program::Checksum;
 use lifecycle::prompt::Prompt;
+use lifecycle::redact::redacted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::price::Pricing;
 use super::{DraftLimits, Provider, ProviderFault};
+use difference::{difference, masked};
+use fault::Fault;
 
-/// The format this module reads and writes.
-const FORMAT: u32 = 1;
+/// The format this module writes. Format 1 held payloads only; it is read as well.
+const FORMAT: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
     recording: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reply {
     key: String,
-    payload: Value,
+    /// What was asked; a recording written by hand need not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prompt: Option<Asked>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fault: Option<Fault>,
     #[serde(default)]
     usage: Usage,
 }
 
-/// Passes requests on and writes down every answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// Of the stable part: other words for the same task do not make another request.
+    system: Checksum,
+    user: String,
+}
+
+impl Asked {
+    fn of(prompt: &Prompt) -> Self {
+        Self { system: Checksum::of(&prompt.system), user: shown(&prompt.user) }
+    }
+}
+
+/// The part of a prompt that tells of its call, without secrets.
+fn shown(user: &str) -> String {
+    match redacted(Value::String(user.to_owned())) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// Passes requests on and writes down what came of every one.
 #[derive(Debug)]
 pub struct Recorder {
     inner: Arc<dyn Provider>,
@@ -43,30 +84,65 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records what `inner` answers into a new file.
-    pub fn new(inner: Arc<dyn Provider>, path: &Path) -> Result<Self, ProviderFault> {
+    /// Records what `inner` answers into a new file; `model` is what agents ask for unless they say.
+    pub fn new(inner: Arc<dyn Provider>, model: &str, path: &Path) -> Result<Self, ProviderFault> {
         let fault = |error: std::io::Error| ProviderFault::File {
             path: path.display().to_string(),
             problem: format!("{error}; a recording is written to a new file"),
         };
+        let header = Header { recording: FORMAT, model: Some(inner.model(model).to_owned()) };
         let mut file = File::create_new(path).map_err(fault)?;
-        writeln!(file, "{}", serde_json::json!({ "recording": FORMAT })).map_err(fault)?;
+        let line = serde_json::to_string(&header).map_err(|error| fault(error.into()))?;
+        writeln!(file, "{line}").map_err(fault)?;
         Ok(Self { inner, file: Mutex::new(file) })
     }
-}
 
-impl Provider for Recorder {
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let draft = self.inner.draft(prompt, limits)?;
-        let reply = Reply { key: limits.key(), payload: draft.payload.clone(), usage: draft.usage };
-        let line = serde_json::to_string(&reply).map_err(|error| {
+    fn write(&self, reply: &Reply) -> Result<(), DraftFault> {
+        let line = serde_json::to_string(reply).map_err(|error| {
             DraftFault::Malformed(format!("the answer cannot be recorded: {error}"))
         })?;
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(file, "{line}").map_err(|error| {
             DraftFault::Unavailable(format!("the recording cannot be written: {error}"))
-        })?;
-        Ok(draft)
+        })
+    }
+}
+
+impl Provider for Recorder {
+    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
+        let result = self.inner.draft(prompt, limits);
+        let blank = Reply {
+            key: limits.key(),
+            prompt: Some(Asked::of(prompt)),
+            payload: None,
+            fault: None,
+            usage: Usage::default(),
+        };
+        match &result {
+            Ok(draft) => {
+                let payload = Some(redacted(draft.payload.clone()));
+                self.write(&Reply { payload, usage: draft.usage, ..blank })?;
+            }
+            Err(fault) => {
+                // What no model said is not part of a recording.
+                if let Some((fault, usage)) = Fault::of(fault) {
+                    self.write(&Reply { fault: Some(fault), usage, ..blank })?;
+                }
+            }
+        }
+        result
+    }
+
+    fn model<'a>(&'a self, asked: &'a str) -> &'a str {
+        self.inner.model(asked)
+    }
+
+    fn pricing(&self, model: &str) -> Pricing {
+        self.inner.pricing(model)
+    }
+
+    fn max_output_tokens(&self) -> u32 {
+        self.inner.max_output_tokens()
     }
 }
 
@@ -74,7 +150,8 @@ impl Provider for Recorder {
 #[derive(Debug)]
 pub struct Replay {
     name: String,
-    replies: Mutex<BTreeMap<String, VecDeque<Draft>>>,
+    model: Option<String>,
+    replies: Mutex<BTreeMap<String, VecDeque<Reply>>>,
 }
 
 impl Replay {
@@ -101,42 +178,81 @@ impl Replay {
                 format!("not a recording ({error}); it must begin with {{\"recording\":{FORMAT}}}"),
             )
         })?;
-        if header.recording != FORMAT {
+        if !(1..=FORMAT).contains(&header.recording) {
             return Err(fault(
                 1,
                 format!(
-                    "format {} is not known; this version reads format {FORMAT}",
+                    "format {} is not known; this version reads formats 1 to {FORMAT}",
                     header.recording
                 ),
             ));
         }
-        let mut replies: BTreeMap<String, VecDeque<Draft>> = BTreeMap::new();
+        let mut replies: BTreeMap<String, VecDeque<Reply>> = BTreeMap::new();
         for (index, line) in lines {
             let reply: Reply =
                 serde_json::from_str(line).map_err(|error| fault(index + 1, error.to_string()))?;
-            let draft = Draft { payload: reply.payload, usage: reply.usage };
-            replies.entry(reply.key).or_default().push_back(draft);
+            if reply.payload.is_some() == reply.fault.is_some() {
+                return Err(fault(index + 1, "a reply has a payload or a fault".to_owned()));
+            }
+            replies.entry(reply.key.clone()).or_default().push_back(reply);
         }
-        Ok(Self { name: name.to_owned(), replies: Mutex::new(replies) })
+        Ok(Self { name: name.to_owned(), model: header.model, replies: Mutex::new(replies) })
+    }
+
+    /// Replies nobody asked for, by key.
+    pub fn unused(&self) -> Vec<(String, usize)> {
+        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = replies.iter().filter(|(_, replies)| !replies.is_empty());
+        left.map(|(key, replies)| (key.clone(), replies.len())).collect()
+    }
+
+    fn exhausted(&self, key: &str) -> DraftFault {
+        let left: Vec<String> =
+            self.unused().iter().map(|(key, count)| format!("{key} ×{count}")).collect();
+        DraftFault::Diverged(format!(
+            "{} holds no further reply for {key:?}; unused replies: {}. Record this run again",
+            self.name,
+            if left.is_empty() { "none".to_owned() } else { left.join(", ") }
+        ))
+    }
+
+    /// Whether this is what was asked when the reply was recorded.
+    fn compare(&self, reply: &Reply, prompt: &Prompt) -> Result<(), DraftFault> {
+        let Some(recorded) = &reply.prompt else { return Ok(()) };
+        let now = shown(&prompt.user);
+        if masked(&recorded.user) == masked(&now) {
+            return Ok(());
+        }
+        Err(DraftFault::Diverged(format!(
+            "{} was recorded for another request to {:?}:\n{}\nRecord this run again, or run it as it was recorded",
+            self.name,
+            reply.key,
+            difference(&recorded.user, &now)
+        )))
     }
 }
 
 impl Provider for Replay {
-    fn draft(&self, _prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
+    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
         let key = limits.key();
-        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(draft) = replies.get_mut(&key).and_then(VecDeque::pop_front) {
-            return Ok(draft);
+        let next = {
+            let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+            replies.get_mut(&key).and_then(VecDeque::pop_front)
+        };
+        let reply = next.ok_or_else(|| self.exhausted(&key))?;
+        self.compare(&reply, prompt)?;
+        let usage = reply.usage;
+        match (reply.payload, reply.fault) {
+            (Some(payload), _) => Ok(Draft { payload, usage }),
+            (None, Some(fault)) => Err(fault.into_fault(usage)),
+            (None, None) => Err(self.exhausted(&key)),
         }
-        let left: Vec<String> = replies
-            .iter()
-            .filter(|(_, drafts)| !drafts.is_empty())
-            .map(|(key, drafts)| format!("{key} ×{}", drafts.len()))
-            .collect();
-        Err(DraftFault::Diverged(format!(
-            "{} holds no further reply for {key:?}; unused replies: {}. Record this run again",
-            self.name,
-            if left.is_empty() { "none".to_owned() } else { left.join(", ") }
-        )))
+    }
+
+    fn model<'a>(&'a self, asked: &'a str) -> &'a str {
+        match &self.model {
+            Some(model) if asked == "auto" => model,
+            Some(_) | None => asked,
+        }
     }
 }

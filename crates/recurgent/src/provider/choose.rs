@@ -1,0 +1,241 @@
+//! Which service writes programs, decided once, with the reason.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::price::Prices;
+use super::secret::Secret;
+use super::wire::Wire;
+use super::{ProviderFault, http::Route};
+
+/// Most bytes of a key file.
+const MAX_KEY_BYTES: u64 = 4096;
+/// Longest model name.
+const MAX_MODEL_BYTES: usize = 256;
+/// The value of `provider` and `model` that leaves the choice to us.
+const AUTO: &str = "auto";
+/// Models by how their names begin.
+const FAMILIES: [(&str, Wire); 7] = [
+    ("claude", Wire::Messages),
+    ("gpt-", Wire::Responses),
+    ("chatgpt-", Wire::Responses),
+    ("o1", Wire::Responses),
+    ("o3", Wire::Responses),
+    ("o4", Wire::Responses),
+    ("gemini", Wire::Gemini),
+];
+/// The services a key alone chooses, first wins.
+const BY_KEY: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Gemini];
+
+/// Everything the choice depends on.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderOptions {
+    /// `auto`, the name of a service, `scripted:FILE` or `replay:FILE`.
+    pub provider: String,
+    /// `auto`, or a model's name.
+    pub model: String,
+    /// Where the service is, if not where its maker says.
+    pub base_url: Option<String>,
+    /// Keys found in the environment, by variable.
+    pub keys: BTreeMap<&'static str, Secret>,
+    /// A file with the key, which wins over the environment.
+    pub api_key_file: Option<PathBuf>,
+    /// The proxy to go through.
+    pub proxy: Option<Secret>,
+    /// What models cost.
+    pub prices: Prices,
+    /// Sampling of a first try; `None`: as the service does.
+    pub temperature: Option<f64>,
+    /// Sampling of a try that is told what was wrong.
+    pub retry_temperature: Option<f64>,
+    /// Most tokens of one answer.
+    pub max_output_tokens: Option<u32>,
+}
+
+/// Who will write programs.
+#[derive(Debug)]
+pub enum Choice {
+    /// A script.
+    Scripted(PathBuf),
+    /// A recording.
+    Replay(PathBuf),
+    /// A model service.
+    Service(Box<Service>),
+    /// Nobody: stored programs run, new ones cannot be written.
+    Nobody {
+        /// What to do about it.
+        why: String,
+    },
+}
+
+/// A model service that was chosen.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// How it is spoken to.
+    pub wire: Wire,
+    /// The model to ask when an agent names none.
+    pub model: String,
+    /// Where it is, without a slash at the end.
+    pub base_url: String,
+    /// Why this one.
+    pub why: String,
+    /// Where its key is from; `None`: it has none.
+    pub key_source: Option<String>,
+    pub(super) key: Option<Secret>,
+    pub(super) route: Route,
+}
+
+/// Decides who writes programs. Nothing is asked and no connection made.
+pub fn choose(options: &ProviderOptions) -> Result<Choice, ProviderFault> {
+    match options.provider.split_once(':') {
+        Some(("scripted", file)) => return Ok(Choice::Scripted(PathBuf::from(file))),
+        Some(("replay", file)) => return Ok(Choice::Replay(PathBuf::from(file))),
+        Some(_) => return Err(ProviderFault::Unknown(options.provider.clone())),
+        None => {}
+    }
+    let (wire, why) = match options.provider.as_str() {
+        AUTO => match by_circumstance(options) {
+            Some(found) => found,
+            None => return Ok(Choice::Nobody { why: nobody() }),
+        },
+        name => (named(name)?, format!("provider = {name}")),
+    };
+    service(options, wire, why).map(|service| Choice::Service(Box::new(service)))
+}
+
+/// The service of a name.
+fn named(name: &str) -> Result<Wire, ProviderFault> {
+    let wires = [
+        Wire::Messages,
+        Wire::Responses,
+        Wire::Chat { compatible: false },
+        Wire::Chat { compatible: true },
+        Wire::Gemini,
+    ];
+    let wire = wires.into_iter().find(|wire| wire.name() == name);
+    wire.ok_or_else(|| ProviderFault::Unknown(name.to_owned()))
+}
+
+/// By address, then by the model's name, then by the key that is there.
+fn by_circumstance(options: &ProviderOptions) -> Option<(Wire, String)> {
+    if options.base_url.is_some() {
+        let why = "base_url is set, and servers at other addresses speak the chat form";
+        return Some((Wire::Chat { compatible: true }, why.to_owned()));
+    }
+    if options.model != AUTO {
+        let family = FAMILIES.iter().find(|(start, _)| options.model.starts_with(start));
+        return family
+            .map(|(start, wire)| (*wire, format!("the model's name begins with {start}")));
+    }
+    let found = BY_KEY.into_iter().find_map(|wire| {
+        let variable = wire.key_variable()?;
+        options.keys.contains_key(variable).then_some((wire, variable))
+    });
+    found.map(|(wire, variable)| (wire, format!("{variable} is set")))
+}
+
+fn nobody() -> String {
+    "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, \
+     or name a server of your own with --base-url URL --model NAME, \
+     or use --provider scripted:FILE or replay:FILE"
+        .to_owned()
+}
+
+fn service(options: &ProviderOptions, wire: Wire, why: String) -> Result<Service, ProviderFault> {
+    let base_url = options.base_url.as_deref().unwrap_or(wire.base_url()).trim_end_matches('/');
+    check_address(base_url)?;
+    let model = if options.model == AUTO { wire.model() } else { &options.model };
+    check_model(model)?;
+    let (key, key_source) = key(options, wire)?;
+    if key.is_some() && !may_carry_keys(base_url) {
+        return Err(ProviderFault::Unsafe(base_url.to_owned()));
+    }
+    Ok(Service {
+        wire,
+        model: model.to_owned(),
+        base_url: base_url.to_owned(),
+        why,
+        key_source,
+        key,
+        route: Route { proxy: options.proxy.clone() },
+    })
+}
+
+fn check_address(base_url: &str) -> Result<(), ProviderFault> {
+    let rest = base_url.strip_prefix("http://").or_else(|| base_url.strip_prefix("https://"));
+    let is_plain = |rest: &&str| {
+        !rest.is_empty()
+            && !rest.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#'))
+    };
+    match rest.filter(is_plain) {
+        Some(_) => Ok(()),
+        None => Err(ProviderFault::Address),
+    }
+}
+
+/// It becomes part of an address and of log lines.
+pub(super) fn check_model(model: &str) -> Result<(), ProviderFault> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
+    let fits = !model.is_empty()
+        && model.len() <= MAX_MODEL_BYTES
+        && model.chars().all(is_plain)
+        && !model.contains("..");
+    if fits { Ok(()) } else { Err(ProviderFault::Model(model.chars().take(40).collect())) }
+}
+
+/// A key travels encrypted, or stays on this machine.
+fn may_carry_keys(base_url: &str) -> bool {
+    let Some(rest) = base_url.strip_prefix("http://") else { return true };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    host == "localhost"
+        || host == "[::1]"
+        || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The file wins; a compatible server is given no key meant for someone else.
+fn key(
+    options: &ProviderOptions,
+    wire: Wire,
+) -> Result<(Option<Secret>, Option<String>), ProviderFault> {
+    if let Some(path) = &options.api_key_file {
+        let key = read_key(path)?;
+        return Ok((Some(key), Some(path.display().to_string())));
+    }
+    let found = wire.key_variable().and_then(|name| Some((options.keys.get(name)?, name)));
+    Ok(match found {
+        Some((key, name)) => (Some(key.clone()), Some(name.to_owned())),
+        None => (None, None),
+    })
+}
+
+fn read_key(path: &Path) -> Result<Secret, ProviderFault> {
+    let fault = |problem: String| ProviderFault::File { path: path.display().to_string(), problem };
+    let file = File::open(path).map_err(|error| fault(error.to_string()))?;
+    let meta = file.metadata().map_err(|error| fault(error.to_string()))?;
+    if !meta.is_file() {
+        return Err(fault("it is no file; put the key into a file of its own".to_owned()));
+    }
+    if meta.mode() & 0o077 != 0 {
+        return Err(fault(format!(
+            "others may read this key (mode {:03o}); run: chmod 600 {}",
+            meta.mode() & 0o777,
+            path.display()
+        )));
+    }
+    let mut text = String::new();
+    let read = file.take(MAX_KEY_BYTES + 1).read_to_string(&mut text);
+    let read = read.map_err(|error| fault(error.to_string()))?;
+    let key = text.trim();
+    let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
+    if read as u64 > MAX_KEY_BYTES || !is_key {
+        return Err(fault("it must hold the key on one line and nothing else".to_owned()));
+    }
+    Ok(Secret::new(key))
+}

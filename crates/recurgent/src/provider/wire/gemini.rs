@@ -1,0 +1,62 @@
+//! Gemini `generateContent`: the answer's text is held to a JSON schema.
+
+use lifecycle::draft::{DraftFault, Usage};
+use lifecycle::prompt::payload_schema;
+use serde_json::{Value, json};
+
+use super::{Inquiry, count, misshapen, salvaged, text};
+use crate::provider::http::Post;
+
+pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
+    let mut generation = json!({
+        "responseMimeType": "application/json",
+        "responseJsonSchema": payload_schema(),
+        "maxOutputTokens": inquiry.max_output_tokens,
+    });
+    if let (Some(fields), Some(temperature)) = (generation.as_object_mut(), inquiry.temperature) {
+        fields.insert("temperature".to_owned(), json!(temperature));
+    }
+    let body = json!({
+        "systemInstruction": {"parts": [{"text": inquiry.system}]},
+        "contents": [{"role": "user", "parts": [{"text": inquiry.user}]}],
+        "generationConfig": generation,
+    });
+    let model = inquiry.model.strip_prefix("models/").unwrap_or(inquiry.model);
+    let url = format!("{}/models/{model}:generateContent", inquiry.base_url);
+    let headers = inquiry.key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect();
+    Post { url, headers, body }
+}
+
+pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+    if let Some(reason) = text(body, "/promptFeedback/blockReason") {
+        return Err(DraftFault::Refused(format!("the service blocked the prompt: {reason}")));
+    }
+    let candidate = body.pointer("/candidates/0").ok_or_else(|| misshapen("candidates"))?;
+    match text(candidate, "/finishReason") {
+        Some("MAX_TOKENS") => return Err(DraftFault::Truncated),
+        Some(
+            reason @ ("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII"
+            | "LANGUAGE"),
+        ) => return Err(DraftFault::Refused(format!("the service stopped the answer: {reason}"))),
+        Some(_) | None => {}
+    }
+    let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
+    let parts = parts.ok_or_else(|| misshapen("content.parts"))?;
+    let is_thought = |part: &&Value| part.get("thought") == Some(&Value::Bool(true));
+    let words: String = parts
+        .iter()
+        .filter(|part| !is_thought(part))
+        .filter_map(|part| text(part, "/text"))
+        .collect();
+    salvaged(&words)
+}
+
+pub(super) fn usage(body: &Value) -> Usage {
+    let thoughts = count(body, "/usageMetadata/thoughtsTokenCount");
+    Usage {
+        input_tokens: count(body, "/usageMetadata/promptTokenCount"),
+        output_tokens: count(body, "/usageMetadata/candidatesTokenCount").saturating_add(thoughts),
+        cached_tokens: count(body, "/usageMetadata/cachedContentTokenCount"),
+        cost: None,
+    }
+}

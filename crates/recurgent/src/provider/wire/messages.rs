@@ -1,0 +1,71 @@
+//! Anthropic Messages: the program is the input of a tool the model must use. The tool and the system
+//! text, stable for a guest and depth, are marked for the service's prompt cache.
+
+use lifecycle::draft::{DraftFault, Usage};
+use lifecycle::prompt::payload_schema;
+use serde_json::{Value, json};
+
+use super::{Inquiry, PROGRAM, PROGRAM_HELP, count, misshapen, salvaged, text};
+use crate::provider::http::Post;
+use crate::provider::secret::Secret;
+
+/// The version of the service's interface this is written for.
+const VERSION: &str = "2023-06-01";
+
+pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
+    let mut body = json!({
+        "model": inquiry.model,
+        "max_tokens": inquiry.max_output_tokens,
+        // Tools come before the system text in the cached prefix: one mark covers both.
+        "tools": [{"name": PROGRAM, "description": PROGRAM_HELP, "input_schema": payload_schema()}],
+        "tool_choice": {"type": "tool", "name": PROGRAM},
+        "system": [{
+            "type": "text",
+            "text": inquiry.system,
+            "cache_control": {"type": "ephemeral"},
+        }],
+        "messages": [{"role": "user", "content": inquiry.user}],
+    });
+    if let (Some(fields), Some(temperature)) = (body.as_object_mut(), inquiry.temperature) {
+        fields.insert("temperature".to_owned(), json!(temperature));
+    }
+    let key = inquiry.key.map(|key| ("x-api-key", key.clone()));
+    let headers = [("anthropic-version", Secret::new(VERSION))].into_iter().chain(key).collect();
+    Post { url: format!("{}/messages", inquiry.base_url), headers, body }
+}
+
+pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+    let content = body.get("content").and_then(Value::as_array);
+    let content = content.ok_or_else(|| misshapen("content"))?;
+    let words = || content.iter().filter_map(|block| text(block, "/text")).collect::<String>();
+    match text(body, "/stop_reason") {
+        Some("refusal") => return Err(DraftFault::Refused(said(&words()))),
+        Some("max_tokens" | "model_context_window_exceeded") => return Err(DraftFault::Truncated),
+        Some(_) | None => {}
+    }
+    let used = content.iter().find(|block| text(block, "/type") == Some("tool_use"));
+    match used.and_then(|block| block.get("input")) {
+        Some(input) => Ok(input.clone()),
+        None => salvaged(&words()),
+    }
+}
+
+fn said(words: &str) -> String {
+    match words.trim() {
+        "" => "the model refused to write this program; ask for something else".to_owned(),
+        words => format!("the model refused to write this program: {words}"),
+    }
+}
+
+/// The service counts what it read from and wrote to its cache apart from the rest of the input.
+pub(super) fn usage(body: &Value) -> Usage {
+    let cached = count(body, "/usage/cache_read_input_tokens");
+    let written = count(body, "/usage/cache_creation_input_tokens");
+    let fresh = count(body, "/usage/input_tokens");
+    Usage {
+        input_tokens: fresh.saturating_add(cached).saturating_add(written),
+        output_tokens: count(body, "/usage/output_tokens"),
+        cached_tokens: cached,
+        cost: None,
+    }
+}

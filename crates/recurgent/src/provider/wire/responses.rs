@@ -1,0 +1,67 @@
+//! OpenAI Responses: the answer's text is held to a strict schema. Nothing is stored at the service.
+
+use lifecycle::draft::{DraftFault, Usage};
+use lifecycle::prompt::strict_payload_schema;
+use serde_json::{Value, json};
+
+use super::{Inquiry, PROGRAM, bearer, count, misshapen, salvaged, text};
+use crate::provider::http::Post;
+
+pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
+    let mut body = json!({
+        "model": inquiry.model,
+        "instructions": inquiry.system,
+        "input": inquiry.user,
+        "text": {"format": {
+            "type": "json_schema",
+            "name": PROGRAM,
+            "strict": true,
+            "schema": strict_payload_schema(),
+        }},
+        "max_output_tokens": inquiry.max_output_tokens,
+        "store": false,
+    });
+    if let (Some(fields), Some(temperature)) = (body.as_object_mut(), inquiry.temperature) {
+        fields.insert("temperature".to_owned(), json!(temperature));
+    }
+    let url = format!("{}/responses", inquiry.base_url);
+    Post { url, headers: bearer(inquiry.key), body }
+}
+
+pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+    match (text(body, "/status"), text(body, "/incomplete_details/reason")) {
+        (Some("incomplete"), Some("content_filter")) => {
+            return Err(DraftFault::Refused("the service's content filter stopped it".to_owned()));
+        }
+        (Some("incomplete"), _) => return Err(DraftFault::Truncated),
+        (Some("failed" | "cancelled"), _) => return Err(failed(body)),
+        (Some(_) | None, _) => {}
+    }
+    let output = body.get("output").and_then(Value::as_array).ok_or_else(|| misshapen("output"))?;
+    let contents = output.iter().filter(|item| text(item, "/type") == Some("message"));
+    let parts: Vec<&Value> =
+        contents.filter_map(|item| item.get("content")?.as_array()).flatten().collect();
+    if let Some(refusal) = parts.iter().find_map(|part| text(part, "/refusal")) {
+        return Err(DraftFault::Refused(format!("the model refused: {refusal}")));
+    }
+    let words: String = parts.iter().filter_map(|part| text(part, "/text")).collect();
+    salvaged(&words)
+}
+
+fn failed(body: &Value) -> DraftFault {
+    let words = text(body, "/error/message").unwrap_or("no reason given");
+    let message = format!("the model service failed: {words}");
+    match text(body, "/error/code") {
+        Some("rate_limit_exceeded") => DraftFault::RateLimited { message, retry_after: None },
+        Some(_) | None => DraftFault::Unavailable(message),
+    }
+}
+
+pub(super) fn usage(body: &Value) -> Usage {
+    Usage {
+        input_tokens: count(body, "/usage/input_tokens"),
+        output_tokens: count(body, "/usage/output_tokens"),
+        cached_tokens: count(body, "/usage/input_tokens_details/cached_tokens"),
+        cost: None,
+    }
+}

@@ -1,0 +1,162 @@
+//! Which service is chosen, and which keys it is given.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use recurgent::provider::{Choice, ProviderFault, ProviderOptions, Secret, choose, make};
+
+use super::CANARY;
+
+fn given(
+    provider: &str,
+    model: &str,
+    base_url: Option<&str>,
+    keys: &[&'static str],
+) -> ProviderOptions {
+    ProviderOptions {
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        base_url: base_url.map(str::to_owned),
+        keys: keys.iter().map(|name| (*name, Secret::new(CANARY))).collect(),
+        ..ProviderOptions::default()
+    }
+}
+
+#[test]
+fn a_service_is_chosen_by_name_address_model_and_key() {
+    const ALL: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
+    let local = Some("http://127.0.0.1:8080/v1/");
+    for (provider, model, base_url, keys, chosen) in [
+        ("auto", "auto", None, &[][..], "nobody"),
+        ("auto", "my-own-model", None, ALL, "nobody"),
+        (
+            "auto",
+            "auto",
+            None,
+            ALL,
+            "anthropic claude-sonnet-4-5 https://api.anthropic.com/v1 ANTHROPIC_API_KEY",
+        ),
+        (
+            "auto",
+            "auto",
+            None,
+            &ALL[1..],
+            "openai gpt-5-mini https://api.openai.com/v1 OPENAI_API_KEY",
+        ),
+        (
+            "auto",
+            "auto",
+            None,
+            &ALL[2..],
+            "gemini gemini-2.5-flash https://generativelanguage.googleapis.com/v1beta GEMINI_API_KEY",
+        ),
+        ("auto", "gpt-4.1", None, ALL, "openai gpt-4.1 https://api.openai.com/v1 OPENAI_API_KEY"),
+        (
+            "auto",
+            "gemini-2.0",
+            None,
+            &ALL[..1],
+            "gemini gemini-2.0 https://generativelanguage.googleapis.com/v1beta none",
+        ),
+        ("auto", "gpt-4.1", local, ALL, "compatible gpt-4.1 http://127.0.0.1:8080/v1 none"),
+        (
+            "openai-chat",
+            "auto",
+            local,
+            ALL,
+            "openai-chat gpt-5-mini http://127.0.0.1:8080/v1 OPENAI_API_KEY",
+        ),
+        (
+            "anthropic",
+            "auto",
+            None,
+            &[],
+            "anthropic claude-sonnet-4-5 https://api.anthropic.com/v1 none",
+        ),
+    ] {
+        let found = match choose(&given(provider, model, base_url, keys)).unwrap() {
+            Choice::Service(service) => format!(
+                "{} {} {} {}",
+                service.wire.name(),
+                service.model,
+                service.base_url,
+                service.key_source.as_deref().unwrap_or("none")
+            ),
+            Choice::Nobody { .. } => "nobody".to_owned(),
+            Choice::Scripted(_) | Choice::Replay(_) => "a file".to_owned(),
+        };
+        assert_eq!(found, chosen, "{provider} {model} {base_url:?} {keys:?}");
+    }
+}
+
+#[test]
+fn a_choice_that_cannot_be_is_told() {
+    let check = |options: &ProviderOptions, words: &str| {
+        let fault = choose(options).map(|choice| panic!("{choice:?}")).unwrap_err().to_string();
+        assert!(fault.contains(words), "{fault}");
+    };
+    check(&given("openia", "auto", None, &[]), "use auto, anthropic, openai");
+    check(&given("file:x", "auto", None, &[]), "unknown provider");
+    check(&given("compatible", "m", None, &[]), "base_url must be");
+    for address in ["127.0.0.1:80", "ftp://x/", "http://u:p@x/v1", "http://x/?key=1", "http:// x"] {
+        check(&given("auto", "m", Some(address), &[]), "base_url must be");
+    }
+    check(&given("gemini", "../../x", None, &[]), "is no model name");
+    check(&given("gemini", "a b", None, &[]), "is no model name");
+    let keys = &["OPENAI_API_KEY"][..];
+    for address in ["http://models.example/v1", "http://127.0.0.1.example/v1", "http://10.0.0.1:80"]
+    {
+        let fault = choose(&given("openai", "m", Some(address), keys)).unwrap_err();
+        assert!(matches!(fault, ProviderFault::Unsafe(_)), "{address}: {fault}");
+        choose(&given("compatible", "m", Some(address), &[])).unwrap();
+    }
+    for address in
+        ["http://localhost:1/v1", "http://[::1]:1/v1", "http://127.9.9.9", "https://x/v1"]
+    {
+        choose(&given("openai", "m", Some(address), keys)).unwrap();
+    }
+}
+
+#[test]
+fn a_key_file_is_for_its_owner_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("key");
+    let mut options = given("openai", "m", None, &["OPENAI_API_KEY"]);
+    options.api_key_file = Some(path.clone());
+    assert!(choose(&options).unwrap_err().to_string().contains("No such file"));
+    for (mode, text, problem) in [
+        (0o644, CANARY, Some("chmod 600")),
+        (0o640, CANARY, Some("chmod 600")),
+        (0o600, "", Some("must hold the key")),
+        (0o600, "two words", Some("must hold the key")),
+        (0o600, CANARY, None),
+        (0o400, "  sk-file\n", None),
+    ] {
+        let _ = fs::remove_file(&path);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        match (choose(&options), problem) {
+            (Ok(Choice::Service(service)), None) => {
+                assert_eq!(service.key_source, Some(path.display().to_string()));
+            }
+            (Err(fault), Some(words)) => {
+                assert!(fault.to_string().contains(words), "{fault}");
+                assert!(!fault.to_string().contains(CANARY), "{fault}");
+            }
+            (other, _) => panic!("{mode:o} {text:?}: {other:?}"),
+        }
+    }
+    assert!(
+        choose(&ProviderOptions { api_key_file: Some(directory.path().to_owned()), ..options })
+            .is_err()
+    );
+}
+
+#[test]
+fn nothing_shows_a_key() {
+    let mut options = given("openai", "m", None, &["OPENAI_API_KEY"]);
+    options.proxy = Some(Secret::new(format!("http://user:{CANARY}@proxy.example")));
+    let shown =
+        format!("{options:?} {:?} {:?}", choose(&options).unwrap(), make(&options).unwrap());
+    assert!(!shown.contains("canary"), "{shown}");
+}

@@ -1,0 +1,88 @@
+//! Do we speak the real wire? Every request is held against a schema written from the services' public
+//! documents and against a snapshot; every documented answer has its typed end, and none hangs.
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "test"
+)]
+
+mod choosing;
+mod faults;
+mod server;
+mod wires;
+
+use std::time::Duration;
+
+use recurgent::Cancellation;
+use recurgent::lifecycle::draft::{Draft, DraftFault};
+use recurgent::lifecycle::prompt::Prompt;
+use recurgent::lifecycle::request::{Method, Role};
+use recurgent::provider::{DraftLimits, Provider, ProviderOptions, Secret, make};
+
+/// A key that must be seen in one header and nowhere else.
+pub(crate) const CANARY: &str = "sk-canary-0123456789abcdef";
+
+/// Options for a service at `base_url`, with every key there is.
+pub(crate) fn options(provider: &str, base_url: String) -> ProviderOptions {
+    ProviderOptions {
+        provider: provider.to_owned(),
+        model: "test-model".to_owned(),
+        base_url: Some(base_url),
+        keys: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"]
+            .map(|name| (name, Secret::new(CANARY)))
+            .into(),
+        ..ProviderOptions::default()
+    }
+}
+
+pub(crate) fn prompt() -> Prompt {
+    Prompt {
+        system: "Write a program.".to_owned(),
+        user: "invocation: {\"role\": \"calculator\"}\n".to_owned(),
+    }
+}
+
+/// Asks for `calculator.add` and waits no longer than `limit`.
+pub(crate) fn ask(
+    provider: &dyn Provider,
+    limit: Duration,
+    is_retry: bool,
+) -> Result<Draft, DraftFault> {
+    ask_until(provider, limit, is_retry, &Cancellation::default())
+}
+
+pub(crate) fn ask_until(
+    provider: &dyn Provider,
+    timeout: Duration,
+    is_retry: bool,
+    cancellation: &Cancellation,
+) -> Result<Draft, DraftFault> {
+    let (role, method) = (Role::parse("calculator").unwrap(), Method::parse("add").unwrap());
+    let limits = DraftLimits {
+        role: &role,
+        method: &method,
+        model: "auto",
+        timeout,
+        max_output_tokens: None,
+        is_retry,
+        cancellation,
+    };
+    provider.draft(&prompt(), &limits)
+}
+
+/// Long enough for any answer on a busy machine.
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+
+pub(crate) fn ask_at(provider: &str, base_url: String) -> Result<Draft, DraftFault> {
+    ask(make(&options(provider, base_url)).unwrap().as_ref(), PATIENT, false)
+}
+
+/// The fault itself, when a model was paid for it.
+pub(crate) fn bare(fault: DraftFault) -> DraftFault {
+    match fault {
+        DraftFault::Charged(fault, _) => *fault,
+        other => other,
+    }
+}

@@ -1,0 +1,311 @@
+//! Each wire: what is sent, what is read.
+
+use std::fs;
+use std::path::PathBuf;
+
+use recurgent::lifecycle::draft::{DraftFault, Usage};
+use recurgent::provider::{Price, Prices, make};
+use serde_json::{Value, json};
+
+use super::server::{Answer, Server};
+use super::{CANARY, PATIENT, ask, ask_at, bare, options};
+
+/// A program, as every service would return it.
+const CODE: &str = "result = args[0]";
+
+fn payload() -> Value {
+    json!({"code": CODE, "dependencies": []})
+}
+
+pub(crate) fn says(body: &Value) -> Answer {
+    Answer::Says(200, vec![("content-type", "application/json".to_owned())], body.to_string())
+}
+
+/// A good answer of each wire, and what it says it used.
+pub(crate) fn good(provider: &str) -> Value {
+    let text = payload().to_string();
+    match provider {
+        "anthropic" => json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
+            "content": [{"type": "tool_use", "id": "toolu_1", "name": "write_program", "input": payload()}],
+            "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 85, "output_tokens": 20},
+        }),
+        "openai" => json!({
+            "id": "resp_1", "object": "response", "status": "completed", "incomplete_details": null,
+            "output": [
+                {"type": "reasoning", "id": "rs_1", "summary": []},
+                {"type": "message", "id": "m", "role": "assistant", "status": "completed",
+                 "content": [{"type": "output_text", "text": text, "annotations": []}]},
+            ],
+            "usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 85}, "output_tokens": 20},
+        }),
+        "gemini" => json!({
+            "candidates": [{"finishReason": "STOP", "index": 0, "content": {"role": "model", "parts": [
+                {"thought": true, "text": "thinking {\"code\": \"wrong\"}"}, {"text": text}]}}],
+            "usageMetadata": {"promptTokenCount": 100, "cachedContentTokenCount": 85, "candidatesTokenCount": 12, "thoughtsTokenCount": 8},
+        }),
+        _ => json!({
+            "id": "c", "object": "chat.completion", "choices": [{"index": 0, "finish_reason": "stop",
+                "message": {"role": "assistant", "content": text, "refusal": null}}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 85}},
+        }),
+    }
+}
+
+/// Holds a request against the schema of its service and the snapshot of what we mean to send.
+fn check(provider: &str, path: &str, key_header: Option<(&str, &str)>) {
+    let server = Server::new(vec![says(&good(provider))]);
+    let draft = ask_at(provider, server.url("/v1")).unwrap();
+    assert_eq!(draft.payload, payload(), "{provider}");
+    let used = Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 85, cost: None };
+    assert_eq!(draft.usage, used, "{provider}");
+
+    let request = server.request();
+    assert_eq!(request.line, format!("POST {path} HTTP/1.1"));
+    assert_eq!(request.header("content-type"), Some("application/json"), "{provider}");
+    let agent = request.header("user-agent").unwrap();
+    assert!(agent.starts_with("recurgent/"), "{agent}");
+    for (name, value) in &request.headers {
+        match key_header {
+            Some((key, with)) if key == name => assert_eq!(*value, with.replace("KEY", CANARY)),
+            _ => assert!(!value.contains(CANARY), "{provider}: {name} holds the key"),
+        }
+    }
+    if let Some((key, _)) = key_header {
+        assert!(request.header(key).is_some(), "{provider}: no {key}");
+    }
+    assert!(!request.body.to_string().contains(CANARY));
+
+    let schema: Value =
+        serde_json::from_str(&fs::read_to_string(file("schemas", provider)).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let problems: Vec<String> =
+        validator.iter_errors(&request.body).map(|e| e.to_string()).collect();
+    assert!(problems.is_empty(), "{provider}: {problems:?}");
+    snapshot(provider, &request.body);
+}
+
+fn file(folder: &str, name: &str) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers");
+    root.join(folder).join(format!("{name}.json"))
+}
+
+fn snapshot(name: &str, body: &Value) {
+    let text = format!("{body:#}\n");
+    let path = file("snapshots", name);
+    #[expect(clippy::disallowed_methods, reason = "how a test is told to write what it finds")]
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(kept, text, "{name} is sent otherwise; if that was meant: UPDATE_SNAPSHOTS=1");
+}
+
+#[test]
+fn anthropic_messages() {
+    check("anthropic", "/v1/messages", Some(("x-api-key", "KEY")));
+}
+
+#[test]
+fn openai_responses() {
+    check("openai", "/v1/responses", Some(("authorization", "Bearer KEY")));
+}
+
+#[test]
+fn openai_chat() {
+    check("openai-chat", "/v1/chat/completions", Some(("authorization", "Bearer KEY")));
+}
+
+#[test]
+fn a_compatible_server_gets_no_key_meant_for_others() {
+    check("compatible", "/v1/chat/completions", None);
+}
+
+#[test]
+fn gemini() {
+    check("gemini", "/v1/models/test-model:generateContent", Some(("x-goog-api-key", "KEY")));
+}
+
+#[test]
+fn anthropic_needs_its_version_header() {
+    let server = Server::new(vec![says(&good("anthropic"))]);
+    ask_at("anthropic", server.url("/v1")).unwrap();
+    assert_eq!(server.request().header("anthropic-version"), Some("2023-06-01"));
+}
+
+/// What models say instead of a program.
+#[test]
+fn refusals_truncations_and_nonsense_are_told_apart() {
+    let chat = |reason: &str, content: Value| json!({"choices": [{"finish_reason": reason, "message": {"content": content}}]});
+    let refused = |fault: &DraftFault| matches!(fault, DraftFault::Refused(_));
+    let truncated = |fault: &DraftFault| matches!(fault, DraftFault::Truncated);
+    let malformed = |fault: &DraftFault| matches!(fault, DraftFault::Malformed(_));
+    let unavailable = |fault: &DraftFault| matches!(fault, DraftFault::Unavailable(_));
+    let limited = |fault: &DraftFault| matches!(fault, DraftFault::RateLimited { .. });
+    type Is = fn(&DraftFault) -> bool;
+    let cases: Vec<(&str, Value, Is)> = vec![
+        ("anthropic", json!({"stop_reason": "refusal", "content": []}), refused),
+        (
+            "anthropic",
+            json!({"stop_reason": "max_tokens", "content": good("anthropic")["content"]}),
+            truncated,
+        ),
+        (
+            "anthropic",
+            json!({"stop_reason": "model_context_window_exceeded", "content": []}),
+            truncated,
+        ),
+        (
+            "anthropic",
+            json!({"stop_reason": "end_turn", "content": [{"type": "text", "text": "Hello"}]}),
+            malformed,
+        ),
+        ("anthropic", json!({"type": "message"}), unavailable),
+        (
+            "openai",
+            json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}),
+            truncated,
+        ),
+        (
+            "openai",
+            json!({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}, "output": []}),
+            refused,
+        ),
+        (
+            "openai",
+            json!({"status": "completed", "output": [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]}),
+            refused,
+        ),
+        ("openai", json!({"status": "completed", "output": []}), malformed),
+        (
+            "openai",
+            json!({"status": "failed", "error": {"code": "server_error", "message": "x"}}),
+            unavailable,
+        ),
+        (
+            "openai",
+            json!({"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "x"}}),
+            limited,
+        ),
+        ("openai", json!([1, 2]), unavailable),
+        ("openai-chat", chat("length", json!("{\"code\": \"resu")), truncated),
+        ("openai-chat", chat("length", json!(payload().to_string())), truncated),
+        ("openai-chat", chat("content_filter", json!(null)), refused),
+        (
+            "openai-chat",
+            json!({"choices": [{"finish_reason": "stop", "message": {"content": null, "refusal": "no"}}]}),
+            refused,
+        ),
+        ("openai-chat", chat("stop", json!("I would rather not.")), malformed),
+        ("openai-chat", chat("stop", json!(null)), malformed),
+        ("openai-chat", json!({"choices": []}), unavailable),
+        ("openai-chat", json!({"choices": [{"message": {}}]}), unavailable),
+        ("gemini", json!({"promptFeedback": {"blockReason": "SAFETY"}}), refused),
+        ("gemini", json!({"candidates": [{"finishReason": "SAFETY"}]}), refused),
+        ("gemini", json!({"candidates": [{"finishReason": "MAX_TOKENS"}]}), truncated),
+        ("gemini", json!({"candidates": [{"finishReason": "STOP"}]}), unavailable),
+        ("gemini", json!({"candidates": []}), unavailable),
+    ];
+    for (provider, body, is) in cases {
+        let server = Server::new(vec![says(&body)]);
+        let fault = bare(ask_at(provider, server.url("/v1")).unwrap_err());
+        assert!(is(&fault), "{provider} {body} gave {fault:?}");
+    }
+}
+
+#[test]
+fn a_bad_answer_is_paid_for_too() {
+    let mut body = good("openai-chat");
+    body["choices"][0]["finish_reason"] = json!("length");
+    let server = Server::new(vec![says(&body)]);
+    let mut options = options("openai-chat", server.url("/v1"));
+    options.prices = Prices::new(Some(Price { input: 1.0, output: 10.0, cached: Some(0.1) }));
+    let fault = ask(make(&options).unwrap().as_ref(), PATIENT, false).unwrap_err();
+    let DraftFault::Charged(_, usage) = fault else { panic!("{fault:?}") };
+    assert_eq!(usage.cost.unwrap().0, 15 * 1000 + 85 * 100 + 20 * 10_000);
+}
+
+#[test]
+fn a_program_is_salvaged_from_prose() {
+    let mut body = good("compatible");
+    body["choices"][0]["message"]["content"] = json!(format!("Sure!\n```python\n{CODE}\n```\n"));
+    let server = Server::new(vec![says(&body)]);
+    let draft = ask_at("compatible", server.url("/v1")).unwrap();
+    assert_eq!(draft.payload["code"], format!("{CODE}\n"));
+}
+
+/// Servers that do not know a schema are asked more simply, and it is remembered.
+#[test]
+fn a_server_without_schemas_is_asked_more_simply() {
+    let formats = |server: &Server| -> Vec<Value> {
+        server
+            .requests()
+            .iter()
+            .map(|request| request.body["response_format"]["type"].clone())
+            .collect()
+    };
+    for (refusals, asked) in [
+        (
+            vec![(
+                400,
+                "{\"error\": {\"message\": \"Unknown field response_format.json_schema\"}}",
+            )],
+            vec!["json_schema", "json_object"],
+        ),
+        (
+            vec![(500, "{\"error\": {\"message\": \"Internal Server Error\"}}")],
+            vec!["json_schema", "json_object"],
+        ),
+        (
+            vec![(422, "schema"), (400, "json_object is not supported")],
+            vec!["json_schema", "json_object", ""],
+        ),
+    ] {
+        let refusals = refusals
+            .into_iter()
+            .map(|(status, body)| Answer::Says(status, vec![], body.to_owned()));
+        let server = Server::new(refusals.chain([says(&good("compatible"))]).collect());
+        ask_at("compatible", server.url("/v1")).unwrap();
+        let wanted: Vec<Value> = asked
+            .iter()
+            .map(|kind| if kind.is_empty() { json!(null) } else { json!(kind) })
+            .collect();
+        assert_eq!(formats(&server), wanted);
+        ask_at("compatible", server.url("/v1")).unwrap();
+        assert_eq!(formats(&server), wanted[wanted.len() - 1..], "what it took is remembered");
+    }
+}
+
+#[test]
+fn a_request_that_is_wrong_otherwise_is_not_asked_again() {
+    let server =
+        Server::new(vec![Answer::Says(400, vec![], "{\"error\": \"too many tokens\"}".to_owned())]);
+    let fault = ask_at("compatible", server.url("/v1")).unwrap_err();
+    assert!(
+        matches!(&fault, DraftFault::Rejected(words) if words.contains("too many tokens")),
+        "{fault:?}"
+    );
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn a_retry_is_sampled_otherwise() {
+    let server = Server::new(vec![says(&good("compatible"))]);
+    let mut options = options("compatible", server.url("/v1"));
+    let provider = make(&options).unwrap();
+    for is_retry in [false, true] {
+        ask(provider.as_ref(), PATIENT, is_retry).unwrap();
+    }
+    options.temperature = Some(0.3);
+    options.retry_temperature = Some(1.1);
+    let provider = make(&options).unwrap();
+    for is_retry in [false, true] {
+        ask(provider.as_ref(), PATIENT, is_retry).unwrap();
+    }
+    let sent: Vec<f64> = server
+        .requests()
+        .iter()
+        .map(|request| request.body["temperature"].as_f64().unwrap())
+        .collect();
+    assert_eq!(sent, [0.0, 0.8, 0.3, 1.1]);
+}
