@@ -40,12 +40,17 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
     generated: execution
     generated told execution (execution 0): rejected
     budget_exceeded: 64 spent; 1 asked
+# A service that asks for a longer wait than any call makes is not asked again: whoever called may wait.
+4 1 1 1: slower by a minute
+    generated: generation
+    rate_limited: slower; retry_after_ms 60000; 1 asked
+
 # An exhausted generation lane counts every try.
 2 1 1 1: no object, unparsable, truncated
     generated: generation
     generated told invalid_code (generation 1): generation
     generated told invalid_code (generation 0): generation
-    invalid_code: the answer was cut off at the output limit; write a shorter program, or raise the output limit; generation_attempts 3; 3 asked, generation exhausted
+    invalid_code: the answer was cut off at the output limit; write a shorter program, or raise max_output_tokens; generation_attempts 3; 3 asked, generation exhausted
 # An exhausted guardrail lane counts retries; a top-level caller gets one stable message.
 1 2 1 1: forks, forks2, forks
     generated: guardrail
@@ -251,6 +256,7 @@ fn answer(word: &str) -> Answer {
         "late" => fault(DraftFault::TimedOut(Duration::from_secs(9))),
         "slower" => slower(None),
         "slower by 7" => slower(Some(7)),
+        "slower by a minute" => slower(Some(60_000)),
         "no key" => fault(DraftFault::Auth("no key".into())),
         "spent" => fault(DraftFault::AllowanceSpent(Overdraft {
             budget: "model_calls",
