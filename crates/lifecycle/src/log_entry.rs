@@ -54,6 +54,39 @@ pub struct Debug {
     pub context: Map<String, Value>,
 }
 
+/// Fields no two runs of the same call share, in an entry and in its attempts: ids, times, processes.
+pub const VOLATILE: [&str; 15] = [
+    "timestamp",
+    "duration_ms",
+    "trace_id",
+    "call_id",
+    "parent_call_id",
+    "specialist_instance_id",
+    "prep_ticket_id",
+    "worker_pid",
+    "worker_warm",
+    "worker_restart_count",
+    "isolation_ms",
+    "env_prepare_ms",
+    "env_resolve_ms",
+    "env_install_ms",
+    "environment_cache_hit",
+];
+
+/// An entry without its volatile fields: equal for two runs of the same call.
+pub fn steady(mut entry: Value) -> Value {
+    let mask = |fields: &mut Map<String, Value>| {
+        fields.retain(|name, _| !VOLATILE.contains(&name.as_str()));
+    };
+    if let Value::Object(fields) = &mut entry {
+        mask(fields);
+        if let Some(Value::Array(attempts)) = fields.get_mut("attempts") {
+            attempts.iter_mut().filter_map(Value::as_object_mut).for_each(mask);
+        }
+    }
+    entry
+}
+
 /// Projects a finished call to its log entry.
 pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
     let mut entry = Map::new();

@@ -43,7 +43,7 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
 # A service that asks for a longer wait than any call makes is not asked again: whoever called may wait.
 4 1 1 1: slower by a minute
     generated: generation
-    rate_limited: slower; retry_after_ms 60000; 1 asked
+    rate_limited: slower; 1 asked, generation exhausted
 
 # An exhausted generation lane counts every try.
 2 1 1 1: no object, unparsable, truncated

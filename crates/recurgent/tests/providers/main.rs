@@ -8,8 +8,10 @@
     reason = "test"
 )]
 
+mod allowance;
 mod choosing;
 mod faults;
+mod secrets;
 mod server;
 mod wires;
 

@@ -1,0 +1,91 @@
+//! Keys are seen by the service they are for, and by nobody else.
+
+use std::fs;
+use std::path::Path;
+
+use recurgent::Runtime;
+use recurgent::config::Config;
+use recurgent::provider::make;
+use serde_json::json;
+
+use super::server::{Answer, Server};
+use super::{CANARY, options};
+use crate::allowance::{config, writes};
+
+/// Every file under a folder.
+fn files(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push((path.display().to_string(), fs::read(&path).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_key_is_in_no_file_no_message_and_no_worker() {
+    let home = tempfile::tempdir().unwrap();
+    // A program that tells all it can see of its environment; then a service that repeats the key.
+    let looks = "import os\nresult = [dict(os.environ), [str(a) for a in args]]";
+    let refused = Answer::Says(
+        401,
+        vec![],
+        format!("{{\"error\": {{\"message\": \"Incorrect API key provided: {CANARY}\"}}}}"),
+    );
+    let busy = Answer::Says(429, vec![], format!("slow down, {CANARY}"));
+    let server = Server::new(vec![writes(looks, 10), busy, refused]);
+    let recording = home.path().join("recording.jsonl");
+    let runtime = Runtime::builder(config(&server, home.path(), &[("debug", "true")]))
+        .provider(make(&options("openai-chat", server.url("/v1"))).unwrap())
+        .record(recording.clone())
+        .build()
+        .unwrap();
+    let mut agent = runtime.agent("spy").session("desk").build().unwrap();
+    let looked = agent.call("look", (1,)).unwrap();
+    assert!(looked.is_ok(), "{looked:?}");
+    let failed = agent.call("ask", (2,)).unwrap();
+    assert_eq!(failed.failure().unwrap().kind.code(), "provider_auth");
+    for request in server.requests() {
+        assert_eq!(request.header("authorization"), Some(format!("Bearer {CANARY}").as_str()));
+    }
+    let told = json!([looked.to_json(), failed.to_json()]).to_string();
+    let shown = format!("{told} {runtime:?} {agent:?} {looked:?} {failed:?}");
+    assert!(!shown.contains("canary"), "{shown}");
+    drop((agent, runtime));
+    let mut kept = Vec::new();
+    files(home.path(), &mut kept);
+    assert!(
+        kept.iter().any(|(name, bytes)| name.ends_with("recording.jsonl") && bytes.len() > 500)
+    );
+    assert!(kept.iter().any(|(name, _)| name.ends_with("recurgent.jsonl")));
+    for (name, bytes) in kept {
+        assert!(!String::from_utf8_lossy(&bytes).contains("canary"), "{name} holds the key");
+    }
+}
+
+/// Secrets that arguments bring along are in the prompt, but not in the recording of it.
+#[test]
+fn a_recording_holds_no_secrets_of_arguments() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::new(vec![writes("result = len(args[0])", 10)]);
+    let recording = home.path().join("r.jsonl");
+    let runtime = Runtime::builder(config(&server, home.path(), &[]))
+        .record(recording.clone())
+        .build()
+        .unwrap();
+    let outcome = runtime.agent("spy").build().unwrap().call("measure", (CANARY,)).unwrap();
+    assert!(outcome.is_ok(), "{outcome:?}");
+    let text = fs::read_to_string(recording).unwrap();
+    assert!(text.contains("[redacted]") && !text.contains("canary"), "{text}");
+}
+
+#[test]
+fn settings_do_not_show_keys() {
+    let mut config = Config::defaults();
+    config.set("provider_proxy", &format!("http://user:{CANARY}@proxy.example")).unwrap();
+    let shown: Vec<String> =
+        config.entries().map(|(key, value, _)| key.shown(value).into_owned()).collect();
+    assert!(!shown.concat().contains("canary"), "{shown:?}");
+}
