@@ -3,6 +3,7 @@
 use recurgent::lifecycle::context::Context;
 use recurgent::lifecycle::contract::Contract;
 use recurgent::lifecycle::dialect::Language;
+use recurgent::lifecycle::draft::salvage;
 use recurgent::lifecycle::guardrail::{GuardrailPolicy, Violation};
 use recurgent::lifecycle::program::{GeneratedProgram, VetFault, vet};
 use recurgent::lifecycle::request::{
@@ -26,6 +27,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "python", run: |bytes| vetted(Language::Python, bytes) },
     Target { name: "ruby", run: |bytes| vetted(Language::Ruby, bytes) },
     Target { name: "payload", run: payload },
+    Target { name: "answer", run: answer },
     Target { name: "frame", run: recurgent::worker::read_frame },
     Target { name: "contract", run: contract },
 ];
@@ -58,6 +60,17 @@ fn payload(bytes: &[u8]) -> String {
     match GeneratedProgram::parse(Language::Ruby, &payload) {
         Ok(program) => format!("a program with {} packages", program.manifest.dependencies().len()),
         Err(fault) => words(&fault.to_string()),
+    }
+}
+
+/// Any bytes as what a model wrote around its payload.
+fn answer(bytes: &[u8]) -> String {
+    match salvage(&String::from_utf8_lossy(bytes)) {
+        Some(payload) => match GeneratedProgram::parse(Language::Python, &payload) {
+            Ok(_) => "a program".to_owned(),
+            Err(fault) => words(&fault.to_string()),
+        },
+        None => "nothing".to_owned(),
     }
 }
 
@@ -122,6 +135,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             r#"{"code": "result = 1", "dependencies": [{"name": "a", "version": ">= 1"}]}"#,
         ),
         ("payload", r#"{"code": 1, "dependencies": {}, "other": null}"#),
+        ("answer", "Sure:\n```json\n{\"code\": \"x = '}'\nresult = 1\"}\n```\n```sh\nls\n```"),
         (
             "frame",
             r#"{"op":"ask","ask_id":1,"kind":"call","agent":"a1","method_name":"m","args":[1],"kwargs":{}}"#,

@@ -36,6 +36,8 @@ const INVOCATION_BYTES: usize = 4 * 1024;
 const CONTRACT_BYTES: usize = 4 * 1024;
 /// Bytes of the known tools.
 const TOOLS_BYTES: usize = 4 * 1024;
+/// Bytes of the sibling methods and their state keys.
+const SIBLINGS_BYTES: usize = 2 * 1024;
 /// Bytes of any other section.
 const SECTION_BYTES: usize = 1024;
 /// Bytes of a retry's feedback block, the failing program included.
@@ -140,7 +142,7 @@ pub fn build(
         section(&mut user, "known_tools", &tools(&surroundings.tools), TOOLS_BYTES);
     }
     if !surroundings.siblings.is_empty() {
-        section(&mut user, "sibling_methods", &siblings(&surroundings.siblings), SECTION_BYTES);
+        section(&mut user, "sibling_methods", &siblings(&surroundings.siblings), SIBLINGS_BYTES);
     }
     if surroundings.history_count > 0 {
         section(

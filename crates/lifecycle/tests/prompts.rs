@@ -12,6 +12,7 @@ use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::guardrail::SiblingState;
 use lifecycle::prompt::{MAX_TOOLS, Prompt, Surroundings, build};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
@@ -161,7 +162,7 @@ fn a_retry_adds_at_most_500_tokens() {
 fn every_required_rule_is_stated() {
     let surroundings = Surroundings {
         tools: vec![known("fetcher", "fetches pages")],
-        siblings: vec!["subtract".to_owned()],
+        siblings: vec![sibling("subtract", "total")],
         history_count: 3,
     };
     for language in LANGUAGES {
@@ -196,7 +197,8 @@ fn every_required_rule_is_stated() {
             ("plain example", "\"dependencies\": []}"),
             ("dependency example", "\"version\": \""),
             ("tools", "known_tools: {\"fetcher\""),
-            ("siblings", "sibling_methods: [\"subtract\"]"),
+            ("siblings", "sibling_methods: {\"subtract\":"),
+            ("state keys", "\"writes\":[\"total\"]"),
             ("contract", "contract: {"),
             ("history count", "history: {\"records\":3}"),
         ] {
@@ -255,6 +257,10 @@ fn known(name: &str, purpose: &str) -> KnownTool {
         failure_count: 0,
         exhaustion_count: 0,
     }
+}
+
+fn sibling(method: &str, key: &str) -> SiblingState {
+    SiblingState { method: method.to_owned(), reads: Vec::new(), writes: vec![key.to_owned()] }
 }
 
 /// The sections of a user prompt: every line is one, except the line that introduces feedback.
@@ -323,7 +329,7 @@ fn nothing_inserted_leaves_its_field() {
         request.contract = Contract::compose(fields.as_object(), &Map::new()).unwrap().0;
         let surroundings = Surroundings {
             tools: vec![known("page_reader", &random.text())],
-            siblings: vec![random.text()],
+            siblings: vec![sibling(&random.text(), &random.text())],
             history_count: 1,
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
@@ -339,7 +345,8 @@ fn nothing_inserted_leaves_its_field() {
             prompt.user
         );
         assert_eq!(found["feedback"], feedback);
-        assert_eq!(found["sibling_methods"], json!(surroundings.siblings));
+        let siblings: Vec<&String> = found["sibling_methods"].as_object().unwrap().keys().collect();
+        assert_eq!(siblings, [&surroundings.siblings[0].method]);
         for mark in
             ["<|", "</", "<s>", "<\u{ff5c}", "\u{2028}", "\u{2029}", "\u{85}", "\u{1b}", "\r"]
         {

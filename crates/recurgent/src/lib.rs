@@ -8,6 +8,7 @@ pub mod environment;
 pub mod guest;
 pub mod observe;
 pub mod provider;
+pub mod replay;
 pub mod runtime;
 pub mod store;
 pub mod worker;

@@ -1,0 +1,205 @@
+//! Real models from the command line: a server on loopback, the doctor's word on who would be asked, and
+//! the live suite on itself.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "test"
+)]
+
+#[path = "../../recurgent/tests/providers/server.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use server::{Answer, Server};
+
+const CANARY: &str = "sk-canary-0123456789abcdef";
+
+fn writes(code: &str) -> Answer {
+    let content = json!({"code": code, "dependencies": []}).to_string();
+    let body = json!({
+        "choices": [{"finish_reason": "stop", "message": {"content": content}}],
+        "usage": {"prompt_tokens": 700, "completion_tokens": 40},
+    });
+    Answer::Says(200, vec![], body.to_string())
+}
+
+/// Runs `recurgent` in a home of its own; nothing it prints or keeps may hold the key it was given.
+fn run(home: &Path, line: &[&str], variables: &[(&str, &str)]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_recurgent"))
+        .args(line)
+        .current_dir(home)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", home)
+        .env("RECURGENT_STATE_DIR", home.join("state"))
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(!printed.contains("canary"), "{line:?} shows the key: {printed}");
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_server_of_ones_own_needs_only_its_address_and_a_model() {
+    let home = tempfile::tempdir().unwrap();
+    let program = "def add(x):\n    context['memory'] = context.get('memory', 0) + x\n    return context['memory']";
+    let server = Server::new(vec![writes(program)]);
+    let url = server.url("/v1");
+    let line = ["call", "calculator", "add", "3", "--base-url", &url, "--model", "qwen"];
+    let first = run(home.path(), &line, &[("OPENAI_API_KEY", CANARY)]);
+    assert_eq!(
+        (text(&first.stdout).as_str(), first.status.code()),
+        ("3\n", Some(0)),
+        "{}",
+        text(&first.stderr)
+    );
+    let request = server.request();
+    assert_eq!(request.body["model"], "qwen");
+    assert_eq!(request.header("authorization"), None, "a key for someone else");
+    // Stored now: the second process asks nobody.
+    let again = run(home.path(), &line, &[]);
+    assert_eq!(text(&again.stdout), "3\n");
+    assert!(server.requests().is_empty());
+    let log = std::fs::read_to_string(home.path().join("state/recurgent.jsonl")).unwrap();
+    let entry: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    assert_eq!(entry["model"], "qwen");
+    assert_eq!(entry["usage"]["input_tokens"], 700);
+    assert_eq!(entry["cost"], Value::Null);
+}
+
+#[test]
+fn what_a_service_says_is_told_with_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let refused = format!("{{\"error\": {{\"message\": \"bad key {CANARY}\"}}}}");
+    let server = Server::new(vec![Answer::Says(401, vec![], refused)]);
+    let url = server.url("/v1");
+    let line =
+        ["call", "calculator", "add", "3", "--provider", "anthropic", "--base-url", &url, "--json"];
+    let output = run(home.path(), &line, &[("ANTHROPIC_API_KEY", CANARY)]);
+    assert_eq!(output.status.code(), Some(1));
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(outcome["error_type"], "provider_auth");
+    assert!(outcome["error_message"].as_str().unwrap().contains("check the key"), "{outcome}");
+    let missing = run(home.path(), &line, &[]);
+    assert!(text(&missing.stdout).contains("set ANTHROPIC_API_KEY"), "{}", text(&missing.stdout));
+}
+
+fn doctor(home: &Path, more: &[&str], variables: &[(&str, &str)], name: &str) -> (String, String) {
+    let line: Vec<&str> = ["doctor", "--json"].iter().chain(more).copied().collect();
+    let output = run(home, &line, variables);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let checks = report["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == name).expect("the check");
+    (check["state"].as_str().unwrap().to_owned(), check["found"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn the_doctor_says_who_would_be_asked_and_why() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = tempfile::tempdir().unwrap();
+    let key = home.path().join("key");
+    std::fs::write(&key, CANARY).unwrap();
+    let mode =
+        |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+    let check = |more: &[&str], variables: &[(&str, &str)], state: &str, words: &[&str]| {
+        let (found_state, found) = doctor(home.path(), more, variables, "provider");
+        assert_eq!(found_state, state, "{found}");
+        for word in words {
+            assert!(found.contains(word), "{word:?} not in {found:?}");
+        }
+    };
+    check(&[], &[], "warn", &["no model is configured", "--base-url"]);
+    check(
+        &[],
+        &[("OPENAI_API_KEY", CANARY)],
+        "ok",
+        &["openai: gpt-5-mini", "key: OPENAI_API_KEY", "(OPENAI_API_KEY is set)"],
+    );
+    check(
+        &["--model", "claude-x"],
+        &[],
+        "warn",
+        &["anthropic: claude-x", "begins with claude", "set ANTHROPIC_API_KEY"],
+    );
+    check(
+        &["--base-url", "http://127.0.0.1:1/v1", "--model", "m"],
+        &[],
+        "ok",
+        &["compatible: m at http://127.0.0.1:1/v1, key: none"],
+    );
+    check(&["--provider", "opnai"], &[], "fail", &["unknown provider"]);
+    let file = format!("api_key_file={}", key.display());
+    mode(0o644);
+    check(
+        &["--provider", "gemini", "--set", &file],
+        &[],
+        "fail",
+        &["others may read this key", "chmod 600"],
+    );
+    mode(0o600);
+    check(&["--provider", "gemini", "--set", &file], &[], "ok", &["gemini: ", "key"]);
+}
+
+#[test]
+fn the_doctor_asks_when_told_to() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::new(vec![writes("result = 1")]);
+    let url = server.url("/v1");
+    let line = ["--live", "--base-url", &url, "--model", "qwen"];
+    let (state, found) = doctor(home.path(), &line, &[], "live");
+    assert_eq!(state, "ok", "{found}");
+    assert!(found.contains("qwen answered in") && found.contains("700 tokens sent"), "{found}");
+    let down = Server::new(vec![Answer::Says(503, vec![], "busy".to_owned())]);
+    let url = down.url("/v1");
+    let (state, found) = doctor(home.path(), &["--live", "--base-url", &url], &[], "live");
+    assert_eq!(state, "fail");
+    assert!(found.contains("503"), "{found}");
+}
+
+/// The suite itself works: its script, its tasks, and what it counts.
+#[test]
+fn the_live_suite_solves_itself() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let home = tempfile::tempdir().unwrap();
+    let tasks = ["add", "counter", "delegate", "contract_object"];
+    let output = Command::new("python3")
+        .arg(root.join("scripts/live"))
+        .args(["--self-test", "--json", "--recurgent", env!("CARGO_BIN_EXE_recurgent")])
+        .args(tasks.iter().flat_map(|task| ["--only", task]))
+        .env("HOME", home.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic_with(&text(&output.stderr)));
+    let all = &report["guests"]["python"]["all"];
+    for (name, count) in [
+        ("solved", 4),
+        ("stored", 4),
+        ("model_calls", 5),
+        ("repeated_without_model", 2),
+        ("bare_right", 3),
+        ("untyped", 0),
+    ] {
+        assert_eq!(all[name], count, "{name} of {report:#}");
+    }
+    assert_eq!(all["failures"], json!({}));
+}
+
+#[expect(clippy::panic, reason = "test")]
+fn panic_with(words: &str) -> ! {
+    panic!("{words}")
+}

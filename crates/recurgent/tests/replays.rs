@@ -1,0 +1,106 @@
+//! Logged calls run again: as the log says, or with what is different.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "test")]
+
+use std::sync::Arc;
+
+use recurgent::config::Config;
+use recurgent::lifecycle::draft::DraftFault;
+use recurgent::provider::Scripted;
+use recurgent::replay::{ReplayFault, replay};
+use recurgent::{Arguments, Runtime};
+use serde_json::{Map, Value, json};
+
+/// Calls made once, and the log they left.
+struct Past {
+    home: tempfile::TempDir,
+    config: Config,
+}
+
+impl Past {
+    fn of(model: Scripted, session: Option<&str>, calls: &[(&str, Value)]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        config.set("state_dir", &home.path().to_string_lossy()).unwrap();
+        let runtime = Runtime::builder(config.clone()).provider(Arc::new(model)).build().unwrap();
+        for (method, argument) in calls {
+            let mut builder = runtime.agent("desk").deliverable(json!({"type": "array"}));
+            builder = session.map_or(builder.clone(), |session| builder.session(session));
+            let arguments = Arguments { args: vec![argument.clone()], kwargs: Map::new() };
+            builder.build().unwrap().call(method, arguments).unwrap();
+        }
+        Self { home, config }
+    }
+
+    fn entries(&self) -> Vec<Value> {
+        let log = std::fs::read_to_string(self.home.path().join("recurgent.jsonl")).unwrap();
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_logged_call_goes_the_same_way_again() {
+    let model = Scripted::new();
+    model.add_fault(
+        "desk.list",
+        DraftFault::Overloaded { message: "busy".into(), retry_after: None },
+    );
+    for code in [
+        "import os\nos.fork()\nresult = [args[0]]",
+        "tool = delegate('helper', purpose='helps')\nresult = [tool.help(n).value for n in range(args[0])]",
+    ] {
+        model.add("desk.list", json!({"code": code}));
+    }
+    let model = model
+        .with("helper.help", "result = args[0] * 10")
+        .with("desk.fail", "result = 'no array'")
+        .with("desk.raise", "raise KeyError(args[0])");
+    let calls = [("list", json!(3)), ("list", json!(2)), ("fail", json!(1)), ("raise", json!("k"))];
+    let past = Past::of(model, None, &calls);
+    let entries = past.entries();
+    let mut again = 0;
+    for entry in &entries {
+        let replayed = replay(&past.config, &entries, entry["call_id"].as_str().unwrap()).unwrap();
+        assert!(replayed.differences.is_empty(), "{entry:#}\n{:#}", replayed.to_json());
+        again += usize::from(entry["depth"] == 0);
+    }
+    assert_eq!(again, calls.len());
+    assert_eq!(past.entries(), entries, "a replay logs nothing");
+}
+
+#[test]
+fn what_went_otherwise_is_shown() {
+    let past = Past::of(
+        Scripted::new().with("desk.list", "result = [args[0]]"),
+        None,
+        &[("list", json!(3))],
+    );
+    let mut entries = past.entries();
+    let id = entries[0]["call_id"].as_str().unwrap().to_owned();
+    entries[0]["outcome_value"] = json!([4]);
+    let replayed = replay(&past.config, &entries, &id).unwrap();
+    let fields: Vec<_> =
+        replayed.differences.iter().map(|d| (d.field, &d.logged, &d.now)).collect();
+    assert_eq!(fields, [("outcome_value", &json!([4]), &json!([3]))]);
+}
+
+#[test]
+fn what_the_log_does_not_hold_is_told() {
+    let check = |session: Option<&str>, argument: Value, words: &str| {
+        let past = Past::of(
+            Scripted::new().with("desk.list", "result = [len(str(args[0]))]"),
+            session,
+            &[("list", argument)],
+        );
+        let entries = past.entries();
+        let fault =
+            replay(&past.config, &entries, entries[0]["call_id"].as_str().unwrap()).unwrap_err();
+        assert!(matches!(fault, ReplayFault::Incomplete { .. }), "{fault:?}");
+        assert!(fault.to_string().contains(words), "{fault}");
+    };
+    check(Some("s"), json!(1), "session \"s\"");
+    check(None, json!("x".repeat(5000)), "by a preview only");
+    check(None, json!("sk-canary-0123456789"), "a secret");
+    let past =
+        Past::of(Scripted::new().with("desk.list", "result = []"), None, &[("list", json!(1))]);
+    assert!(matches!(replay(&past.config, &past.entries(), "nope"), Err(ReplayFault::Unknown(_))));
+}
