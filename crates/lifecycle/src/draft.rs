@@ -118,7 +118,7 @@ pub enum DraftFault {
     /// A replay met a request its recording does not hold.
     Diverged(String),
     /// The tree's allowance is spent.
-    AllowanceSpent(Overdraft),
+    AllowanceSpent(Box<Overdraft>),
     /// The caller gave up.
     Cancelled,
     /// Any of these, from a model that answered and is paid for it.

@@ -251,7 +251,7 @@ pub enum WorkerFault {
     /// No worker could be had.
     Unavailable(String),
     /// The tree's time was up before or while it ran.
-    AllowanceSpent(Overdraft),
+    AllowanceSpent(Box<Overdraft>),
     /// The caller gave up.
     Cancelled,
 }

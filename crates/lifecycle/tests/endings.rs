@@ -258,12 +258,12 @@ fn answer(word: &str) -> Answer {
         "slower by 7" => slower(Some(7)),
         "slower by a minute" => slower(Some(60_000)),
         "no key" => fault(DraftFault::Auth("no key".into())),
-        "spent" => fault(DraftFault::AllowanceSpent(Overdraft {
+        "spent" => fault(DraftFault::AllowanceSpent(Box::new(Overdraft {
             budget: "model_calls",
             limit: json!(64),
             spent: json!(64),
             message: "64 spent".into(),
-        })),
+        }))),
         "unresolvable" => Answer::Prepares(EnvironmentFault::Unresolvable(unfit())),
         "refused" => Answer::Prepares(EnvironmentFault::Refused(unfit())),
         "value" => ran(ReportEnding::Value(json!([1]))),

@@ -75,12 +75,14 @@ fn every_part_of_the_fixed_text_stays_within_its_budget() {
     }
 }
 
+/// A value of about so many bytes.
+type Make = fn(usize) -> Value;
+
 #[test]
 fn arguments_travel_by_handle() {
     let count = |value: Value| {
         tokens_of(&build(&request(Language::Python, vec![value]), &Surroundings::default(), None))
     };
-    type Make = fn(usize) -> Value;
     let shapes: [(&str, Make); 4] = [
         ("text", |bytes| json!("word ".repeat(bytes / 5))),
         ("numbers", |bytes| json!(vec![1; bytes / 2])),

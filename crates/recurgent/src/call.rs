@@ -62,11 +62,11 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
 }
 
 /// What a model is paid for its answer, good or not.
-fn used(reply: &Result<Draft, DraftFault>) -> Usage {
+fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
     match reply {
-        Ok(draft) => draft.usage,
-        Err(DraftFault::Charged(_, usage)) => *usage,
-        Err(_) => Usage::default(),
+        Ok(draft) => Some(draft.usage),
+        Err(DraftFault::Charged(_, usage)) => Some(*usage),
+        Err(_) => None,
     }
 }
 

@@ -40,6 +40,7 @@ struct Spent {
 /// What one model call may use, taken from the allowance until it is known what it used.
 #[derive(Debug)]
 pub(crate) struct Reservation {
+    input: u64,
     tokens: u64,
     cost: Nanodollars,
     /// Most tokens the answer may have; `None`: the provider's own limit.
@@ -130,7 +131,7 @@ impl Tree {
         spent.reserved_tokens = spent.reserved_tokens.saturating_add(tokens);
         spent.reserved_cost = spent.reserved_cost.plus(cost);
         let max_output_tokens = u32::try_from(output).ok().filter(|_| longest > 0);
-        Ok(Reservation { tokens, cost, max_output_tokens })
+        Ok(Reservation { input, tokens, cost, max_output_tokens })
     }
 
     /// Money is counted only where prices are known.
@@ -146,8 +147,17 @@ impl Tree {
         }
     }
 
-    /// What a model call really used, in place of what was reserved for it.
-    pub(crate) fn settle(&self, reservation: &Reservation, usage: Usage) {
+    /// What a model call really used, in place of what was reserved for it. `None`: nobody answered. An
+    /// answer that does not tell is counted by its prompt: silence does not widen an allowance.
+    pub(crate) fn settle(&self, reservation: &Reservation, usage: Option<Usage>) {
+        let is_told = usage.is_none_or(|usage| usage.tokens() > 0);
+        let guessed = Usage {
+            input_tokens: reservation.input,
+            output_tokens: LEAST_OUTPUT_TOKENS,
+            ..Usage::default()
+        };
+        let counts = reservation.max_output_tokens.is_some() && !is_told;
+        let usage = if counts { guessed } else { usage.unwrap_or_default() };
         let mut spent = self.spent();
         spent.reserved_tokens = spent.reserved_tokens.saturating_sub(reservation.tokens);
         spent.reserved_cost = Nanodollars(spent.reserved_cost.0.saturating_sub(reservation.cost.0));
@@ -213,5 +223,5 @@ impl Tree {
 
 fn overdraft(budget: &'static str, (limit, spent): (Value, Value), what: String) -> DraftFault {
     let message = format!("this call tree has {what}");
-    DraftFault::AllowanceSpent(Overdraft { budget, limit, spent, message })
+    DraftFault::AllowanceSpent(Box::new(Overdraft { budget, limit, spent, message }))
 }

@@ -77,7 +77,7 @@ impl Model {
                         if is_late { DraftFault::TimedOut(limits.timeout) } else { fault }
                     })?;
             match shape.simpler() {
-                Some(simpler) if is_chat && shape.is_refused(reply.status, &reply.text()) => {
+                Some(simpler) if Shape::is_refused(wire, reply.status, &reply.text()) => {
                     shape = simpler;
                 }
                 Some(_) | None => {

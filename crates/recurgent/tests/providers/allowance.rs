@@ -77,6 +77,14 @@ fn what_a_rejected_program_cost_counts() {
 }
 
 #[test]
+fn a_server_that_does_not_tell_what_it_used_is_counted_all_the_same() {
+    let server = Server::new(vec![writes(FORKS, 0)]);
+    let (budget, spent) = overdrawn(&call(&server, &[("max_tree_tokens", "1500")]));
+    assert_eq!(budget, "tokens");
+    assert!(spent.as_u64().unwrap() > 500, "{spent}");
+}
+
+#[test]
 fn a_tight_allowance_shortens_the_answer() {
     let server = Server::new(vec![writes("result = args[0]", 100)]);
     assert!(call(&server, &[("max_tree_tokens", "3000")]).is_ok());

@@ -140,6 +140,11 @@ fn what_is_no_reply_is_told_and_ends() {
 
 #[test]
 fn nobody_at_that_address_is_told() {
+    // A server that does not speak TLS: the handshake fails, and nothing is sent in the clear.
+    let server = Server::new(vec![Answer::Silent]);
+    let fault = ask_at("openai", server.url("/v1").replace("http:", "https:")).unwrap_err();
+    assert!(matches!(&fault, DraftFault::Unavailable(_)), "{fault:?}");
+    assert!(server.requests().is_empty());
     let fault = ask_at("compatible", "http://127.0.0.1:1/v1".to_owned()).unwrap_err();
     assert!(
         matches!(&fault, DraftFault::Unavailable(words) if words.contains("cannot be reached")),

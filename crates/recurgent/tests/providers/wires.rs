@@ -133,6 +133,9 @@ fn anthropic_needs_its_version_header() {
     assert_eq!(server.request().header("anthropic-version"), Some("2023-06-01"));
 }
 
+/// Whether a fault is of a kind.
+type Is = fn(&DraftFault) -> bool;
+
 /// What models say instead of a program.
 #[test]
 fn refusals_truncations_and_nonsense_are_told_apart() {
@@ -142,7 +145,6 @@ fn refusals_truncations_and_nonsense_are_told_apart() {
     let malformed = |fault: &DraftFault| matches!(fault, DraftFault::Malformed(_));
     let unavailable = |fault: &DraftFault| matches!(fault, DraftFault::Unavailable(_));
     let limited = |fault: &DraftFault| matches!(fault, DraftFault::RateLimited { .. });
-    type Is = fn(&DraftFault) -> bool;
     let cases: Vec<(&str, Value, Is)> = vec![
         ("anthropic", json!({"stop_reason": "refusal", "content": []}), refused),
         (

@@ -7,7 +7,7 @@ use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, PROGRAM, bearer, count, misshapen, salvaged, text};
+use super::{Inquiry, PROGRAM, Wire, bearer, count, misshapen, salvaged, text};
 use crate::provider::http::Post;
 
 /// How a server is asked for JSON.
@@ -32,13 +32,13 @@ impl Shape {
         }
     }
 
-    /// Whether a refusal is about how JSON was asked for. Servers fail in this without naming it, too:
-    /// `llama_cpp.server` answers 500.
-    pub(in crate::provider) fn is_refused(self, status: u16, said: &str) -> bool {
+    /// Whether a refusal is about how JSON was asked for. Servers of one's own fail in this without naming
+    /// it, too: `llama_cpp.server` answers 500.
+    pub(in crate::provider) fn is_refused(wire: Wire, status: u16, said: &str) -> bool {
         let named = ["response_format", "json_schema", "json_object", "schema", "grammar"];
-        match status {
-            400 | 404 | 422 => named.iter().any(|word| said.contains(word)),
-            500 | 501 => true,
+        match (wire, status) {
+            (Wire::Chat { .. }, 400 | 404 | 422) => named.iter().any(|word| said.contains(word)),
+            (Wire::Chat { compatible: true }, 500 | 501) => true,
             _ => false,
         }
     }
