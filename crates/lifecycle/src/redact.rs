@@ -35,7 +35,7 @@ const KEY_CHARS: usize = 12;
 /// The value without its secrets.
 pub fn redacted(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(without_keys(text)),
+        Value::String(text) => Value::String(redacted_text(text)),
         Value::Array(items) => Value::Array(items.into_iter().map(redacted).collect()),
         Value::Object(fields) => Value::Object(
             fields
@@ -88,7 +88,8 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-fn without_keys(text: String) -> String {
+/// A text without what looks like a key.
+pub fn redacted_text(text: String) -> String {
     if !KEY_PREFIXES.iter().any(|prefix| text.contains(prefix)) {
         return text;
     }

@@ -67,7 +67,7 @@ impl Tree {
             return Err(overdraft(
                 "model_calls",
                 (json!(limit), json!(made)),
-                format!(
+                &format!(
                     "made {made} model calls and its allowance is {limit}; raise max_model_calls"
                 ),
             ));
@@ -94,7 +94,7 @@ impl Tree {
                 return Err(overdraft(
                     "tokens",
                     (json!(limit), json!(spent.usage.tokens())),
-                    format!(
+                    &format!(
                         "used {used} tokens, the next model call needs about {}, and its allowance is {limit}; raise max_tree_tokens",
                         input + least
                     ),
@@ -117,7 +117,7 @@ impl Tree {
                 return Err(overdraft(
                     "cost_usd",
                     (json!(limit.usd()), json!(spent.usage.cost.unwrap_or_default().usd())),
-                    format!(
+                    &format!(
                         "cost ${:.6}, the next model call up to ${:.6}, and its allowance is ${:.6}; raise max_tree_cost_usd",
                         used.usd(),
                         cost_of(output).usd(),
@@ -173,7 +173,7 @@ impl Tree {
             None => Err(overdraft(
                 "seconds",
                 (json!(limit.as_secs_f64()), json!(used.as_secs_f64())),
-                format!(
+                &format!(
                     "taken {:.1} s and its allowance is {:.1} s; raise max_tree_seconds",
                     used.as_secs_f64(),
                     limit.as_secs_f64()
@@ -221,7 +221,7 @@ impl Tree {
     }
 }
 
-fn overdraft(budget: &'static str, (limit, spent): (Value, Value), what: String) -> DraftFault {
+fn overdraft(budget: &'static str, (limit, spent): (Value, Value), what: &str) -> DraftFault {
     let message = format!("this call tree has {what}");
     DraftFault::AllowanceSpent(Box::new(Overdraft { budget, limit, spent, message }))
 }

@@ -70,7 +70,7 @@ pub(super) fn send(
     let spawned = std::thread::Builder::new().name("recurgent-model".to_owned()).spawn(move || {
         let _slot = slot;
         // Nobody may be waiting any more.
-        let _ = sender.send(exchange(&worker, post));
+        let _ = sender.send(exchange(&worker, &post));
     });
     spawned
         .map_err(|error| DraftFault::Unavailable(format!("no thread for a request: {error}")))?;
@@ -179,15 +179,14 @@ impl TransportFault {
 
 impl From<ureq::Error> for TransportFault {
     fn from(error: ureq::Error) -> Self {
-        match error {
-            ureq::Error::Timeout(_) => Self::Late,
-            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => Self::Late,
-            other => Self::Broken(other.to_string()),
-        }
+        let is_slow = |error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut;
+        let is_late = matches!(&error, ureq::Error::Timeout(_))
+            || matches!(&error, ureq::Error::Io(io) if is_slow(io));
+        if is_late { Self::Late } else { Self::Broken(error.to_string()) }
     }
 }
 
-fn exchange(agent: &ureq::Agent, post: Post) -> Result<Reply, TransportFault> {
+fn exchange(agent: &ureq::Agent, post: &Post) -> Result<Reply, TransportFault> {
     let mut request = agent.post(&post.url).content_type("application/json");
     for (name, value) in &post.headers {
         request = request.header(*name, value.reveal());

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::Prompt;
-use lifecycle::redact::redacted;
+use lifecycle::redact::{redacted, redacted_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -64,15 +64,7 @@ struct Asked {
 
 impl Asked {
     fn of(prompt: &Prompt) -> Self {
-        Self { system: Checksum::of(&prompt.system), user: shown(&prompt.user) }
-    }
-}
-
-/// The part of a prompt that tells of its call, without secrets.
-fn shown(user: &str) -> String {
-    match redacted(Value::String(user.to_owned())) {
-        Value::String(text) => text,
-        other => other.to_string(),
+        Self { system: Checksum::of(&prompt.system), user: redacted_text(prompt.user.clone()) }
     }
 }
 
@@ -219,7 +211,7 @@ impl Replay {
     /// Whether this is what was asked when the reply was recorded.
     fn compare(&self, reply: &Reply, prompt: &Prompt) -> Result<(), DraftFault> {
         let Some(recorded) = &reply.prompt else { return Ok(()) };
-        let now = shown(&prompt.user);
+        let now = redacted_text(prompt.user.clone());
         if masked(&recorded.user) == masked(&now) {
             return Ok(());
         }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use lifecycle::draft::{DraftFault, Usage};
-use lifecycle::redact::redacted;
+use lifecycle::redact::redacted_text;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
@@ -69,10 +68,7 @@ impl Fault {
 }
 
 fn clean(words: &str) -> String {
-    match redacted(Value::String(words.to_owned())) {
-        Value::String(text) => text,
-        other => other.to_string(),
-    }
+    redacted_text(words.to_owned())
 }
 
 #[cfg(test)]
