@@ -203,3 +203,33 @@ fn the_live_suite_solves_itself() {
 fn panic_with(words: &str) -> ! {
     panic!("{words}")
 }
+
+#[test]
+fn a_logged_call_runs_again_without_a_model() {
+    let home = tempfile::tempdir().unwrap();
+    let program = "import random\nresult = [args[0] * 2, random.random() if args[0] < 0 else 0]";
+    let server = Server::new(vec![writes("import os\nos.fork()"), writes(program)]);
+    let url = server.url("/v1");
+    let call = |argument: &str| -> String {
+        let line = ["call", "doubler", "double", "--base-url", &url, "--json", "--", argument];
+        let output = run(home.path(), &line, &[]);
+        let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+        outcome["trace_id"].as_str().unwrap().to_owned()
+    };
+    let (steady, random) = (call("21"), call("-1"));
+    let asked = server.requests().len();
+    let again = run(home.path(), &["trace", "replay", &steady], &[]);
+    assert_eq!(
+        (text(&again.stdout).as_str(), again.status.code()),
+        ("same  doubler.double\n", Some(0)),
+        "{}",
+        text(&again.stderr)
+    );
+    let again = run(home.path(), &["trace", "replay", &random, "--json"], &[]);
+    assert_eq!(again.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(report["calls"][0]["differences"][0]["field"], "outcome_value", "{report:#}");
+    assert_eq!(server.requests().len(), 0, "{asked} were asked before, none now");
+    let missing = run(home.path(), &["trace", "replay", "nope"], &[]);
+    assert_eq!(missing.status.code(), Some(1));
+}

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
+use recurgent::config::Config;
+use recurgent::replay::{ReplayFault, Replayed, replay};
 use serde_json::{Value, json};
 
 use super::settings::Place;
@@ -16,13 +18,14 @@ const EXAMPLES: &str = "\
 Examples:
   recurgent trace show 01J9ZQ               a trace, or a call with all it called
   recurgent trace show 01J9ZQ --json
+  recurgent trace replay 01J9ZQ             run it again without a model, and compare
 
 Failures, `recurgent call --json` and `recurgent watch --json` tell ids.";
 
 /// Ids named when a prefix means several.
 const MAX_NAMED: usize = 5;
 
-/// Show past calls from the log
+/// Show past calls from the log, or run them again
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -42,6 +45,19 @@ enum Verb {
         /// The id of a call or a trace, or the beginning of it
         id: String,
     },
+    /// Run it again without a model, by the programs the log has, and compare
+    Replay {
+        /// The id of a call or a trace, or the beginning of it
+        id: String,
+    },
+}
+
+impl Verb {
+    fn id(&self) -> &str {
+        match self {
+            Self::Show { id } | Self::Replay { id } => id,
+        }
+    }
 }
 
 /// What an id means.
@@ -54,8 +70,88 @@ struct Meant {
 
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
-        let log = logbook::path(&self.place.config(&[])?)?;
-        let Verb::Show { id } = &self.verb;
+        let config = self.place.config(&[])?;
+        let found = Found::by(self.verb.id(), &config)?;
+        if found.skipped > 0 && !self.json {
+            render::notice(&format!("{} lines of the log were no entries", found.skipped));
+        }
+        match self.verb {
+            Verb::Show { .. } => self.show(found),
+            Verb::Replay { .. } => self.replay(&config, &found),
+        }
+    }
+
+    fn show(&self, found: Found) -> Result<Exit, Fault> {
+        let Found { meant, entries, skipped } = found;
+        let shown = tree(entries, meant.call.as_deref());
+        if self.json {
+            render::json(&json!({
+                "trace_id": meant.trace, "call_id": meant.call, "skipped_lines": skipped, "calls": shown,
+            }))?;
+        } else {
+            render::lines(&lines(&meant.trace, &shown))?;
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn replay(&self, config: &Config, found: &Found) -> Result<Exit, Fault> {
+        let replays: Vec<Replayed> = found
+            .roots()
+            .iter()
+            .map(|call| replay(config, &found.entries, call))
+            .collect::<Result<_, _>>()
+            .map_err(unreplayed)?;
+        let is_same = replays.iter().all(|replayed| replayed.differences.is_empty());
+        if self.json {
+            let calls: Vec<Value> = replays.iter().map(Replayed::to_json).collect();
+            render::json(&json!({
+                "trace_id": found.meant.trace, "same": is_same, "calls": calls,
+            }))?;
+        } else {
+            render::lines(&replays.iter().flat_map(replayed_lines).collect::<Vec<_>>())?;
+        }
+        Ok(if is_same { Exit::Ok } else { Exit::Failed })
+    }
+}
+
+fn unreplayed(fault: ReplayFault) -> Fault {
+    match fault {
+        ReplayFault::Unknown(_) | ReplayFault::Incomplete { .. } => {
+            Fault::missing(fault.to_string())
+        }
+        ReplayFault::Setup(fault) => fault.into(),
+        ReplayFault::Config(_) => Fault::setup(fault.to_string()),
+        ReplayFault::Agent(fault) => fault.into(),
+    }
+}
+
+fn replayed_lines(replayed: &Replayed) -> Vec<String> {
+    let paint = render::paint(Stream::Output);
+    let (style, word) = match replayed.differences.as_slice() {
+        [] => (Style::Good, "same"),
+        [..] => (Style::Bad, "differs"),
+    };
+    let heading = format!("{}  {}", paint.in_style(style, word), clean(&replayed.call));
+    let rest = replayed.differences.iter().flat_map(|difference| {
+        [
+            format!("  {}", difference.field),
+            format!("    - {}", clean(&difference.logged.to_string())),
+            format!("    + {}", clean(&difference.now.to_string())),
+        ]
+    });
+    std::iter::once(heading).chain(rest).collect()
+}
+
+/// The entries of the trace an id means.
+struct Found {
+    meant: Meant,
+    entries: Vec<Value>,
+    skipped: usize,
+}
+
+impl Found {
+    fn by(id: &str, config: &Config) -> Result<Self, Fault> {
+        let log = logbook::path(config)?;
         let files = logbook::files(&log);
         let mut meant = BTreeSet::new();
         let mut skipped = 0;
@@ -75,18 +171,19 @@ impl Options {
                 }
             });
         }
-        let shown = tree(entries, meant.call.as_deref());
-        if skipped > 0 && !self.json {
-            render::notice(&format!("{skipped} lines of the log were no entries"));
+        Ok(Self { meant, entries, skipped })
+    }
+
+    /// The call that is meant, or those of the trace that no other call made.
+    fn roots(&self) -> Vec<&str> {
+        if let Some(call) = &self.meant.call {
+            return vec![call];
         }
-        if self.json {
-            render::json(&json!({
-                "trace_id": meant.trace, "call_id": meant.call, "skipped_lines": skipped, "calls": shown,
-            }))?;
-        } else {
-            render::lines(&lines(&meant.trace, &shown))?;
-        }
-        Ok(Exit::Ok)
+        let ids = |field: &'static str| self.entries.iter().map(move |entry| text(entry, field));
+        let known: BTreeSet<&str> = ids("call_id").collect();
+        let roots =
+            self.entries.iter().filter(|entry| !known.contains(text(entry, "parent_call_id")));
+        roots.map(|entry| text(entry, "call_id")).collect()
     }
 }
 
