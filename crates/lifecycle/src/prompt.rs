@@ -14,7 +14,7 @@ use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
 
 /// Raised whenever the fixed text changes; kept with each artifact as evidence.
-pub const PROMPT_VERSION: &str = "1";
+pub const PROMPT_VERSION: &str = "2";
 
 /// Most known tools shown.
 pub const MAX_TOOLS: usize = 12;
@@ -49,6 +49,8 @@ const IDENTITY: [&str; 3] = [
     include_str!("prompt/identity_2.md"),
 ];
 const RULES: &str = include_str!("prompt/rules.md");
+/// Last, because small models heed best what they read last.
+const CLOSING: &str = "Write the program that answers this call: one JSON object, nothing else.\n";
 const PYTHON: &str = include_str!("prompt/python.md");
 const RUBY: &str = include_str!("prompt/ruby.md");
 
@@ -156,6 +158,7 @@ pub fn build(
         user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
         section(&mut user, "feedback", feedback, FEEDBACK_BYTES);
     }
+    user.push_str(CLOSING);
     Prompt { system: format!("{identity}\n{RULES}\n{dialect}"), user }
 }
 

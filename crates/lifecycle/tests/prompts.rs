@@ -265,11 +265,15 @@ fn sibling(method: &str, key: &str) -> SiblingState {
     SiblingState { method: method.to_owned(), reads: Vec::new(), writes: vec![key.to_owned()] }
 }
 
-/// The sections of a user prompt: every line is one, except the line that introduces feedback.
+/// Lines of a user prompt that are no sections, by how they begin.
+const FIXED: [&str; 2] =
+    ["Your last program was rejected.", "Write the program that answers this call"];
+
+/// The sections of a user prompt: every other line is one.
 fn sections(user: &str) -> Map<String, Value> {
     let mut found = Map::new();
     for line in user.split('\n').filter(|line| !line.is_empty()) {
-        if line.starts_with("Your last program was rejected.") {
+        if FIXED.iter().any(|fixed| line.starts_with(fixed)) {
             continue;
         }
         let (name, text) = line.split_once(": ").unwrap_or_else(|| panic!("no section: {line:?}"));
