@@ -47,6 +47,7 @@ pub(crate) use nursery::{Activation, BootFault};
 use nursery::{Nursery, Place};
 use permit::{Permit, Permits};
 use pool::Pool;
+pub use sandbox::{Layer, Layers, Reached, Tier, WorkerLimits};
 use turn::{Assignment, StartFault, Worker, WorkerTurn};
 
 /// How often whoever waits looks whether the caller gave up.
@@ -83,6 +84,13 @@ pub struct WorkerOptions {
     pub max_live: usize,
     /// Workers an agent may lose in a row before it must wait.
     pub max_restarts: u32,
+    /// What one worker may use up.
+    pub limits: WorkerLimits,
+    /// Containment weaker than this is refused.
+    pub minimum_tier: Tier,
+    /// Layers of containment to be used if they can be; all, except in tests of each.
+    #[doc(hidden)]
+    pub layers: Layers,
 }
 
 impl WorkerOptions {
@@ -99,6 +107,9 @@ impl WorkerOptions {
             idle_limit: Duration::from_mins(5),
             max_live: 256,
             max_restarts: 5,
+            limits: WorkerLimits::default(),
+            minimum_tier: Tier::Process,
+            layers: Tier::Namespaces.layers(),
         }
     }
 }
@@ -144,7 +155,12 @@ impl Workers {
 
     /// The containment workers run under.
     pub fn tier(&self) -> &'static str {
-        self.shared.launcher.tier()
+        self.shared.launcher.reached().tier.name()
+    }
+
+    /// What the sandbox is made of, and what it lacks.
+    pub fn containment(&self) -> &Reached {
+        self.shared.launcher.reached()
     }
 }
 
@@ -275,7 +291,7 @@ impl Shared {
             pid: Some(worker.pid()),
             warm,
             restarts: self.losses.total(agent),
-            sandbox_tier: self.launcher.tier().to_owned(),
+            sandbox_tier: self.launcher.reached().tier.name().to_owned(),
             isolation: begun.elapsed(),
         };
         Ok((Assignment { worker, lease, trace }, permit))

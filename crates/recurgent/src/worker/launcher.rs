@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use lifecycle::dialect::Language;
 
 use super::nursery::{Activation, BootFault, Place};
-use super::sandbox::Sandbox;
+use super::sandbox::{Reached, Sandbox, Seen};
 use super::zygote::{Spawner, Zygote, ZygoteSeat};
 use super::{WorkerOptions, locked};
 use crate::environment::Ready;
@@ -42,14 +42,14 @@ impl Launcher {
             python: installed(&options.python),
             ruby: installed(&options.ruby),
             path: options.path.clone(),
-            sandbox: Sandbox::new(options.path.clone(), options.scratch.clone()),
+            sandbox: Sandbox::new(options),
             spawner: Spawner::start()?,
         })
     }
 
     /// The containment its zygotes run under.
-    pub(super) fn tier(&self) -> &'static str {
-        self.sandbox.tier()
+    pub(super) fn reached(&self) -> &Reached {
+        self.sandbox.reached()
     }
 
     /// Boots an interpreter in its place, or says what is wrong.
@@ -64,8 +64,16 @@ impl Launcher {
             }
             None => (Vec::new(), None),
         };
-        let seat =
-            ZygoteSeat { language: place.language, interpreter: &interpreter, arguments, in_use };
+        let mut read = interpreter.roots.clone();
+        read.extend(place.environment.iter().map(|environment| environment.root.clone()));
+        let seen = Seen { read, ..Seen::default() };
+        let seat = ZygoteSeat {
+            language: place.language,
+            interpreter: &interpreter,
+            arguments,
+            in_use,
+            seen,
+        };
         Zygote::boot(seat, &self.sandbox, &self.spawner)
     }
 

@@ -66,7 +66,7 @@ impl Worker {
 
     /// Its process number.
     pub(super) fn pid(&self) -> u32 {
-        self.process.id().pid
+        self.process.pid()
     }
 
     /// Whether a kept worker still waits for work and has said nothing unasked.

@@ -170,6 +170,11 @@ impl Driver {
         self.guest(program.language).start(environment, &order, &seat)
     }
 
+    /// What contains its workers.
+    pub(crate) fn containment(&self) -> &recurgent::worker::Reached {
+        self.workers.as_ref().unwrap().containment()
+    }
+
     /// The interpreter its workers run in.
     pub(crate) fn interpreter(&self, language: Language) -> PathBuf {
         self.workers.as_ref().unwrap().probe(language).unwrap().path
@@ -182,8 +187,11 @@ impl Driver {
 
     /// Whether a process is one of this driver's workers or zygotes.
     pub(crate) fn owns(&self, pid: u32) -> bool {
-        std::fs::read_link(format!("/proc/{pid}/cwd"))
-            .is_ok_and(|cwd| cwd.starts_with(&self.scratch))
+        let of = |file: &str| format!("/proc/{pid}/{file}");
+        let scratch = self.scratch.to_string_lossy();
+        std::fs::read_link(of("cwd")).is_ok_and(|cwd| cwd.starts_with(&self.scratch))
+            || std::fs::read_to_string(of("mountinfo"))
+                .is_ok_and(|mounts| mounts.contains(scratch.as_ref()))
     }
 }
 

@@ -12,6 +12,7 @@ mod drive;
 mod endings;
 mod hostile;
 mod kept;
+mod layers;
 mod supervisor;
 
 use std::thread;

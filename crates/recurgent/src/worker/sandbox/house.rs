@@ -1,0 +1,386 @@
+//! Where one zygote and its workers live.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Gid, Pid, Uid};
+use rustix::thread::CapabilitySet;
+
+use super::entry::{Entry, Walls};
+use super::landlock::{Access, Ruleset};
+use super::seal::{Seal, WorkerLimit};
+use super::seccomp::Filter;
+use super::view::{self, DEVICES, SCRATCH, c_path};
+use super::{Layer, Layers, NetworkGrant, Sandbox, Scratch, Seen};
+
+pub(super) use super::entry::die_with;
+
+/// Users made up for zygotes begin here: nobody is likely to have one.
+const FIRST_USER: u32 = 0x7000_0000;
+/// The user that owns nothing, where made-up ones do not exist.
+const NOBODY: u32 = 65534;
+/// How many workers of a zygote share what is counted per user, where each has no users of its own.
+const SHARERS: u64 = 8;
+
+/// One zygote's place.
+#[derive(Debug)]
+pub(crate) struct House {
+    directory: Scratch,
+    layers: Layers,
+    seen: Seen,
+    /// The user its processes run as, when it is not the host's.
+    user: Option<u32>,
+    /// What workers of an own root are under; each is in a domain of its own all the same.
+    ruleset: Option<OwnedFd>,
+    seal: Seal,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+/// What one worker is given.
+#[derive(Debug)]
+pub(crate) struct Berth {
+    /// Its scratch directory, where the seal does not make one.
+    own: Option<Scratch>,
+    ruleset: Option<OwnedFd>,
+}
+
+/// Tells the number of a process that was born inside.
+#[derive(Debug)]
+pub(crate) struct Birth(OwnedFd);
+
+impl Sandbox {
+    /// A place for a zygote.
+    pub(crate) fn house(&self, seen: Seen) -> io::Result<House> {
+        self.house_of(self.reached().layers, seen)
+    }
+
+    /// A place contained by these layers.
+    pub(super) fn house_of(&self, layers: Layers, seen: Seen) -> io::Result<House> {
+        let directory = self.directory()?;
+        let walled = layers.has(Layer::Namespaces);
+        let user = made_up_user()
+            .filter(|_| layers.has(Layer::Identity) && (walled || seen.is_open_to_all()));
+        let mut house = House {
+            seal: Seal::default(),
+            ruleset: None,
+            environment: Vec::new(),
+            directory,
+            layers,
+            seen,
+            user,
+        };
+        if walled && layers.has(Layer::Landlock) {
+            house.ruleset = Some(house.walled_ruleset()?);
+        }
+        house.seal = self.seal(&house)?;
+        house.environment = self.environment(&house);
+        Ok(house)
+    }
+
+    fn seal(&self, house: &House) -> io::Result<Seal> {
+        let mut seal = Seal::default();
+        let walled = house.layers.has(Layer::Namespaces);
+        if walled {
+            seal.own_scratch(house.id(), self.limits.scratch_bytes, self.limits.scratch_files);
+        }
+        if house.layers.has(Layer::Limits) {
+            let value = match (walled, house.user) {
+                (true, _) => self.limits.processes,
+                (false, Some(_)) => self.limits.processes * SHARERS,
+                (false, None) => self.limits.processes * SHARERS + tasks_of_user(house.id()),
+            };
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value });
+        }
+        if house.layers.has(Layer::Landlock) {
+            seal.landlock();
+        }
+        if house.layers.has(Layer::Seccomp) {
+            seal.filter(&Filter::worker()?);
+        }
+        Ok(seal)
+    }
+
+    /// All a worker sees of the environment: nothing of the host's is inherited.
+    fn environment(&self, house: &House) -> Vec<(&'static str, OsString)> {
+        let scratch = if house.layers.has(Layer::Namespaces) {
+            OsStr::new(SCRATCH)
+        } else {
+            house.directory.as_ref().as_os_str()
+        };
+        vec![
+            ("PATH", self.path.clone()),
+            ("LANG", "C.UTF-8".into()),
+            ("HOME", scratch.to_owned()),
+            ("TMPDIR", scratch.to_owned()),
+            ("RECURGENT_SEAL", house.seal.to_json().to_string().into()),
+        ]
+    }
+
+    /// Makes `command` start inside.
+    pub(crate) fn confine(
+        &self,
+        command: &mut Command,
+        house: &House,
+    ) -> io::Result<Option<Birth>> {
+        self.confine_as(command, house, None)
+    }
+
+    /// The same; a probe goes on as far as a worker would.
+    pub(super) fn confine_as(
+        &self,
+        command: &mut Command,
+        house: &House,
+        worker: Option<(Seal, Option<OwnedFd>)>,
+    ) -> io::Result<Option<Birth>> {
+        command.env_clear().envs(house.environment.iter().map(|(name, value)| (name, value)));
+        let has = |layer| house.layers.has(layer);
+        let (walls, birth) = if has(Layer::Namespaces) {
+            let (birth, told) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(house.walls(told)?), Some(Birth(birth)))
+        } else {
+            command.current_dir(&house.directory);
+            (None, None)
+        };
+        let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
+        let entry = Entry {
+            host: rustix::process::getpid(),
+            limits: if has(Layer::Limits) { self.limits.lowered() } else { Vec::new() },
+            walls,
+            humble: has(Layer::Identity),
+            user: house.user,
+            ruleset: bare.then(|| house.bare_ruleset(house.directory.as_ref())).transpose()?,
+            filter: has(Layer::Seccomp)
+                .then(|| Filter::zygote(house.socket_families()))
+                .transpose()?,
+            seal: worker,
+        };
+        #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+        // SAFETY: `enter` runs in the forked child of a threaded process, so it may only make
+        // async-signal-safe calls. It makes bare system calls on values made beforehand: it allocates
+        // nothing, takes no lock, and touches no memory the parent's threads may hold.
+        unsafe {
+            command.pre_exec(move || entry.enter());
+        }
+        Ok(birth)
+    }
+}
+
+impl House {
+    /// The user its processes are counted as.
+    fn id(&self) -> u32 {
+        self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+    }
+
+    pub(super) fn take_seal(&mut self) -> Seal {
+        std::mem::take(&mut self.seal)
+    }
+
+    /// What one more worker is given.
+    pub(crate) fn berth(&self) -> io::Result<Berth> {
+        if self.layers.has(Layer::Namespaces) {
+            let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
+            return Ok(Berth { own: None, ruleset });
+        }
+        let own = self.own_directory()?;
+        let has_landlock = self.layers.has(Layer::Landlock);
+        let ruleset = has_landlock.then(|| self.bare_ruleset(own.as_ref())).transpose()?;
+        Ok(Berth { own: Some(own), ruleset })
+    }
+
+    fn own_directory(&self) -> io::Result<Scratch> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("worker-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let own = self.directory.as_ref().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&own)?;
+        let own = Scratch(own);
+        if let Some(user) = self.user {
+            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+            rustix::fs::chown(self.directory.as_ref(), Some(uid), Some(gid))?;
+            rustix::fs::chown(own.as_ref(), Some(uid), Some(gid))?;
+        }
+        Ok(own)
+    }
+
+    /// Files as the host has them: only what is seen may be read, only `own` written.
+    fn bare_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
+        let mut ruleset = Ruleset::new(self.is_networked())?;
+        for path in view::readable(&self.seen) {
+            ruleset.allow(&path, Access::Read)?;
+        }
+        self.allow_writes(&mut ruleset, own)?;
+        Ok(ruleset.finish())
+    }
+
+    /// An own root holds only what is seen.
+    fn walled_ruleset(&self) -> io::Result<OwnedFd> {
+        let root = self.root()?;
+        let mut ruleset = Ruleset::new(self.is_networked())?;
+        ruleset.allow(&root, Access::Read)?;
+        self.allow_writes(&mut ruleset, &root.join("home"))?;
+        Ok(ruleset.finish())
+    }
+
+    fn allow_writes(&self, ruleset: &mut Ruleset, own: &Path) -> io::Result<()> {
+        ruleset.allow(own, Access::Write)?;
+        for path in DEVICES.iter().map(Path::new).chain(self.seen.write.iter().map(AsRef::as_ref)) {
+            ruleset.allow(path, Access::Write)?;
+        }
+        Ok(())
+    }
+
+    /// The skeleton of its root, made when first asked for.
+    fn root(&self) -> io::Result<PathBuf> {
+        let root = self.directory.as_ref().join("root");
+        if !root.exists() {
+            std::fs::DirBuilder::new().mode(0o755).create(&root)?;
+            view::build_places(&root, self.id())?;
+        }
+        Ok(root)
+    }
+
+    fn walls(&self, birth: OwnedFd) -> io::Result<Walls> {
+        let root = self.root()?;
+        let mut namespaces = libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP;
+        if !self.is_networked() {
+            namespaces |= libc::CLONE_NEWNET;
+        }
+        let mut maps = Vec::new();
+        if !may_mount() {
+            namespaces |= libc::CLONE_NEWUSER;
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            maps = vec![
+                (c"/proc/self/setgroups".into(), b"deny".to_vec()),
+                (c"/proc/self/uid_map".into(), format!("{user} {user} 1").into_bytes()),
+                (c"/proc/self/gid_map".into(), format!("{group} {group} 1").into_bytes()),
+            ];
+        }
+        Ok(Walls {
+            namespaces,
+            maps,
+            processes: c_path(&root.join("proc"))?,
+            binds: view::binds(&root, &self.seen)?,
+            root: c_path(&root)?,
+            birth,
+        })
+    }
+
+    fn is_networked(&self) -> bool {
+        match self.seen.network {
+            NetworkGrant::Off => false,
+            NetworkGrant::Open => true,
+        }
+    }
+
+    /// Sockets that may be made. Local ones lead nowhere in an own root, and anywhere outside it.
+    fn socket_families(&self) -> &'static [u32] {
+        const LOCAL: u32 = libc::AF_UNIX as u32;
+        const INET: u32 = libc::AF_INET as u32;
+        const INET6: u32 = libc::AF_INET6 as u32;
+        const ROUTES: u32 = libc::AF_NETLINK as u32;
+        match (self.is_networked(), self.layers.has(Layer::Namespaces)) {
+            (false, false) => &[],
+            (false, true) => &[LOCAL],
+            (true, false) => &[INET, INET6, ROUTES],
+            (true, true) => &[LOCAL, INET, INET6, ROUTES],
+        }
+    }
+}
+
+impl Seen {
+    /// Whether a user that owns nothing could read it.
+    fn is_open_to_all(&self) -> bool {
+        let open = |path: &Path| {
+            path.metadata().is_ok_and(|meta| {
+                meta.mode() & 0o001 != 0 || (!meta.is_dir() && meta.mode() & 0o004 != 0)
+            })
+        };
+        let reachable =
+            |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.ancestors().all(open));
+        self.read.iter().all(reachable)
+    }
+}
+
+impl Berth {
+    /// Where the worker works, where its seal does not say so.
+    pub(crate) fn scratch(&self) -> Option<&Path> {
+        self.own.as_ref().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn ruleset(&self) -> Option<BorrowedFd<'_>> {
+        self.ruleset.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What stays with the worker: the ruleset was handed over.
+    pub(crate) fn into_scratch(self) -> Option<Scratch> {
+        self.own
+    }
+}
+
+impl Birth {
+    /// The process that was born, if one was.
+    pub(crate) fn pid(self) -> Option<Pid> {
+        let mut number = [0; 4];
+        File::from(self.0).read_exact(&mut number).ok()?;
+        Pid::from_raw(i32::from_ne_bytes(number))
+    }
+}
+
+/// Whether mounts can be made without a user namespace.
+pub(super) fn may_mount() -> bool {
+    has_capability(CapabilitySet::SYS_ADMIN)
+}
+
+fn has_capability(capability: CapabilitySet) -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
+}
+
+/// A user nobody is, where one can be become.
+fn made_up_user() -> Option<u32> {
+    static HOUSES: AtomicU32 = AtomicU32::new(0);
+    let both = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    if !has_capability(both) {
+        return None;
+    }
+    let of_host = std::process::id() & 0x003F_FFFF;
+    let wanted = FIRST_USER + (of_host << 8) + (HOUSES.fetch_add(1, Ordering::Relaxed) & 0xFF);
+    let exists = |user: u32| {
+        ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+            std::fs::read_to_string(map).is_ok_and(|map| map.lines().any(|line| maps(line, user)))
+        })
+    };
+    [wanted, NOBODY].into_iter().find(|user| exists(*user))
+}
+
+/// Whether a line of a map (`inside outside count`) has this user.
+fn maps(line: &str, user: u32) -> bool {
+    let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>().unwrap_or(0));
+    let (Some(first), Some(_), Some(count)) = (numbers.next(), numbers.next(), numbers.next())
+    else {
+        return false;
+    };
+    (first..first + count).contains(&u64::from(user))
+}
+
+/// Processes and threads a user has now: the limit counts them too.
+fn tasks_of_user(user: u32) -> u64 {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let tasks = entries.flatten().filter_map(|entry| {
+        let is_theirs = entry.metadata().is_ok_and(|meta| meta.uid() == user);
+        let name = entry.file_name();
+        name.to_str()?.parse::<u32>().ok().filter(|_| is_theirs)?;
+        Some(std::fs::read_dir(entry.path().join("task")).map_or(1, Iterator::count))
+    });
+    tasks.map(|count| count as u64).sum()
+}
