@@ -180,6 +180,31 @@ impl Driver {
         self.workers.as_ref().unwrap().probe(language).unwrap().path
     }
 
+    /// The zygote of a worker of its: still alive when this is asked.
+    pub(crate) fn zygote(&self, language: Language, environment: Option<&str>) -> u32 {
+        let code = "1";
+        let kept = Program { language, code, proven: true, environment, ..Program::default() };
+        let worker = self.run(&kept).unwrap().worker.pid.unwrap();
+        status(worker).unwrap().1
+    }
+
+    /// Waits until a process that has this number for itself has ended.
+    pub(crate) fn await_end(&self, inside: u64) {
+        let has_number = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let numbers = status.lines().find(|line| line.starts_with("NSpid:"));
+            numbers.is_some_and(|line| line.ends_with(&format!("\t{inside}")))
+        };
+        let begun = std::time::Instant::now();
+        let lives = || descendants().iter().any(|pid| {
+            has_number(pid) && self.owns(*pid) && is_alive(*pid)
+        });
+        while lives() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "process {inside} is still alive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Where its workers keep their files.
     pub(crate) fn scratch(&self) -> &Path {
         &self.scratch

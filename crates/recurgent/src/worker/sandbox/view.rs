@@ -58,11 +58,9 @@ pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
 
 /// Makes what every root has.
 pub(super) fn build_places(root: &Path, id: u32) -> io::Result<()> {
-    for directory in ["proc", "dev", "etc", "home/worker", "tmp"] {
+    for directory in ["proc", "dev", "etc", "home/worker"] {
         make_directories(root, Path::new(directory))?;
     }
-    fs::remove_dir(root.join("tmp"))?;
-    std::os::unix::fs::symlink(SCRATCH, root.join("tmp"))?;
     fs::write(root.join("etc/passwd"), format!("worker:x:{id}:{id}::{SCRATCH}:/bin/sh\n"))?;
     fs::write(root.join("etc/group"), format!("worker:x:{id}:\n"))?;
     fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")
@@ -81,7 +79,13 @@ pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
     for path in &seen.write {
         binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES)?;
     }
-    Ok(binds.list)
+    let list = binds.list;
+    let temporary = root.join("tmp");
+    if !temporary.exists() {
+        // For programs that do not ask where temporary files go.
+        std::os::unix::fs::symlink(SCRATCH, temporary)?;
+    }
+    Ok(list)
 }
 
 struct Binds<'a> {
