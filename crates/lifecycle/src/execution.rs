@@ -249,6 +249,8 @@ pub enum WorkerFault {
     ActivationFailed(Box<Failure>),
     /// No worker could be had.
     Unavailable(String),
+    /// None could be contained as well as was asked for.
+    Uncontained(String),
     /// The caller gave up.
     Cancelled,
 }
@@ -279,6 +281,9 @@ impl WorkerFault {
             Self::ActivationFailed(failure) => EnvironmentFault::ActivationFailed(failure).judged(),
             Self::Unavailable(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
+            }
+            Self::Uncontained(message) => {
+                (Reason::GuestMissing, Failure::new(FailureKind::SandboxUnavailable, message))
             }
             Self::Cancelled => {
                 (Reason::Cancelled, Failure::new(FailureKind::Cancelled, "the call was cancelled"))

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Environment, Order, WorkerFault, WorkerTrace};
 
+use crate::grants::{Grants, Network};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::guest::{Cancellation, Guest, Seat, Turn};
 
@@ -143,7 +144,12 @@ impl Workers {
         language: Language,
         environment: &Activation,
     ) -> Result<(), BootFault> {
-        let place = Place { language, environment: Some(environment.clone()) };
+        let place = Place {
+            language,
+            environment: Some(environment.clone()),
+            grants: Grants::default(),
+            agent: None,
+        };
         let stale = locked(&self.shared.nurseries).remove(&place);
         drop(stale); // of an environment of the same name that was there before
         let booted = self.shared.nursery(&place).ensure_booted(&self.shared.launcher);
@@ -184,7 +190,14 @@ impl Guest for WorkerGuest {
         order: &Order<'_>,
         seat: &Seat<'_>,
     ) -> Result<Box<dyn Turn>, WorkerFault> {
-        let place = Place { language: self.language, environment: Activation::of(environment) };
+        let reached = self.shared.launcher.reached();
+        self.shared.check_tier(seat.grants)?;
+        let place = Place {
+            language: self.language,
+            environment: Activation::of(environment),
+            grants: seat.grants.clone(),
+            agent: (!reached.shares_zygotes).then(|| seat.agent.to_owned()),
+        };
         let permit = self.shared.permits.acquire(seat.cancellation)?;
         self.shared
             .start_turn(&place, permit, order, seat)
@@ -206,6 +219,7 @@ struct Shared {
     losses: Losses,
     /// Who may live: every worker holds one.
     live: Arc<Permits>,
+    minimum_tier: Tier,
     nurseries: Mutex<BTreeMap<Place, Known>>,
     launcher: Launcher,
     keeper: Keeper,
@@ -234,6 +248,7 @@ impl Shared {
                 options.queue_limit,
                 "workers there may be (max_live_workers) were at work or waiting for those they called",
             )),
+            minimum_tier: options.minimum_tier,
             nurseries: Mutex::default(),
             launcher: Launcher::new(options)?,
             keeper,
@@ -242,6 +257,30 @@ impl Shared {
         let period = (options.idle_limit / 2).clamp(MIN_TIDY_PERIOD, MAX_TIDY_PERIOD);
         shared.keeper.start(errands, Arc::downgrade(&shared), period)?;
         Ok(shared)
+    }
+
+    /// Refuses to run programs under weaker containment than asked for.
+    fn check_tier(&self, grants: &Grants) -> Result<(), WorkerFault> {
+        let reached = self.launcher.reached();
+        let lacking = |wanted: Tier, why: &str| {
+            let reasons: Vec<String> =
+                reached.missing.iter().map(|(layer, why)| format!("{}: {why}", layer.name())).collect();
+            WorkerFault::Uncontained(format!(
+                "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
+                 `recurgent doctor` says what would raise it",
+                reached.tier,
+                reasons.join("; ")
+            ))
+        };
+        if reached.tier < self.minimum_tier {
+            return Err(lacking(self.minimum_tier, "minimum_sandbox_tier"));
+        }
+        match grants.network {
+            Network::Hosts(_) if !reached.layers.has(Layer::Namespaces) => {
+                Err(lacking(Tier::Namespaces, "a list of hosts"))
+            }
+            Network::Off | Network::Loopback | Network::Hosts(_) | Network::Open => Ok(()),
+        }
     }
 
     fn start_turn(

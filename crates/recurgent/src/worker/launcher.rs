@@ -12,6 +12,7 @@ use super::sandbox::{Reached, Sandbox, Seen};
 use super::zygote::{Spawner, Zygote, ZygoteSeat};
 use super::{WorkerOptions, locked};
 use crate::environment::Ready;
+use crate::grants::Grants;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Boots zygotes.
@@ -66,7 +67,9 @@ impl Launcher {
         };
         let mut read = interpreter.roots.clone();
         read.extend(place.environment.iter().map(|environment| environment.root.clone()));
-        let seen = Seen { read, ..Seen::default() };
+        let Grants { network, read: granted, write } = place.grants.clone();
+        read.extend(granted);
+        let seen = Seen { read, write, network };
         let seat = ZygoteSeat {
             language: place.language,
             interpreter: &interpreter,

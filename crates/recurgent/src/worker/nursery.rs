@@ -10,6 +10,7 @@ use lifecycle::execution::{Environment, WorkerFault};
 use lifecycle::outcome::{Failure, FailureKind};
 
 use super::launcher::Launcher;
+use crate::grants::Grants;
 use super::link::Link;
 use super::locked;
 use super::process::{Ending, Process, WorkerId};
@@ -29,6 +30,10 @@ pub(super) struct Place {
     pub(super) language: Language,
     /// The prepared set of packages; `None`: the bare language.
     pub(super) environment: Option<Activation>,
+    /// What they may reach.
+    pub(super) grants: Grants,
+    /// The only agent they serve, where workers of one zygote cannot be kept apart.
+    pub(super) agent: Option<String>,
 }
 
 /// An environment to be activated.

@@ -15,6 +15,8 @@ mod house;
 #[cfg(target_os = "linux")]
 mod landlock;
 mod limits;
+#[cfg(target_os = "linux")]
+mod mediator;
 #[cfg(not(target_os = "linux"))]
 #[path = "sandbox/house_elsewhere.rs"]
 mod house;
@@ -40,6 +42,7 @@ use std::sync::OnceLock;
 use rustix::process::Pid;
 
 use super::WorkerOptions;
+use crate::grants::Network;
 use crate::identity;
 pub(super) use house::{Birth, House};
 pub use limits::WorkerLimits;
@@ -57,17 +60,7 @@ pub(crate) struct Seen {
     /// Granted by the caller.
     pub(crate) write: Vec<PathBuf>,
     /// Who may be talked to.
-    pub(crate) network: NetworkGrant,
-}
-
-/// Whom programs may talk to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NetworkGrant {
-    /// Nobody.
-    #[default]
-    Off,
-    /// Everybody.
-    Open,
+    pub(crate) network: Network,
 }
 
 /// Confines zygotes before their interpreters start.

@@ -280,6 +280,7 @@ impl WorkerTurn {
             WorkerFault::Limited(..)
             | WorkerFault::ActivationFailed(_)
             | WorkerFault::Unavailable(_)
+            | WorkerFault::Uncontained(_)
             | WorkerFault::Cancelled => self.shared.losses.note_loss(&self.agent),
         }
     }

@@ -391,7 +391,7 @@ pub(super) struct Spawner(mpsc::Sender<SpawnJob>);
 #[derive(Debug)]
 struct SpawnJob {
     command: Command,
-    birth: Option<Birth>,
+    birth: Birth,
     spawned: mpsc::SyncSender<io::Result<Pid>>,
 }
 
@@ -407,7 +407,7 @@ impl Spawner {
         Ok(Self(sender))
     }
 
-    fn spawn(&self, command: Command, birth: Option<Birth>) -> io::Result<Pid> {
+    fn spawn(&self, command: Command, birth: Birth) -> io::Result<Pid> {
         let (spawned, reply) = mpsc::sync_channel(1);
         let gone = || io::Error::other("the spawner thread is gone");
         self.0.send(SpawnJob { command, birth, spawned }).map_err(|_| gone())?;
@@ -417,21 +417,26 @@ impl Spawner {
 
 /// The process that runs the command: the one started, or the one born inside its namespaces, which is a
 /// child of ours all the same; the one started has then ended.
-fn start(mut command: Command, birth: Option<Birth>) -> io::Result<Pid> {
+fn start(mut command: Command, birth: Birth) -> io::Result<Pid> {
     let started = command.spawn();
     // The host's copies of the child's descriptors close with the command.
     drop(command);
-    let Some(birth) = birth else { return started.map(|child| Pid::from_child(&child)) };
-    let inside = birth.pid();
-    match started.and_then(|mut child| child.wait().map(drop)) {
-        Ok(()) => inside.ok_or_else(|| io::Error::other("it was not born inside its namespaces")),
-        Err(error) => {
-            if let Some(pid) = inside {
-                // It could not execute the command, so it has ended.
-                let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-            }
+    let inside = birth.pid(started.as_ref().ok().map(Pid::from_child));
+    let ended = match started {
+        Ok(mut child) if birth.is_another() => child.wait().map(drop),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let begun = ended.and_then(|()| birth.attend());
+    match (begun, inside) {
+        (Ok(()), Some(pid)) => Ok(pid),
+        (Ok(()), None) => Err(io::Error::other("it was not born inside its namespaces")),
+        (Err(error), Some(pid)) => {
+            let _ = rustix::process::kill_process(pid, Signal::KILL); // it may have ended already
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
             Err(error)
         }
+        (Err(error), None) => Err(error),
     }
 }
 

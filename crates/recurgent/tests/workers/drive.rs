@@ -14,6 +14,7 @@ use lifecycle::program::{GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
+use recurgent::grants::Grants;
 use recurgent::guest::{Answer, Ask, Cancellation, Done, Guest, Said, Seat, Turn};
 use recurgent::worker::{WorkerOptions, Workers};
 use serde_json::{Map, Value, json};
@@ -32,6 +33,7 @@ pub(crate) struct Program<'a> {
     pub(crate) environment: Option<&'a str>,
     pub(crate) limit: Duration,
     pub(crate) cancellation: Cancellation,
+    pub(crate) grants: Grants,
 }
 
 impl Default for Program<'_> {
@@ -46,6 +48,7 @@ impl Default for Program<'_> {
             environment: None,
             limit: Duration::from_secs(20),
             cancellation: Cancellation::default(),
+            grants: Grants::default(),
         }
     }
 }
@@ -166,6 +169,7 @@ impl Driver {
             agent: program.agent,
             time_limit: program.limit,
             cancellation: &program.cancellation,
+            grants: &program.grants,
         };
         self.guest(program.language).start(environment, &order, &seat)
     }

@@ -13,6 +13,7 @@ mod endings;
 mod hostile;
 mod kept;
 mod layers;
+mod network;
 mod supervisor;
 
 use std::thread;

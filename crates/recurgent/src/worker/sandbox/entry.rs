@@ -3,11 +3,13 @@
 //! Everything it needs was made before the fork; here are bare system calls only.
 
 use std::ffi::{CStr, CString};
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -31,6 +33,8 @@ pub(super) struct Entry {
     pub(super) user: Option<u32>,
     pub(super) ruleset: Option<OwnedFd>,
     pub(super) filter: Option<Filter>,
+    /// Where to send the descriptor connections are put to.
+    pub(super) connections: Option<(Filter, OwnedFd)>,
     /// A probe goes as far as a worker does.
     pub(super) seal: Option<(Seal, Option<OwnedFd>)>,
 }
@@ -78,6 +82,10 @@ impl Entry {
         rustix::thread::set_no_new_privs(true)?;
         if let Some(ruleset) = &self.ruleset {
             sys::landlock_enter(ruleset.as_fd())?;
+        }
+        if let Some((filter, told)) = &self.connections {
+            let listener = sys::filter_with_notices(filter.instructions())?;
+            send_descriptor(told, &listener)?;
         }
         if let Some(filter) = &self.filter {
             sys::filter_system_calls(filter.instructions())?;
@@ -142,6 +150,15 @@ pub(super) fn die_with(host: Pid) -> io::Result<()> {
         return Err(rustix::io::Errno::SRCH.into());
     }
     rustix::thread::set_no_new_privs(true)?;
+    Ok(())
+}
+
+fn send_descriptor(to: &OwnedFd, descriptor: &OwnedFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor.as_fd()];
+    rights.push(SendAncillaryMessage::ScmRights(&descriptors));
+    rustix::net::sendmsg(to, &[IoSlice::new(b"+")], &mut rights, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

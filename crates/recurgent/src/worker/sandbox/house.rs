@@ -2,7 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -10,6 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    socketpair,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::CapabilitySet;
@@ -17,9 +22,10 @@ use rustix::thread::CapabilitySet;
 use super::entry::{Entry, Walls};
 use super::landlock::{Access, Ruleset};
 use super::seal::{Seal, WorkerLimit};
-use super::seccomp::Filter;
+use super::seccomp::{Filter, Sockets};
 use super::view::{self, DEVICES, SCRATCH, c_path};
-use super::{Layer, Layers, NetworkGrant, Sandbox, Scratch, Seen};
+use super::{Layer, Layers, Sandbox, Scratch, Seen, mediator};
+use crate::grants::Network;
 
 pub(super) use super::entry::die_with;
 
@@ -52,9 +58,14 @@ pub(crate) struct Berth {
     ruleset: Option<OwnedFd>,
 }
 
-/// Tells the number of a process that was born inside.
+/// What is told of a process that is about to go inside.
 #[derive(Debug)]
-pub(crate) struct Birth(OwnedFd);
+pub(crate) struct Birth {
+    /// Its number, where namespaces give it another process.
+    number: Option<OwnedFd>,
+    /// The descriptor its connections are put to, and what is granted.
+    connections: Option<(OwnedFd, Network)>,
+}
 
 impl Sandbox {
     /// A place for a zygote.
@@ -129,7 +140,7 @@ impl Sandbox {
         &self,
         command: &mut Command,
         house: &House,
-    ) -> io::Result<Option<Birth>> {
+    ) -> io::Result<Birth> {
         self.confine_as(command, house, None)
     }
 
@@ -139,16 +150,17 @@ impl Sandbox {
         command: &mut Command,
         house: &House,
         worker: Option<(Seal, Option<OwnedFd>)>,
-    ) -> io::Result<Option<Birth>> {
+    ) -> io::Result<Birth> {
         command.env_clear().envs(house.environment.iter().map(|(name, value)| (name, value)));
         let has = |layer| house.layers.has(layer);
-        let (walls, birth) = if has(Layer::Namespaces) {
+        let (walls, number) = if has(Layer::Namespaces) {
             let (birth, told) = pipe_with(PipeFlags::CLOEXEC)?;
-            (Some(house.walls(told)?), Some(Birth(birth)))
+            (Some(house.walls(told)?), Some(birth))
         } else {
             command.current_dir(&house.directory);
             (None, None)
         };
+        let (connections, listener) = house.mediation()?;
         let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
         let entry = Entry {
             host: rustix::process::getpid(),
@@ -158,8 +170,9 @@ impl Sandbox {
             user: house.user,
             ruleset: bare.then(|| house.bare_ruleset(house.directory.as_ref())).transpose()?,
             filter: has(Layer::Seccomp)
-                .then(|| Filter::zygote(house.socket_families()))
+                .then(|| Filter::zygote(house.sockets()))
                 .transpose()?,
+            connections,
             seal: worker,
         };
         #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
@@ -169,7 +182,7 @@ impl Sandbox {
         unsafe {
             command.pre_exec(move || entry.enter());
         }
-        Ok(birth)
+        Ok(Birth { number, connections: listener })
     }
 }
 
@@ -211,9 +224,14 @@ impl House {
 
     /// Files as the host has them: only what is seen may be read, only `own` written.
     fn bare_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
-        let mut ruleset = Ruleset::new(self.is_networked())?;
+        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
         for path in view::readable(&self.seen) {
             ruleset.allow(&path, Access::Read)?;
+        }
+        if self.seen.network.is_mediated() {
+            for path in view::NAMES {
+                ruleset.allow(Path::new(path), Access::Read)?; // so that `localhost` is known
+            }
         }
         self.allow_writes(&mut ruleset, own)?;
         Ok(ruleset.finish())
@@ -222,7 +240,7 @@ impl House {
     /// An own root holds only what is seen.
     fn walled_ruleset(&self) -> io::Result<OwnedFd> {
         let root = self.root()?;
-        let mut ruleset = Ruleset::new(self.is_networked())?;
+        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
         ruleset.allow(&root, Access::Read)?;
         self.allow_writes(&mut ruleset, &root.join("home"))?;
         Ok(ruleset.finish())
@@ -241,7 +259,7 @@ impl House {
         let root = self.directory.as_ref().join("root");
         if !root.exists() {
             std::fs::DirBuilder::new().mode(0o755).create(&root)?;
-            view::build_places(&root, self.id())?;
+            view::build_places(&root, &self.seen.network, self.id())?;
         }
         Ok(root)
     }
@@ -253,7 +271,7 @@ impl House {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP;
-        if !self.is_networked() {
+        if self.seen.network != Network::Open {
             namespaces |= libc::CLONE_NEWNET;
         }
         let mut maps = Vec::new();
@@ -276,25 +294,35 @@ impl House {
         })
     }
 
-    fn is_networked(&self) -> bool {
-        match self.seen.network {
-            NetworkGrant::Off => false,
-            NetworkGrant::Open => true,
+    /// How connections are put to the host: the child's part and ours.
+    #[expect(clippy::type_complexity, reason = "two ends of one channel")]
+    fn mediation(
+        &self,
+    ) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Network)>)> {
+        if !self.seen.network.is_mediated() {
+            return Ok((None, None));
         }
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let ours = (ours, self.seen.network.clone());
+        Ok((Some((Filter::connections()?, theirs)), Some(ours)))
     }
 
     /// Sockets that may be made. Local ones lead nowhere in an own root, and anywhere outside it.
-    fn socket_families(&self) -> &'static [u32] {
+    fn sockets(&self) -> Sockets {
         const LOCAL: u32 = libc::AF_UNIX as u32;
         const INET: u32 = libc::AF_INET as u32;
         const INET6: u32 = libc::AF_INET6 as u32;
         const ROUTES: u32 = libc::AF_NETLINK as u32;
-        match (self.is_networked(), self.layers.has(Layer::Namespaces)) {
-            (false, false) => &[],
-            (false, true) => &[LOCAL],
-            (true, false) => &[INET, INET6, ROUTES],
-            (true, true) => &[LOCAL, INET, INET6, ROUTES],
-        }
+        let walled = self.layers.has(Layer::Namespaces);
+        let families: &[u32] = match (&self.seen.network, walled) {
+            (Network::Off, false) => &[],
+            (Network::Off, true) => &[LOCAL],
+            (Network::Loopback | Network::Hosts(_), _) => &[INET, INET6],
+            (Network::Open, false) => &[INET, INET6, ROUTES],
+            (Network::Open, true) => &[LOCAL, INET, INET6, ROUTES],
+        };
+        Sockets { families, mediated: self.seen.network.is_mediated() }
     }
 }
 
@@ -329,12 +357,37 @@ impl Berth {
 }
 
 impl Birth {
-    /// The process that was born, if one was.
-    pub(crate) fn pid(self) -> Option<Pid> {
+    /// The process inside: the one started, unless namespaces made it another. To be asked once the
+    /// command, and with it the other end, is gone.
+    pub(crate) fn pid(&self, started: Option<Pid>) -> Option<Pid> {
+        let Some(told) = &self.number else { return started };
         let mut number = [0; 4];
-        File::from(self.0).read_exact(&mut number).ok()?;
+        File::from(told.try_clone().ok()?).read_exact(&mut number).ok()?;
         Pid::from_raw(i32::from_ne_bytes(number))
     }
+
+    /// Whether the process started ends at once, leaving another inside.
+    pub(crate) fn is_another(&self) -> bool {
+        self.number.is_some()
+    }
+
+    /// Starts making connections for it, where that is granted.
+    pub(crate) fn attend(self) -> io::Result<()> {
+        let Some((told, network)) = self.connections else { return Ok(()) };
+        mediator::start(receive_descriptor(&told)?, network)
+    }
+}
+
+fn receive_descriptor(from: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut attached = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut [0])], &mut attached, flags)?;
+    let descriptor = attached.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    descriptor.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// Whether mounts can be made without a user namespace.

@@ -24,9 +24,9 @@ pub(crate) struct House {
 #[derive(Debug)]
 pub(crate) struct Berth(Scratch);
 
-/// There is no inside to be born in.
+/// Nothing is to be told: the process started is the one inside.
 #[derive(Debug)]
-pub(crate) enum Birth {}
+pub(crate) struct Birth;
 
 impl Sandbox {
     /// A place for a zygote.
@@ -47,7 +47,7 @@ impl Sandbox {
         &self,
         command: &mut Command,
         house: &House,
-    ) -> io::Result<Option<Birth>> {
+    ) -> io::Result<Birth> {
         command
             .env_clear()
             .envs(house.environment.iter().map(|(name, value)| (name, value)))
@@ -64,7 +64,7 @@ impl Sandbox {
                 Ok(())
             });
         }
-        Ok(None)
+        Ok(Birth)
     }
 }
 
@@ -94,8 +94,16 @@ impl Berth {
 }
 
 impl Birth {
-    pub(crate) fn pid(self) -> Option<Pid> {
-        match self {}
+    pub(crate) fn pid(&self, started: Option<Pid>) -> Option<Pid> {
+        started
+    }
+
+    pub(crate) fn is_another(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn attend(self) -> io::Result<()> {
+        Ok(())
     }
 }
 

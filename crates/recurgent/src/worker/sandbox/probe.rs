@@ -71,7 +71,7 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     let birth = sandbox.confine_as(&mut command, &house, Some((seal, ruleset)))?;
     let spawned = command.spawn();
     drop(command); // and with it the end of the pipe a birth would be told on
-    let inside = birth.and_then(super::Birth::pid);
+    let inside = birth.is_another().then(|| birth.pid(None)).flatten();
     let outer = spawned.and_then(|mut child| child.wait());
     let inner = inside.map(|pid| {
         rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())

@@ -29,6 +29,7 @@ const RETURN: u16 = 0x06;
 const ALLOW: u32 = 0x7FFF_0000;
 const KILL: u32 = 0x8000_0000;
 const REFUSE: u32 = 0x0005_0000;
+const NOTICE: u32 = 0x7FC0_0000;
 
 const EPERM: u32 = libc::EPERM as u32;
 const ENOSYS: u32 = libc::ENOSYS as u32;
@@ -61,6 +62,8 @@ enum When<'a> {
     Is(u32, u32),
     /// An argument is none of these.
     IsNone(u32, &'a [u32]),
+    /// The lower half of an argument's last byte is not this.
+    NotKind(u32, u32),
 }
 
 /// For zygote and workers alike.
@@ -138,13 +141,21 @@ const NO_WORKER: &[c_long] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
+/// The sockets that may be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sockets {
+    pub(super) families: &'static [u32],
+    /// Whether the host makes the connections.
+    pub(super) mediated: bool,
+}
+
 /// A filter, ready to be installed.
 #[derive(Debug, Clone)]
 pub(super) struct Filter(Vec<Instruction>);
 
 impl Filter {
-    /// What everything in a sandbox is under. `families`: the socket families granted.
-    pub(super) fn zygote(families: &[u32]) -> io::Result<Self> {
+    /// What everything in a sandbox is under.
+    pub(super) fn zygote(sockets: Sockets) -> io::Result<Self> {
         let mut filter = Self::begin()?;
         for number in NOBODY.iter().chain(NOBODY_HERE) {
             filter.refuse(*number, When::Always, EPERM);
@@ -153,7 +164,15 @@ impl Filter {
         filter.refuse(libc::SYS_clone3, When::Always, ENOSYS);
         filter.refuse(libc::SYS_clone, When::Bits(0, NAMESPACES), EPERM);
         filter.refuse(libc::SYS_unshare, When::IsNone(0, &[WORKER_NAMESPACES as u32]), EPERM);
-        filter.refuse(libc::SYS_socket, When::IsNone(0, families), EPERM);
+        filter.refuse(libc::SYS_socket, When::IsNone(0, sockets.families), EPERM);
+        if sockets.mediated {
+            // Streams only, and connected by nothing but connect.
+            const FAST_OPEN: u32 = 0x2000_0000;
+            filter.refuse(libc::SYS_socket, When::NotKind(1, libc::SOCK_STREAM as u32), EPERM);
+            filter.refuse(libc::SYS_sendto, When::Bits(3, FAST_OPEN), EPERM);
+            filter.refuse(libc::SYS_sendmsg, When::Bits(2, FAST_OPEN), EPERM);
+            filter.refuse(libc::SYS_sendmmsg, When::Bits(3, FAST_OPEN), EPERM);
+        }
         filter.refuse(libc::SYS_ioctl, When::Is(1, 0x5412), EPERM); // TIOCSTI types into a terminal
         filter.refuse(libc::SYS_ioctl, When::Is(1, 0x541C), EPERM); // TIOCLINUX
         Ok(filter.end())
@@ -165,6 +184,13 @@ impl Filter {
         for number in NO_WORKER {
             filter.refuse(*number, When::Always, EPERM);
         }
+        Ok(filter.end())
+    }
+
+    /// Puts every connection to the host.
+    pub(super) fn connections() -> io::Result<Self> {
+        let mut filter = Self::begin()?;
+        filter.act(libc::SYS_connect, When::Always, NOTICE);
         Ok(filter.end())
     }
 
@@ -193,8 +219,12 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Every check starts and ends with the call's number loaded.
     fn refuse(&mut self, number: c_long, when: When<'_>, errno: u32) {
+        self.act(number, when, REFUSE | errno);
+    }
+
+    /// Every check starts and ends with the call's number loaded.
+    fn act(&mut self, number: c_long, when: When<'_>, action: u32) {
         let Ok(number) = u32::try_from(number) else { return };
         let argument = |at: u32| FIRST_ARGUMENT_AT + 8 * at;
         let mut check = Self(Vec::new());
@@ -209,6 +239,11 @@ impl Filter {
                 check.push(LOAD, argument(at), 0, 0);
                 check.push(JUMP_EQUAL, value, 0, 1);
             }
+            When::NotKind(at, kind) => {
+                check.push(LOAD, argument(at), 0, 0);
+                check.push(AND, 0xF, 0, 0);
+                check.push(JUMP_EQUAL, kind, 1, 0);
+            }
             When::IsNone(at, values) => {
                 check.push(LOAD, argument(at), 0, 0);
                 for (value, left) in values.iter().zip((1..=values.len()).rev()) {
@@ -216,7 +251,7 @@ impl Filter {
                 }
             }
         }
-        check.push(RETURN, REFUSE | errno, 0, 0);
+        check.push(RETURN, action, 0, 0);
         if !matches!(when, When::Always) {
             check.push(LOAD, NUMBER_AT, 0, 0);
         }

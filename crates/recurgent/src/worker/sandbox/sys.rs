@@ -160,3 +160,133 @@ pub(super) fn filter_system_calls(filter: &[Instruction]) -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, &raw const program) })
         .map(drop)
 }
+
+/// `struct seccomp_notif`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct RawNotice {
+    id: u64,
+    process: u32,
+    flags: u32,
+    number: c_int,
+    machine: u32,
+    at: u64,
+    arguments: [u64; 6],
+}
+
+#[repr(C)]
+struct NoticeAnswer {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct GivenDescriptor {
+    id: u64,
+    flags: u32,
+    source: u32,
+    target: u32,
+    target_flags: u32,
+}
+
+const RECEIVE_NOTICE: u64 = 0xC050_2100;
+const ANSWER_NOTICE: u64 = 0xC018_2101;
+const GIVE_DESCRIPTOR: u64 = 0x4018_2103;
+
+/// A system call the kernel puts to us instead of making it.
+#[derive(Debug)]
+pub(super) struct Notice {
+    id: u64,
+    /// The thread that waits, as we number it.
+    pub(super) process: u32,
+    pub(super) arguments: [u64; 6],
+}
+
+/// Puts the calling thread under a filter whose notices come to the descriptor given back.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd> {
+    const SET_MODE_FILTER: c_int = 1;
+    const NEW_LISTENER: c_int = 8;
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies `len` instructions, which is how many there are, and writes none.
+    let listener = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, NEW_LISTENER, &raw const program)
+    })?;
+    let listener = RawFd::try_from(listener).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel has just made it, for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+}
+
+/// The next notice.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
+    let mut raw = RawNotice {
+        id: 0,
+        process: 0,
+        flags: 0,
+        number: 0,
+        machine: 0,
+        at: 0,
+        arguments: [0; 6],
+    };
+    // SAFETY: the struct is zeroed, as the kernel wants it, and as large as the request number says.
+    let received = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTICE, &raw mut raw) };
+    checked(received.into())?;
+    Ok(Notice { id: raw.id, process: raw.process, arguments: raw.arguments })
+}
+
+/// Lets the waiting call give 0, or fail.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn answer_notice(
+    listener: BorrowedFd<'_>,
+    notice: &Notice,
+    errno: i32,
+) -> io::Result<()> {
+    let mut answer = NoticeAnswer { id: notice.id, value: 0, error: -errno, flags: 0 };
+    // SAFETY: the struct is alive during the call and as large as the request number says.
+    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), ANSWER_NOTICE, &raw mut answer) };
+    checked(sent.into()).map(drop)
+}
+
+/// Puts a descriptor of ours in the place of the one the waiting call names.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn give_descriptor(
+    listener: BorrowedFd<'_>,
+    notice: &Notice,
+    ours: BorrowedFd<'_>,
+) -> io::Result<()> {
+    const IN_PLACE: u32 = 1;
+    let [target, ..] = notice.arguments;
+    let mut given = GivenDescriptor {
+        id: notice.id,
+        flags: IN_PLACE,
+        source: ours.as_raw_fd().cast_unsigned(),
+        target: u32::try_from(target).map_err(|_| io::ErrorKind::InvalidInput)?,
+        target_flags: libc::O_CLOEXEC.cast_unsigned(),
+    };
+    // SAFETY: the struct is alive during the call and as large as the request number says.
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), GIVE_DESCRIPTOR, &raw mut given) };
+    checked(done.into()).map(drop)
+}
+
+/// Reads another process's memory; how much there was.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn read_memory(process: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
+        iov_len: into.len(),
+    };
+    // SAFETY: writes at most `into.len()` bytes into `into`; the other address is only ever read, by the
+    // kernel, in the other process.
+    let read = unsafe {
+        libc::process_vm_readv(process.cast_signed(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    let read = checked(read as c_long)?;
+    Ok(usize::try_from(read).unwrap_or(0))
+}

@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
-use super::{NetworkGrant, Seen};
+use super::{Seen, mediator};
+use crate::grants::Network;
 
 /// Where a worker finds its scratch space in an own root. Its parent exists for Landlock, which ignores
 /// the rule of a directory that is mounted over, but not that of the directory above.
@@ -32,6 +33,8 @@ const SETTINGS: &[&str] = &[
 /// The same, where the network is granted.
 const NETWORK_SETTINGS: &[&str] =
     &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/gai.conf"];
+/// Where names of this machine are known.
+pub(super) const NAMES: [&str; 2] = ["/etc/hosts", "/etc/nsswitch.conf"];
 /// Devices that hold nothing.
 pub(super) const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -46,9 +49,9 @@ pub(super) struct Bind {
 
 /// Everything that may be read, links resolved, without what lies below another.
 pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
-    let settings = match seen.network {
-        NetworkGrant::Off => &[][..],
-        NetworkGrant::Open => NETWORK_SETTINGS,
+    let settings = match &seen.network {
+        Network::Off | Network::Loopback | Network::Hosts(_) => &[][..],
+        Network::Open => NETWORK_SETTINGS,
     };
     let fixed = SYSTEM.iter().chain(SETTINGS).chain(settings).map(PathBuf::from);
     let mut all: Vec<PathBuf> = fixed.chain(seen.read.iter().cloned()).collect();
@@ -57,13 +60,14 @@ pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
 }
 
 /// Makes what every root has.
-pub(super) fn build_places(root: &Path, id: u32) -> io::Result<()> {
+pub(super) fn build_places(root: &Path, network: &Network, id: u32) -> io::Result<()> {
     for directory in ["proc", "dev", "etc", "home/worker"] {
         make_directories(root, Path::new(directory))?;
     }
     fs::write(root.join("etc/passwd"), format!("worker:x:{id}:{id}::{SCRATCH}:/bin/sh\n"))?;
     fs::write(root.join("etc/group"), format!("worker:x:{id}:\n"))?;
-    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n::1 localhost\n")
+    fs::write(root.join("etc/nsswitch.conf"), "hosts: files dns\n")?;
+    fs::write(root.join("etc/hosts"), mediator::hosts_file(network))
 }
 
 /// Makes what to mount over, and the links the host has.
