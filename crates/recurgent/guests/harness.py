@@ -16,6 +16,7 @@ import ast
 import builtins
 import ctypes
 import enum
+import errno
 import gc
 import io
 import json
@@ -994,11 +995,40 @@ def special_fields(problem):
     if isinstance(problem, MemoryError):
         return {"error_type": "resource_limit", "limit": "memory",
                 "error_message": message_of(problem) or "the program ran out of memory"}
+    limit = limit_met(problem)
+    if limit:
+        return {"error_type": "resource_limit", "limit": limit,
+                "error_message": f"{message_of(problem)}; the program's limit on {limit} is reached"}
     if isinstance(problem, Refusal):
         return {"error_type": "protocol", "error_class": problem.kind}
     if isinstance(problem, AskError):
         return {"ask_error_type": valid_text(str(problem.error_type))}
     return {}
+
+
+LIMITS = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOSPC: "scratch",
+          errno.EDQUOT: "scratch", errno.EFBIG: "scratch"}
+
+
+def limit_met(problem):
+    """The sandbox's limit an exception tells of, if it does."""
+    if isinstance(problem, RuntimeError) and "can't start new thread" in str(problem):
+        return "processes"
+    if not isinstance(problem, OSError):
+        return None
+    if problem.errno == errno.EAGAIN and forks(problem.__traceback__):
+        return "processes"
+    return LIMITS.get(problem.errno)
+
+
+def forks(trace):
+    """Whether an exception came out of making a process; sockets that would block raise the same."""
+    while trace:
+        name, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        if name.endswith("subprocess.py") or "fork" in linecache.getline(name, line):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def oversized(frame_bytes):

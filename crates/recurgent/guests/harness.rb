@@ -885,6 +885,15 @@ module Recurgent
 
   # --- the end of an execution ----------------------------------------------------------------
 
+  # Raised where no process or thread can be made; sockets that would block raise EAGAIN as well.
+  FORK_FAILURE = lambda do |problem|
+    case problem
+    when ThreadError then problem.message.include?("can't create Thread")
+    when Errno::EAGAIN then problem.message.match?(/fork|exec|spawn| - \S*\z/)
+    else false
+    end
+  end
+
   class << self
     # The `done` frame of a program that gave `value`.
     def success(value, context)
@@ -931,6 +940,9 @@ module Recurgent
       when SystemExit then { error_type: "worker_crash", exit: problem.status }
       when SignalException then { error_type: "worker_crash", exit: 128 + problem.signo }
       when NoMemoryError then { error_type: "resource_limit", limit: "memory" }
+      when Errno::EMFILE, Errno::ENFILE then { error_type: "resource_limit", limit: "files" }
+      when Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG then { error_type: "resource_limit", limit: "scratch" }
+      when FORK_FAILURE then { error_type: "resource_limit", limit: "processes" }
       when Refusal then { error_type: "protocol", error_class: problem.kind }
       when AskError then { ask_error_type: valid_text(problem.error_type.to_s) }
       else {}

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use lifecycle::outcome::Limit;
 use rustix::process::{Pid, Signal};
 
 use super::sandbox::Scratch;
@@ -23,6 +24,16 @@ pub(super) enum Ending {
 }
 
 impl Ending {
+    /// The limit it ran into, if the kernel ended it for that.
+    pub(super) fn limit(self) -> Option<Limit> {
+        let is = |signal: Signal| self == Self::Signal(signal.as_raw());
+        match self {
+            _ if is(Signal::XCPU) => Some(Limit::Cpu),
+            _ if is(Signal::XFSZ) => Some(Limit::Scratch),
+            Self::Signal(_) | Self::Exit(_) | Self::Unknown => None,
+        }
+    }
+
     /// As a zygote tells it.
     pub(super) fn reported(signal: Option<i32>, status: Option<i32>) -> Self {
         match (signal, status) {

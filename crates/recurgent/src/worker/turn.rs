@@ -130,6 +130,10 @@ impl Worker {
             // Everybody's worker dies with the zygote: no reason to blame this program.
             None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
             Some(_) if !ended => by_program("it closed its channel"),
+            Some(ending) if ending.limit().is_some() => WorkerFault::Limited(
+                ending.limit().unwrap_or(Limit::Memory),
+                format!("the program went over a limit: {ending}"),
+            ),
             Some(ending) => by_program(ending),
         }
     }
@@ -331,6 +335,10 @@ impl Shared {
             LinkFault::Oversized => WorkerFault::Limited(
                 Limit::Frame,
                 format!("a frame is over {FRAME_BYTES} bytes; pass less at once"),
+            ),
+            LinkFault::Flooded => WorkerFault::Limited(
+                Limit::Output,
+                "the program printed without end; print less, or raise worker_output_mb".to_owned(),
             ),
             LinkFault::Failed(error) => {
                 crashed(EndedBy::Host, format!("the worker cannot be reached: {error}"))

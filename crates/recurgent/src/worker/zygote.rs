@@ -168,7 +168,7 @@ impl Zygote {
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
         let (link, theirs) =
-            open_link().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
+            open_link(self.house.output_limit()).map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let berth = self.house.berth().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let deadline = Instant::now() + FORK_DEADLINE;
         let handed: Vec<BorrowedFd<'_>> =
@@ -351,11 +351,12 @@ fn explanation(output: OwnedFd) -> String {
 }
 
 /// A worker's descriptors: the host's ends, and the three to hand over.
-fn open_link() -> io::Result<(Link, [OwnedFd; 3])> {
+fn open_link(output_limit: u64) -> io::Result<(Link, [OwnedFd; 3])> {
     let (channel, their_channel) = pair(SocketType::STREAM)?;
     let (stdout, their_stdout) = output_pipe()?;
     let (stderr, their_stderr) = output_pipe()?;
-    Ok((Link::new(channel, stdout, stderr), [their_channel, their_stdout, their_stderr]))
+    let link = Link::new(channel, [stdout, stderr], output_limit);
+    Ok((link, [their_channel, their_stdout, their_stderr]))
 }
 
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {

@@ -10,6 +10,7 @@ mod asks;
 #[expect(dead_code, reason = "the benchmark uses the rest")]
 mod drive;
 mod endings;
+mod escapes;
 mod hostile;
 mod kept;
 mod layers;

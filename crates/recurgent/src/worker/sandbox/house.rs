@@ -47,6 +47,7 @@ pub(crate) struct House {
     /// What workers of an own root are under; each is in a domain of its own all the same.
     ruleset: Option<OwnedFd>,
     seal: Seal,
+    output_limit: u64,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -83,6 +84,7 @@ impl Sandbox {
             seal: Seal::default(),
             ruleset: None,
             environment: Vec::new(),
+            output_limit: self.limits.output_bytes,
             directory,
             layers,
             seen,
@@ -187,6 +189,11 @@ impl Sandbox {
 }
 
 impl House {
+    /// What a worker may print in one attempt.
+    pub(crate) fn output_limit(&self) -> u64 {
+        self.output_limit
+    }
+
     /// The user its processes are counted as.
     fn id(&self) -> u32 {
         self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())

@@ -17,6 +17,7 @@ use super::{Sandbox, Scratch, Seen};
 #[derive(Debug)]
 pub(crate) struct House {
     directory: Scratch,
+    output_limit: u64,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -39,7 +40,7 @@ impl Sandbox {
             ("HOME", scratch.clone()),
             ("TMPDIR", scratch),
         ];
-        Ok(House { directory, environment })
+        Ok(House { directory, output_limit: self.limits.output_bytes, environment })
     }
 
     /// Makes `command` start with limits.
@@ -69,6 +70,11 @@ impl Sandbox {
 }
 
 impl House {
+    /// What a worker may print in one attempt.
+    pub(crate) fn output_limit(&self) -> u64 {
+        self.output_limit
+    }
+
     /// What one more worker is given.
     pub(crate) fn berth(&self) -> io::Result<Berth> {
         static MADE: AtomicU32 = AtomicU32::new(0);
