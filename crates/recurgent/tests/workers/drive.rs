@@ -189,7 +189,7 @@ impl Driver {
         let code = "1";
         let kept = Program { language, code, proven: true, environment, ..Program::default() };
         let worker = self.run(&kept).unwrap().worker.pid.unwrap();
-        status(worker).unwrap().1
+        parent(worker)
     }
 
     /// Waits until a process that has this number for itself has ended.
@@ -239,6 +239,11 @@ impl Drop for Driver {
 /// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     status(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// Who started a process.
+pub(crate) fn parent(pid: u32) -> u32 {
+    status(pid).unwrap().1
 }
 
 /// Every process below this one.
