@@ -240,7 +240,8 @@ fn sandboxed(language: Language) {
     let bare = Driver::with(process);
     for (what, proven) in [("sandboxed: warm call", true), ("sandboxed: fork", false)] {
         let args = vec![json!(1)];
-        let program = Program { language, code: code(language), proven, args, ..Program::default() };
+        let program =
+            Program { language, code: code(language), proven, args, ..Program::default() };
         let prepared = Prepared::new(&program);
         let rounds = if proven { ROUNDS } else { FORKS };
         let medians = interleaved(
@@ -257,7 +258,8 @@ fn sandboxed(language: Language) {
     };
     let mut contained: Vec<Driver> = (0..COLD).map(|_| cold(Driver::new())).collect();
     let mut bare: Vec<Driver> = (0..COLD).map(|_| cold(Driver::with(process))).collect();
-    let program = Program { language, code: code(language), args: vec![json!(1)], ..Program::default() };
+    let program =
+        Program { language, code: code(language), args: vec![json!(1)], ..Program::default() };
     let prepared = Prepared::new(&program);
     let start = |drivers: &mut Vec<Driver>| {
         let driver = drivers.pop().unwrap();

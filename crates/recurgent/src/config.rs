@@ -240,7 +240,8 @@ impl Config {
 
     /// Made absolute: what is granted must not depend on where a program looks from.
     fn paths(&self, name: &str) -> Vec<PathBuf> {
-        let given = std::env::split_paths(self.text(name)).filter(|path| !path.as_os_str().is_empty());
+        let given =
+            std::env::split_paths(self.text(name)).filter(|path| !path.as_os_str().is_empty());
         given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
     }
 

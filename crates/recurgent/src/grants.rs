@@ -97,7 +97,10 @@ mod tests {
             ("off", Some(Network::Off)),
             ("loopback", Some(Network::Loopback)),
             ("open", Some(Network::Open)),
-            ("a.example, b.example:443", Some(Network::Hosts(vec!["a.example".into(), "b.example:443".into()]))),
+            (
+                "a.example, b.example:443",
+                Some(Network::Hosts(vec!["a.example".into(), "b.example:443".into()])),
+            ),
             ("closed", None),
             ("a.example/path", None),
             ("opne", None),

@@ -263,8 +263,11 @@ impl Shared {
     fn check_tier(&self, grants: &Grants) -> Result<(), WorkerFault> {
         let reached = self.launcher.reached();
         let lacking = |wanted: Tier, why: &str| {
-            let reasons: Vec<String> =
-                reached.missing.iter().map(|(layer, why)| format!("{}: {why}", layer.name())).collect();
+            let reasons: Vec<String> = reached
+                .missing
+                .iter()
+                .map(|(layer, why)| format!("{}: {why}", layer.name()))
+                .collect();
             WorkerFault::Uncontained(format!(
                 "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
                  `recurgent doctor` says what would raise it",

@@ -78,7 +78,10 @@ impl Settings {
 /// Paths as one setting; none: nothing is set.
 fn joined(paths: &[PathBuf]) -> Result<Option<String>, Fault> {
     if let Some(missing) = paths.iter().find(|path| !path.exists()) {
-        return Err(Fault::usage(format!("{} is not there, so it cannot be granted", missing.display())));
+        return Err(Fault::usage(format!(
+            "{} is not there, so it cannot be granted",
+            missing.display()
+        )));
     }
     let joined = std::env::join_paths(paths).ok().and_then(|paths| paths.into_string().ok());
     match joined {

@@ -10,11 +10,11 @@ use lifecycle::execution::{Environment, WorkerFault};
 use lifecycle::outcome::{Failure, FailureKind};
 
 use super::launcher::Launcher;
-use crate::grants::Grants;
 use super::link::Link;
 use super::locked;
 use super::process::{Ending, Process, WorkerId};
 use super::zygote::{Zygote, ZygoteFault};
+use crate::grants::Grants;
 
 /// Wait after a failed boot; doubles with each further one.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(100);

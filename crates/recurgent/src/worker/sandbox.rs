@@ -9,6 +9,8 @@
 //! ```
 
 #[cfg(target_os = "linux")]
+mod birth;
+#[cfg(target_os = "linux")]
 mod entry;
 #[cfg(target_os = "linux")]
 mod house;
@@ -29,6 +31,8 @@ mod seccomp;
 mod sys;
 mod tier;
 #[cfg(target_os = "linux")]
+mod user;
+#[cfg(target_os = "linux")]
 mod view;
 
 use std::ffi::OsString;
@@ -44,7 +48,11 @@ use rustix::process::Pid;
 use super::WorkerOptions;
 use crate::grants::Network;
 use crate::identity;
-pub(super) use house::{Birth, House};
+#[cfg(target_os = "linux")]
+pub(super) use birth::Birth;
+#[cfg(not(target_os = "linux"))]
+pub(super) use house::Birth;
+pub(super) use house::House;
 pub use limits::WorkerLimits;
 pub use probe::Reached;
 pub use tier::{Layer, Layers, Tier};

@@ -167,8 +167,8 @@ impl Zygote {
 
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
-        let (link, theirs) =
-            open_link(self.house.output_limit()).map_err(|error| ZygoteFault::Refused(error.to_string()))?;
+        let (link, theirs) = open_link(self.house.output_limit())
+            .map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let berth = self.house.berth().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let deadline = Instant::now() + FORK_DEADLINE;
         let handed: Vec<BorrowedFd<'_>> =
@@ -285,7 +285,10 @@ impl Zygote {
         let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
         let deadline = Instant::now() + CLOSE_GRACE;
         while Instant::now() < deadline {
-            if !matches!(rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG), Ok(None)) {
+            if !matches!(
+                rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG),
+                Ok(None)
+            ) {
                 return;
             }
             thread::sleep(CLOSE_PERIOD);
@@ -323,14 +326,8 @@ fn spawn(
     let birth = sandbox.confine(&mut command, &house)?;
     let process = spawner.spawn(command, birth)?;
     let id = BOOTED.fetch_add(1, Ordering::Relaxed);
-    let zygote = Zygote {
-        id,
-        process,
-        control,
-        pending: VecDeque::new(),
-        house,
-        _in_use: seat.in_use,
-    };
+    let zygote =
+        Zygote { id, process, control, pending: VecDeque::new(), house, _in_use: seat.in_use };
     Ok((zygote, output))
 }
 
@@ -454,9 +451,11 @@ fn receive_packet(
         &mut attached,
         RecvFlags::DONTWAIT,
     )?;
-    let sender = attached.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid),
-        _ => None,
-    });
+    let mut sender = None;
+    for message in attached.drain() {
+        if let RecvAncillaryMessage::ScmCredentials(credentials) = message {
+            sender = Some(credentials.pid);
+        }
+    }
     Ok((received.bytes, sender))
 }

@@ -200,9 +200,8 @@ impl Driver {
             numbers.is_some_and(|line| line.ends_with(&format!("\t{inside}")))
         };
         let begun = std::time::Instant::now();
-        let lives = || descendants().iter().any(|pid| {
-            has_number(pid) && self.owns(*pid) && is_alive(*pid)
-        });
+        let lives =
+            || descendants().iter().any(|pid| has_number(pid) && self.owns(*pid) && is_alive(*pid));
         while lives() {
             assert!(begun.elapsed() < Duration::from_secs(20), "process {inside} is still alive");
             std::thread::sleep(Duration::from_millis(1));

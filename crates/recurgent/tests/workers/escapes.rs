@@ -244,10 +244,18 @@ fn attempt_all(tier: Tier, column: usize) {
         });
         assert_eq!(driver.containment().tier, tier, "{:?}", driver.containment().missing);
         let secretive = match language {
-            Language::Python => "import os\nopen('mine', 'w').write('private')\nresult = os.path.abspath('mine')",
+            Language::Python => {
+                "import os\nopen('mine', 'w').write('private')\nresult = os.path.abspath('mine')"
+            }
             Language::Ruby => "File.write('mine', 'private')\nFile.expand_path('mine')",
         };
-        let other = Program { language, code: secretive, agent: "other", proven: true, ..Program::default() };
+        let other = Program {
+            language,
+            code: secretive,
+            agent: "other",
+            proven: true,
+            ..Program::default()
+        };
         let others_file = value(&driver.run(&other)).cloned().unwrap();
         for attempt in ATTEMPTS {
             let code = if language == Language::Python { attempt.python } else { attempt.ruby };
@@ -314,7 +322,10 @@ fn an_attempt_leaves_no_file_behind() {
     for tier in Tier::ALL {
         let driver = Driver::with(|options| options.layers = tier.layers());
         for (language, code) in [
-            (Language::Python, "import os\nseen = os.listdir('.')\nopen('left', 'w').close()\nresult = seen"),
+            (
+                Language::Python,
+                "import os\nseen = os.listdir('.')\nopen('left', 'w').close()\nresult = seen",
+            ),
             (Language::Ruby, "seen = Dir.children('.')\nFile.write('left', '')\nseen"),
         ] {
             for _ in 0..3 {

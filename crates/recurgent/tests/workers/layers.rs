@@ -116,7 +116,7 @@ fn granted_paths_are_seen_and_no_others() {
     for tier in [Tier::Namespaces, Tier::Landlock] {
         let driver = Driver::with(|options| options.layers = tier.layers());
         let reads = "result = open(args[0] + '/file').read()";
-        let writes = "open(args[0] + '/new', 'w').write('x')\nresult = 'written'";
+        let writes = "open(args[0] + '/' + args[1], 'w').write('x')\nresult = 'written'";
         for (grants, place, code, expected) in [
             (&read_only, &given, reads, Some("text")),
             (&read_only, &given, writes, None),
@@ -125,13 +125,13 @@ fn granted_paths_are_seen_and_no_others() {
             (&writable, &given, writes, Some("written")),
             (&writable, &kept, writes, None),
         ] {
-            let (grants, args) = (grants.clone(), vec![json!(place)]);
+            let (grants, args) = (grants.clone(), vec![json!(place), json!(tier.name())]);
             let ended = driver.run(&Program { code, args, grants, ..Program::default() });
             let found = value(&ended).and_then(Value::as_str);
             assert_eq!(found, expected, "{tier}: {code} in {}: {ended:?}", place.display());
         }
     }
-    assert!(given.join("new").exists() && !kept.join("new").exists());
+    assert!(given.join("landlock").exists() && given.join("namespaces").exists());
 }
 
 #[test]
@@ -139,8 +139,13 @@ fn agents_with_different_grants_share_no_zygote() {
     let driver = Driver::new();
     let parent = |network: Network| {
         let grants = Grants { network, ..Grants::default() };
-        let program =
-            Program { language: Language::Python, code: "1", proven: true, grants, ..Program::default() };
+        let program = Program {
+            language: Language::Python,
+            code: "1",
+            proven: true,
+            grants,
+            ..Program::default()
+        };
         crate::drive::parent(driver.run(&program).unwrap().worker.pid.unwrap())
     };
     assert_eq!(parent(Network::Off), parent(Network::Off));

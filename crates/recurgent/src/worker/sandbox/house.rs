@@ -1,38 +1,30 @@
 //! Where one zygote and its workers live.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Gid, Pid, Uid};
-use rustix::thread::CapabilitySet;
+use rustix::process::{Gid, Uid};
 
+use super::birth::Birth;
 use super::entry::{Entry, Walls};
 use super::landlock::{Access, Ruleset};
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
+use super::user::{made_up_user, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
-use super::{Layer, Layers, Sandbox, Scratch, Seen, mediator};
+use super::{Layer, Layers, Sandbox, Scratch, Seen};
 use crate::grants::Network;
 
 pub(super) use super::entry::die_with;
 
-/// Users made up for zygotes begin here: nobody is likely to have one.
-const FIRST_USER: u32 = 0x7000_0000;
-/// The user that owns nothing, where made-up ones do not exist.
-const NOBODY: u32 = 65534;
 /// How many workers of a zygote share what is counted per user, where each has no users of its own.
 const SHARERS: u64 = 8;
 
@@ -57,15 +49,6 @@ pub(crate) struct Berth {
     /// Its scratch directory, where the seal does not make one.
     own: Option<Scratch>,
     ruleset: Option<OwnedFd>,
-}
-
-/// What is told of a process that is about to go inside.
-#[derive(Debug)]
-pub(crate) struct Birth {
-    /// Its number, where namespaces give it another process.
-    number: Option<OwnedFd>,
-    /// The descriptor its connections are put to, and what is granted.
-    connections: Option<(OwnedFd, Network)>,
 }
 
 impl Sandbox {
@@ -138,11 +121,7 @@ impl Sandbox {
     }
 
     /// Makes `command` start inside.
-    pub(crate) fn confine(
-        &self,
-        command: &mut Command,
-        house: &House,
-    ) -> io::Result<Birth> {
+    pub(crate) fn confine(&self, command: &mut Command, house: &House) -> io::Result<Birth> {
         self.confine_as(command, house, None)
     }
 
@@ -171,9 +150,7 @@ impl Sandbox {
             humble: has(Layer::Identity),
             user: house.user,
             ruleset: bare.then(|| house.bare_ruleset(house.directory.as_ref())).transpose()?,
-            filter: has(Layer::Seccomp)
-                .then(|| Filter::zygote(house.sockets()))
-                .transpose()?,
+            filter: has(Layer::Seccomp).then(|| Filter::zygote(house.sockets())).transpose()?,
             connections,
             seal: worker,
         };
@@ -303,9 +280,7 @@ impl House {
 
     /// How connections are put to the host: the child's part and ours.
     #[expect(clippy::type_complexity, reason = "two ends of one channel")]
-    fn mediation(
-        &self,
-    ) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Network)>)> {
+    fn mediation(&self) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Network)>)> {
         if !self.seen.network.is_mediated() {
             return Ok((None, None));
         }
@@ -333,20 +308,6 @@ impl House {
     }
 }
 
-impl Seen {
-    /// Whether a user that owns nothing could read it.
-    fn is_open_to_all(&self) -> bool {
-        let open = |path: &Path| {
-            path.metadata().is_ok_and(|meta| {
-                meta.mode() & 0o001 != 0 || (!meta.is_dir() && meta.mode() & 0o004 != 0)
-            })
-        };
-        let reachable =
-            |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.ancestors().all(open));
-        self.read.iter().all(reachable)
-    }
-}
-
 impl Berth {
     /// Where the worker works, where its seal does not say so.
     pub(crate) fn scratch(&self) -> Option<&Path> {
@@ -361,86 +322,4 @@ impl Berth {
     pub(crate) fn into_scratch(self) -> Option<Scratch> {
         self.own
     }
-}
-
-impl Birth {
-    /// The process inside: the one started, unless namespaces made it another. To be asked once the
-    /// command, and with it the other end, is gone.
-    pub(crate) fn pid(&self, started: Option<Pid>) -> Option<Pid> {
-        let Some(told) = &self.number else { return started };
-        let mut number = [0; 4];
-        File::from(told.try_clone().ok()?).read_exact(&mut number).ok()?;
-        Pid::from_raw(i32::from_ne_bytes(number))
-    }
-
-    /// Whether the process started ends at once, leaving another inside.
-    pub(crate) fn is_another(&self) -> bool {
-        self.number.is_some()
-    }
-
-    /// Starts making connections for it, where that is granted.
-    pub(crate) fn attend(self) -> io::Result<()> {
-        let Some((told, network)) = self.connections else { return Ok(()) };
-        mediator::start(receive_descriptor(&told)?, network)
-    }
-}
-
-fn receive_descriptor(from: &OwnedFd) -> io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut attached = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut [0])], &mut attached, flags)?;
-    let descriptor = attached.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    descriptor.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-}
-
-/// Whether mounts can be made without a user namespace.
-pub(super) fn may_mount() -> bool {
-    has_capability(CapabilitySet::SYS_ADMIN)
-}
-
-fn has_capability(capability: CapabilitySet) -> bool {
-    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
-}
-
-/// A user nobody is, where one can be become.
-fn made_up_user() -> Option<u32> {
-    static HOUSES: AtomicU32 = AtomicU32::new(0);
-    let both = CapabilitySet::SETUID | CapabilitySet::SETGID;
-    if !has_capability(both) {
-        return None;
-    }
-    let of_host = std::process::id() & 0x003F_FFFF;
-    let wanted = FIRST_USER + (of_host << 8) + (HOUSES.fetch_add(1, Ordering::Relaxed) & 0xFF);
-    let exists = |user: u32| {
-        ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
-            std::fs::read_to_string(map).is_ok_and(|map| map.lines().any(|line| maps(line, user)))
-        })
-    };
-    [wanted, NOBODY].into_iter().find(|user| exists(*user))
-}
-
-/// Whether a line of a map (`inside outside count`) has this user.
-fn maps(line: &str, user: u32) -> bool {
-    let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>().unwrap_or(0));
-    let (Some(first), Some(_), Some(count)) = (numbers.next(), numbers.next(), numbers.next())
-    else {
-        return false;
-    };
-    (first..first + count).contains(&u64::from(user))
-}
-
-/// Processes and threads a user has now: the limit counts them too.
-fn tasks_of_user(user: u32) -> u64 {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
-    let tasks = entries.flatten().filter_map(|entry| {
-        let is_theirs = entry.metadata().is_ok_and(|meta| meta.uid() == user);
-        let name = entry.file_name();
-        name.to_str()?.parse::<u32>().ok().filter(|_| is_theirs)?;
-        Some(std::fs::read_dir(entry.path().join("task")).map_or(1, Iterator::count))
-    });
-    tasks.map(|count| count as u64).sum()
 }

@@ -44,11 +44,7 @@ impl Sandbox {
     }
 
     /// Makes `command` start with limits.
-    pub(crate) fn confine(
-        &self,
-        command: &mut Command,
-        house: &House,
-    ) -> io::Result<Birth> {
+    pub(crate) fn confine(&self, command: &mut Command, house: &House) -> io::Result<Birth> {
         command
             .env_clear()
             .envs(house.environment.iter().map(|(name, value)| (name, value)))

@@ -38,7 +38,8 @@ pub(super) fn hosts_file(network: &Network) -> String {
     if let Network::Hosts(hosts) = network {
         for (granted, address) in hosts.iter().zip(FIRST_STAND_IN..) {
             let (name, _) = host_and_port(granted);
-            text.push_str(&format!("{} {name}\n", Ipv4Addr::from_bits(address)));
+            text.push_str(&Ipv4Addr::from_bits(address).to_string());
+            text.extend([" ", name, "\n"]);
         }
     }
     text
@@ -64,11 +65,12 @@ pub(super) fn start(listener: OwnedFd, network: Network) -> io::Result<()> {
             }
             let (listener, network) = (Arc::clone(&listener), Arc::clone(&network));
             let connecting = Arc::clone(&connecting);
-            let served = thread::Builder::new().name("recurgent-connect".to_owned()).spawn(move || {
-                let made = connect(&notice, &network);
-                answer(&listener, &notice, made);
-                connecting.fetch_sub(1, Ordering::AcqRel);
-            });
+            let served =
+                thread::Builder::new().name("recurgent-connect".to_owned()).spawn(move || {
+                    let made = connect(&notice, &network);
+                    answer(&listener, &notice, made);
+                    connecting.fetch_sub(1, Ordering::AcqRel);
+                });
             if served.is_err() {
                 return; // out of threads: the kernel refuses what nobody answers
             }
@@ -83,7 +85,8 @@ fn answer(listener: &OwnedFd, notice: &Notice, made: Result<OwnedFd, Errno>) {
         sys::give_descriptor(listener.as_fd(), notice, socket.as_fd())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     });
-    let _ = sys::answer_notice(listener.as_fd(), notice, given.err().map_or(0, Errno::raw_os_error));
+    let _ =
+        sys::answer_notice(listener.as_fd(), notice, given.err().map_or(0, Errno::raw_os_error));
 }
 
 fn connect(notice: &Notice, network: &Network) -> Result<OwnedFd, Errno> {

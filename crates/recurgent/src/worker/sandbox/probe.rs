@@ -38,7 +38,8 @@ pub(super) fn climb(sandbox: &Sandbox) -> Reached {
     }
     let shares_zygotes = !layers.has(Layer::Landlock) || scopes_signals();
     if !shares_zygotes && !layers.has(Layer::Namespaces) {
-        missing.push((Layer::Landlock, "signals are not kept in; use Linux 6.12 or later".to_owned()));
+        missing
+            .push((Layer::Landlock, "signals are not kept in; use Linux 6.12 or later".to_owned()));
         layers = layers.without(Layer::Landlock);
     }
     Reached { tier: Tier::of(layers), layers, missing, shares_zygotes }
@@ -58,7 +59,9 @@ fn scopes_signals() -> bool {
 #[cfg(target_os = "linux")]
 fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     use std::os::fd::AsFd;
-    if layers.has(Layer::Namespaces) && rustix::process::geteuid().is_root() && !super::house::may_mount()
+    if layers.has(Layer::Namespaces)
+        && rustix::process::geteuid().is_root()
+        && !super::user::may_mount()
     {
         return Err(io::Error::other("root has no right to mount (CAP_SYS_ADMIN)"));
     }

@@ -82,17 +82,17 @@ impl Seal {
     }
 
     pub(super) fn landlock(&mut self) {
-        self.step(
-            libc::SYS_landlock_restrict_self,
-            vec![Argument::Ruleset, Argument::Number(0)],
-        );
+        self.step(libc::SYS_landlock_restrict_self, vec![Argument::Ruleset, Argument::Number(0)]);
     }
 
     pub(super) fn filter(&mut self, filter: &Filter) {
         let length = u16::try_from(filter.instructions().len()).unwrap_or(0);
         let header = [&length.to_ne_bytes()[..], &[0; 6]].concat();
-        let arguments =
-            vec![Argument::Number(1), Argument::Number(0), Argument::Record(header, filter.bytes())];
+        let arguments = vec![
+            Argument::Number(1),
+            Argument::Number(0),
+            Argument::Record(header, filter.bytes()),
+        ];
         self.step(libc::SYS_seccomp, arguments);
     }
 

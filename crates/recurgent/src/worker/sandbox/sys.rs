@@ -44,10 +44,10 @@ fn checked(result: c_long) -> io::Result<c_long> {
 /// Makes a system call of plain numbers and strings.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
-    let [a, b, c, d, e] = arguments;
+    let [first, second, third, fourth, fifth] = arguments;
     // SAFETY: the callers, all in this folder, pass numbers, or addresses of memory that outlives the
     // call and is as large as the kernel takes it to be.
-    checked(unsafe { libc::syscall(number, a, b, c, d, e) })
+    checked(unsafe { libc::syscall(number, first, second, third, fourth, fifth) })
 }
 
 /// Forks a sibling: its parent is the caller's. `None` in the child.
@@ -107,10 +107,7 @@ pub(super) fn landlock_version() -> io::Result<u32> {
 
 /// A new Landlock ruleset; `size` bytes of the attributes are known to the kernel.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn landlock_ruleset(
-    attributes: &RulesetAttributes,
-    size: usize,
-) -> io::Result<OwnedFd> {
+pub(super) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> io::Result<OwnedFd> {
     let size = size.min(size_of::<RulesetAttributes>());
     // SAFETY: the struct is alive during the call and at least `size` long.
     let descriptor = checked(unsafe {
@@ -225,15 +222,8 @@ pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd>
 /// The next notice.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
-    let mut raw = RawNotice {
-        id: 0,
-        process: 0,
-        flags: 0,
-        number: 0,
-        machine: 0,
-        at: 0,
-        arguments: [0; 6],
-    };
+    let mut raw =
+        RawNotice { id: 0, process: 0, flags: 0, number: 0, machine: 0, at: 0, arguments: [0; 6] };
     // SAFETY: the struct is zeroed, as the kernel wants it, and as large as the request number says.
     let received = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTICE, &raw mut raw) };
     checked(received.into())?;
