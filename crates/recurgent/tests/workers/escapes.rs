@@ -266,7 +266,7 @@ fn attempt_all(tier: Tier, column: usize) {
                 Nothing | Escapes | End::Limit(_) | Either => Duration::from_secs(20),
             };
             let args = bait.args(&others_file);
-            let ended = driver.run(&Program { language, code, limit, args, ..Program::default() });
+            let ended = driver.run(&Program { language, code, args, limit, ..Program::default() });
             let met = judged(&ended);
             assert!(
                 expected == Either || met == expected,

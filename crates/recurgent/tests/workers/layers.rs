@@ -1,5 +1,7 @@
 //! Each layer of containment by itself: what it alone stops, with every layer that overlaps switched off.
 
+use std::os::unix::fs::PermissionsExt;
+
 use lifecycle::dialect::Language;
 use lifecycle::execution::WorkerFault;
 use lifecycle::outcome::FailureKind;
@@ -108,7 +110,6 @@ fn granted_paths_are_seen_and_no_others() {
         std::fs::create_dir(place).unwrap();
         std::fs::write(place.join("file"), "text").unwrap();
         // Under root, workers are somebody who owns nothing.
-        use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let read_only = Grants { read: vec![given.clone()], ..Grants::default() };
