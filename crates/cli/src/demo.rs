@@ -146,13 +146,14 @@ fn recording(guest: Language) -> Result<Replay, recurgent::provider::ProviderFau
 /// The demo's own settings: of the user's, only those that speak of the machine.
 fn own_config(user: &Config, plan: &Plan, home: &Path) -> Result<Config, ConfigFault> {
     let mut config = Config::defaults();
-    let of_machine = ["python", "ruby", "max_running_workers"];
+    let of_machine = ["python", "ruby", "max_running_workers", "minimum_sandbox_tier"];
     for (key, value, _) in user.entries().filter(|(key, ..)| of_machine.contains(&key.name)) {
         config.set(key.name, value)?;
     }
     config.set("state_dir", &home.to_string_lossy())?;
     config.set("guest", &plan.guest.to_string())?;
     config.set("model", "recorded")?;
+    config.set("network", "loopback")?; // where its feeds are
     Ok(config)
 }
 

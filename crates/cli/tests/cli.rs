@@ -533,8 +533,13 @@ fn ctrl_c_stops_the_call_and_leaves_no_process() {
 /// Signals a process whose program sleeps, and sees it and everything under it end soon.
 fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> Ran {
     wait_until_running(&mut child);
-    let family = descendants(child.id());
-    assert!(!family.is_empty(), "a worker is running");
+    let patience = Instant::now() + Duration::from_secs(20);
+    let mut family = descendants(child.id());
+    while family.is_empty() {
+        assert!(Instant::now() < patience, "a worker is running");
+        std::thread::sleep(Duration::from_millis(5));
+        family = descendants(child.id());
+    }
     let sent = Instant::now();
     let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
     assert!(killed.unwrap().success());

@@ -252,6 +252,8 @@ pub enum WorkerFault {
     Unavailable(String),
     /// The tree's time was up before or while it ran.
     AllowanceSpent(Box<Overdraft>),
+    /// None could be contained as well as was asked for.
+    Uncontained(String),
     /// The caller gave up.
     Cancelled,
 }
@@ -284,6 +286,9 @@ impl WorkerFault {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
             }
             Self::AllowanceSpent(overdraft) => (Reason::AllowanceSpent, overdraft.failure()),
+            Self::Uncontained(message) => {
+                (Reason::GuestMissing, Failure::new(FailureKind::SandboxUnavailable, message))
+            }
             Self::Cancelled => {
                 (Reason::Cancelled, Failure::new(FailureKind::Cancelled, "the call was cancelled"))
             }

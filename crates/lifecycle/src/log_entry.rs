@@ -37,6 +37,8 @@ pub struct Circumstances {
     pub session: Option<String>,
     /// The containment programs ran under.
     pub sandbox_tier: String,
+    /// What they might reach.
+    pub grants: Value,
     /// The preparation the agent came from, if any.
     pub prep_ticket_id: Option<String>,
     /// Prompts and context, when asked for.
@@ -313,6 +315,7 @@ fn environment(commit: &Commit, circumstances: &Circumstances) -> Value {
         "worker_pid": worker.and_then(|worker| worker.pid),
         "worker_restart_count": worker.map_or(0, |worker| worker.restarts),
         "sandbox_tier": circumstances.sandbox_tier,
+        "grants": circumstances.grants,
     })
 }
 

@@ -445,6 +445,7 @@ fn logged(commit: &Commit) -> Value {
         specialist_instance_id: "i".into(),
         session: None,
         sandbox_tier: "none".into(),
+        grants: serde_json::Value::Null,
         prep_ticket_id: Some("ticket-1".into()),
         debug: None,
     };

@@ -24,10 +24,12 @@ use recurgent::Runtime;
 use recurgent::config::Config;
 use recurgent::guest::Answer;
 use recurgent::provider::Scripted;
+use recurgent::worker::{Tier, WorkerOptions};
 use serde_json::{Map, json};
 
 const ROUNDS: usize = 2000;
 const FORKS: usize = 300;
+const COLD: usize = 15;
 /// Lets the next spare be forked, as the time a model takes would.
 const BETWEEN_FORKS: Duration = Duration::from_millis(4);
 
@@ -231,6 +233,46 @@ fn whole_call(driver: &Driver, language: Language) {
     }
 }
 
+/// The strongest sandbox against the weakest, in turn: what containment costs (held to 1.2, 1.5, 1.4).
+fn sandboxed(language: Language) {
+    let contained = Driver::new();
+    let process = |options: &mut WorkerOptions| options.layers = Tier::Process.layers();
+    let bare = Driver::with(process);
+    for (what, proven) in [("sandboxed: warm call", true), ("sandboxed: fork", false)] {
+        let args = vec![json!(1)];
+        let program =
+            Program { language, code: code(language), proven, args, ..Program::default() };
+        let prepared = Prepared::new(&program);
+        let rounds = if proven { ROUNDS } else { FORKS };
+        let medians = interleaved(
+            rounds,
+            || drop(contained.exchange(&prepared).unwrap()),
+            || drop(bare.exchange(&prepared).unwrap()),
+        );
+        report(what, language, medians);
+    }
+    let cold = |driver: Driver| {
+        drop(driver.interpreter(language)); // found once per host
+        let _ = driver.containment();
+        driver
+    };
+    let mut contained: Vec<Driver> = (0..COLD).map(|_| cold(Driver::new())).collect();
+    let mut bare: Vec<Driver> = (0..COLD).map(|_| cold(Driver::with(process))).collect();
+    let program =
+        Program { language, code: code(language), args: vec![json!(1)], ..Program::default() };
+    let prepared = Prepared::new(&program);
+    let start = |drivers: &mut Vec<Driver>| {
+        let driver = drivers.pop().unwrap();
+        let took = timed(&mut || drop(driver.exchange(&prepared).unwrap()));
+        drop(driver);
+        took
+    };
+    let times: Vec<(Duration, Duration)> =
+        (0..COLD).map(|_| (start(&mut contained), start(&mut bare))).collect();
+    let (ours, floor) = times.into_iter().unzip();
+    report("sandboxed: cold start", language, (median(ours), median(floor)));
+}
+
 fn main() {
     let driver = Driver::new();
     for language in BOTH {
@@ -238,5 +280,6 @@ fn main() {
         warm(&driver, language);
         asks(&driver, language);
         fresh(&driver, language);
+        sandboxed(language);
     }
 }

@@ -16,6 +16,7 @@ import ast
 import builtins
 import ctypes
 import enum
+import errno
 import gc
 import io
 import json
@@ -994,11 +995,40 @@ def special_fields(problem):
     if isinstance(problem, MemoryError):
         return {"error_type": "resource_limit", "limit": "memory",
                 "error_message": message_of(problem) or "the program ran out of memory"}
+    limit = limit_met(problem)
+    if limit:
+        return {"error_type": "resource_limit", "limit": limit,
+                "error_message": f"{message_of(problem)}; the program's limit on {limit} is reached"}
     if isinstance(problem, Refusal):
         return {"error_type": "protocol", "error_class": problem.kind}
     if isinstance(problem, AskError):
         return {"ask_error_type": valid_text(str(problem.error_type))}
     return {}
+
+
+LIMITS = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOSPC: "scratch",
+          errno.EDQUOT: "scratch", errno.EFBIG: "scratch"}
+
+
+def limit_met(problem):
+    """The sandbox's limit an exception tells of, if it does."""
+    if isinstance(problem, RuntimeError) and "can't start new thread" in str(problem):
+        return "processes"
+    if not isinstance(problem, OSError):
+        return None
+    if problem.errno == errno.EAGAIN and forks(problem.__traceback__):
+        return "processes"
+    return LIMITS.get(problem.errno)
+
+
+def forks(trace):
+    """Whether an exception came out of making a process; sockets that would block raise the same."""
+    while trace:
+        name, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        if name.endswith("subprocess.py") or "fork" in linecache.getline(name, line):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def oversized(frame_bytes):
@@ -1145,12 +1175,13 @@ class Zygote:
         self.control = socket.socket(fileno=0)
         self.pid, self.workers = getpid(), set()
         self.prctl = ctypes.CDLL(None).prctl
+        self.seal = Seal(load(os.environ.pop("RECURGENT_SEAL", "[]")))
 
     def serve(self):
         self.send(op="ready", ipc_version=IPC_VERSION, guest="python", pid=self.pid,
                   version=".".join(map(str, sys.version_info[:3])))
         while True:
-            packet, fds, _, _ = socket.recv_fds(self.control, 4096, 3)
+            packet, fds, _, _ = socket.recv_fds(self.control, 4096, 4)
             if not packet:
                 return
             try:
@@ -1163,43 +1194,51 @@ class Zygote:
 
     def answer(self, message, fds):
         if message["op"] == "fork":
-            self.fork(*fds)
+            self.fork(message.get("scratch"), *fds)
         elif message["op"] == "reap":
             self.send(op="reaped", pid=message["pid"], **self.reap(message["pid"]))
         else:
             raise ValueError(f"unknown op {message['op']!r}")
 
-    def fork(self, channel, stdout, stderr):
+    def fork(self, scratch, channel, stdout, stderr, *ruleset):
         started, starting = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self.become_worker(channel, stdout, stderr, started, starting)
+            os.close(started)
+            try:
+                self.become_worker(scratch, channel, stdout, stderr, starting, *ruleset)
+            except OSError as problem:
+                os.write(starting, str(problem).encode())
+            finally:
+                leave(1)
         self.workers.add(pid)
         os.close(starting)
-        alive = os.read(started, 1)  # `forked` promises the session and the parent-death signal
+        said = os.read(started, MAX_EXPLANATION)
         os.close(started)
-        if not alive:
-            raise OSError(f"the worker ended before it started: {self.reap(pid)}")
-        self.send(op="forked", pid=pid)
+        if said != b"+":
+            raise OSError(f"the worker ended before it started: {said.decode()} {self.reap(pid)}")
 
-    def become_worker(self, channel, stdout, stderr, started, starting):
+    def become_worker(self, scratch, channel, stdout, stderr, starting, *ruleset):
         """In the child. Never returns, so nothing of the zygote runs here again."""
-        try:
-            os.setsid()
-            self.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != self.pid:
-                leave(1)  # the zygote died before the signal was armed
-            devnull = os.open(os.devnull, os.O_RDONLY)
-            for number, fd in enumerate((devnull, stdout, stderr)):
-                dup2(fd, number)
-            os.set_inheritable(channel, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
-            reset_signals()
-            os.write(starting, b"+")
-            for fd in (devnull, stdout, stderr, started, starting):
-                os.close(fd)
-            Worker(channel).serve()
-        finally:
-            leave(1)
+        os.setsid()
+        if scratch:
+            os.environ["HOME"] = os.environ["TMPDIR"] = scratch
+            os.chdir(scratch)
+        self.seal.apply(*ruleset)
+        self.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self.pid:
+            leave(1)  # the zygote died before the signal was armed
+        reset_signals()
+        os.set_inheritable(channel, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
+        # Said by the worker itself: the host takes its process number from the kernel.
+        self.send(op="forked", pid=getpid())
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        for number, fd in enumerate((devnull, stdout, stderr)):
+            dup2(fd, number)
+        os.write(starting, b"+")
+        for fd in (devnull, stdout, stderr, starting, *ruleset):
+            os.close(fd)
+        Worker(channel).serve()
 
     def reap(self, pid):
         if pid not in self.workers:
@@ -1207,6 +1246,7 @@ class Zygote:
         kill_group(pid)  # so that waiting cannot block, and nothing the worker started outlives it
         _, status = os.waitpid(pid, 0)
         self.workers.discard(pid)
+        wait_for_group(pid)
         if os.WIFSIGNALED(status):
             return {"signal": os.WTERMSIG(status), "exit": None}
         return {"signal": None, "exit": os.WEXITSTATUS(status)}
@@ -1221,6 +1261,53 @@ def kill_group(pid):
             kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def wait_for_group(leader):
+    """Waits for what a worker started: it became the zygote's when the worker ended."""
+    try:
+        while True:
+            os.waitpid(-leader, 0)
+    except ChildProcessError:
+        pass
+
+
+class Seal:
+    """What the host has a worker do to itself: a list of system calls (specs/worker-protocol.md)."""
+
+    OPEN = {"x86_64": 257}.get(os.uname().machine, 56)
+
+    def __init__(self, steps):
+        self.call = ctypes.CDLL(None, use_errno=True).syscall
+        self.call.restype = ctypes.c_long
+        self.kept = []  # what is pointed to
+        self.steps = [(number, [self.argument(given) for given in arguments])
+                      for number, *arguments in steps]
+
+    def argument(self, given):
+        if isinstance(given, int):
+            return ctypes.c_long(given)
+        if isinstance(given, str):
+            return self.bytes(bytes.fromhex(given))
+        if isinstance(given, list):
+            head, pointed = map(bytes.fromhex, given)
+            address = ctypes.addressof(self.bytes(pointed))
+            return self.bytes(head + address.to_bytes(8, sys.byteorder))
+        return given["the"]
+
+    def bytes(self, content):
+        self.kept.append(ctypes.create_string_buffer(content, len(content)))
+        return self.kept[-1]
+
+    def apply(self, ruleset=-1):
+        known = {"ruleset": ctypes.c_long(ruleset)}
+        for number, arguments in self.steps:
+            given = (known.get(it) if isinstance(it, str) else it for it in arguments)
+            result = self.call(ctypes.c_long(number), *given)
+            if result < 0:
+                raise OSError(ctypes.get_errno(), f"system call {number}")
+            if number == self.OPEN:
+                known["opened"] = ctypes.c_long(result)
 
 
 def reset_signals():

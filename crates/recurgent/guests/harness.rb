@@ -885,6 +885,15 @@ module Recurgent
 
   # --- the end of an execution ----------------------------------------------------------------
 
+  # Raised where no process or thread can be made; sockets that would block raise EAGAIN as well.
+  FORK_FAILURE = lambda do |problem|
+    case problem
+    when ThreadError then problem.message.include?("can't create Thread")
+    when Errno::EAGAIN then problem.message.match?(/fork|exec|spawn| - \S*\z/)
+    else false
+    end
+  end
+
   class << self
     # The `done` frame of a program that gave `value`.
     def success(value, context)
@@ -931,6 +940,9 @@ module Recurgent
       when SystemExit then { error_type: "worker_crash", exit: problem.status }
       when SignalException then { error_type: "worker_crash", exit: 128 + problem.signo }
       when NoMemoryError then { error_type: "resource_limit", limit: "memory" }
+      when Errno::EMFILE, Errno::ENFILE then { error_type: "resource_limit", limit: "files" }
+      when Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG then { error_type: "resource_limit", limit: "scratch" }
+      when FORK_FAILURE then { error_type: "resource_limit", limit: "processes" }
       when Refusal then { error_type: "protocol", error_class: problem.kind }
       when AskError then { ask_error_type: valid_text(problem.error_type.to_s) }
       else {}
@@ -1020,6 +1032,43 @@ module Recurgent
     end
   end
 
+  # --- the seal -------------------------------------------------------------------------------
+
+  # What the host has a worker do to itself: a list of system calls (specs/worker-protocol.md).
+  class Seal
+    OPEN = RUBY_PLATFORM.start_with?("x86_64") ? 257 : 56
+
+    def initialize(steps)
+      @kept = []
+      @steps = steps.map { |number, *arguments| [number, arguments.map { |it| argument(it) }] }
+    end
+
+    def apply(ruleset)
+      known = { "ruleset" => ruleset&.fileno }
+      @steps.each do |number, arguments|
+        result = syscall(number, *arguments.map { |it| it.is_a?(Hash) ? known[it["the"]] : it })
+        known["opened"] = result if number == OPEN
+      end
+    end
+
+    private
+
+    def argument(given)
+      case given
+      when String then address(bytes(given))
+      when Array then address(bytes(given.first) + [address(bytes(given.last))].pack("J"))
+      else given
+      end
+    end
+
+    def address(content)
+      @kept << content # what is pointed to must stay
+      [content].pack("P").unpack1("J")
+    end
+
+    def bytes(hex) = [hex].pack("H*")
+  end
+
   # --- the zygote -----------------------------------------------------------------------------
 
   # Forks workers on the host's request and reaps them; single-threaded, free of guest code.
@@ -1028,6 +1077,7 @@ module Recurgent
       @control = Socket.for_fd(0)
       @control.autoclose = false
       @pid, @workers = Process.pid, Set.new
+      @seal = Seal.new(Recurgent.load(ENV.delete("RECURGENT_SEAL") || "[]"))
     end
 
     def serve
@@ -1055,39 +1105,49 @@ module Recurgent
 
     def answer(message, received)
       case message["op"]
-      when "fork" then fork_worker(*received)
+      when "fork" then fork_worker(message["scratch"], *received)
       when "reap" then tell(op: "reaped", pid: message["pid"], **reap(message["pid"]))
       else raise ArgumentError, "unknown op #{message['op'].inspect}"
       end
     end
 
-    def fork_worker(channel, stdout, stderr)
+    def fork_worker(scratch, channel, stdout, stderr, *ruleset)
       started, starting = IO.pipe
-      pid = fork { become_worker(channel, stdout, stderr, started, starting) }
+      pid = fork do
+        started.close
+        become_worker(scratch, channel, stdout, stderr, starting, *ruleset)
+      rescue StandardError => problem
+        starting.write(problem.message)
+      ensure
+        Process.exit!(1)
+      end
       @workers << pid
       starting.close
-      alive = started.read(1) # `forked` promises the session and the parent-death signal
+      said = started.readpartial(MAX_EXPLANATION) rescue ""
       started.close
-      raise ArgumentError, "the worker ended before it started: #{reap(pid)}" unless alive
-
-      tell(op: "forked", pid: pid)
+      raise ArgumentError, "the worker ended before it started: #{said} #{reap(pid)}" if said != "+"
     end
 
     # In the child. Never returns, so nothing of the zygote runs here again.
-    def become_worker(channel, stdout, stderr, started, starting)
+    def become_worker(scratch, channel, stdout, stderr, starting, ruleset = nil)
       Process.setsid
+      if scratch
+        ENV["HOME"] = ENV["TMPDIR"] = scratch
+        Dir.chdir(scratch)
+      end
+      @seal.apply(ruleset)
       syscall(PRCTL.fetch(RUBY_PLATFORM[/\A\w+/]), PR_SET_PDEATHSIG, Signal.list["KILL"], 0, 0, 0)
       Process.exit!(1) if Process.ppid != @pid # the zygote died before the signal was armed
+      reset_signals
+      # Said by the worker itself: the host takes its process number from the kernel.
+      tell(op: "forked", pid: Process.pid)
       STDIN.reopen(File::NULL)
       STDOUT.reopen(stdout)
       STDERR.reopen(stderr)
-      reset_signals
       starting.write("+")
-      [stdout, stderr, started, starting].each(&:close)
+      [stdout, stderr, starting, ruleset].compact.each(&:close)
       channel.autoclose = false
       Worker.new(channel.fileno).serve
-    ensure
-      Process.exit!(1)
     end
 
     # Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead.
@@ -1101,7 +1161,15 @@ module Recurgent
       kill_group(pid) # so that waiting cannot block, and nothing the worker started outlives it
       _, status = Process.wait2(pid)
       @workers.delete(pid)
+      wait_for_group(pid)
       { signal: status.termsig, exit: status.exitstatus }
+    end
+
+    # Waits for what a worker started: it became the zygote's when the worker ended.
+    def wait_for_group(leader)
+      loop { Process.wait(-leader) }
+    rescue Errno::ECHILD
+      nil
     end
 
     def kill_group(pid)

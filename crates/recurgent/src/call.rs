@@ -174,6 +174,7 @@ impl Performance<'_> {
             specialist_instance_id: self.agent.owner().instance.clone(),
             session: self.agent.owner().session.clone(),
             sandbox_tier: self.agent.runtime().workers().tier().to_owned(),
+            grants: options.grants.to_json(),
             prep_ticket_id: self.agent.prep_ticket_id(),
             debug: options.debug.then(|| Debug {
                 system_prompt: self.prompt.as_ref().map(|prompt| prompt.system.clone()),

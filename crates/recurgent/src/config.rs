@@ -22,8 +22,9 @@ use lifecycle::standing::StandingMode;
 use thiserror::Error;
 
 use crate::environment::{EnvironmentOptions, GuestPolicy};
+use crate::grants::Grants;
 use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, Secret};
-use crate::worker::WorkerOptions;
+use crate::worker::{Tier, WorkerLimits, WorkerOptions};
 
 pub use agent::{AGENT_KEYS, AgentOptions};
 pub use key::{KEYS, Key};
@@ -248,6 +249,13 @@ impl Config {
         items.map(str::to_owned).collect()
     }
 
+    /// Made absolute: what is granted must not depend on where a program looks from.
+    fn paths(&self, name: &str) -> Vec<PathBuf> {
+        let given =
+            std::env::split_paths(self.text(name)).filter(|path| !path.as_os_str().is_empty());
+        given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
+    }
+
     fn path(&self, name: &str) -> Option<PathBuf> {
         let text = self.text(name);
         (!text.is_empty()).then(|| PathBuf::from(text))
@@ -325,7 +333,23 @@ impl Config {
             max_live: self.count("max_live_workers"),
             max_restarts: self.count("max_worker_restarts"),
             queue_limit: self.seconds("queue_timeout_seconds"),
+            minimum_tier: Tier::named(self.text("minimum_sandbox_tier")).unwrap_or(Tier::Process),
+            limits: self.worker_limits(),
             ..defaults
+        }
+    }
+
+    /// What one worker may use up.
+    fn worker_limits(&self) -> WorkerLimits {
+        let megabytes = |name: &str| self.count::<u64>(name) << 20;
+        WorkerLimits {
+            memory_bytes: megabytes("worker_memory_mb"),
+            processes: self.count("worker_processes"),
+            open_files: self.count("worker_open_files"),
+            file_bytes: megabytes("worker_file_mb"),
+            scratch_bytes: megabytes("worker_scratch_mb"),
+            scratch_files: self.count("worker_scratch_files"),
+            output_bytes: megabytes("worker_output_mb"),
         }
     }
 
@@ -432,6 +456,11 @@ impl Config {
                 wall_time: self
                     .optional("max_tree_seconds")
                     .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            },
+            grants: Grants {
+                network: self.text("network").parse().unwrap_or_default(),
+                read: self.paths("read_paths"),
+                write: self.paths("write_paths"),
             },
             debug: self.text("debug") == "true",
         }

@@ -12,6 +12,8 @@ use lifecycle::execution::{Environment, Order, Output, ReportEnding, WorkerFault
 use lifecycle::outcome::Outcome;
 use serde_json::{Map, Value};
 
+use crate::grants::Grants;
+
 /// Runs programs of one language.
 pub trait Guest: fmt::Debug + Send + Sync {
     /// Starts a program; it runs until its turn says something.
@@ -35,6 +37,8 @@ pub struct Seat<'a> {
     pub time_limit: Duration,
     /// Ends the turn early.
     pub cancellation: &'a Cancellation,
+    /// What it may reach.
+    pub grants: &'a Grants,
 }
 
 /// A program under way: it asks, is answered, and ends by being done. Dropping it ends its worker.

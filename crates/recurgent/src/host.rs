@@ -64,6 +64,7 @@ impl<'a> Host<'a> {
             agent: &self.agent.owner().instance,
             time_limit: self.tree.within(self.agent.options().execution_timeout),
             cancellation: &self.tree.cancellation,
+            grants: &self.agent.options().grants,
         };
         let guest = self.agent.runtime().guest(self.order.request.language);
         let mut turn = guest.start(environment, &self.order, &seat)?;

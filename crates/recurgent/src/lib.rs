@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod environment;
+pub mod grants;
 pub mod guest;
 pub mod observe;
 pub mod provider;

@@ -21,6 +21,7 @@ use lifecycle::program::{Checksum, GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
 
 use crate::environment::{Aim, Environments};
+use crate::grants::Grants;
 use crate::guest::{Cancellation, Said, Seat};
 use crate::store::Store;
 use crate::store::catalog::{Ruling, Version};
@@ -232,7 +233,12 @@ impl Court {
             .prepare(key.language, manifest, &self.workers, &aim)
             .map_err(|_| Untried)?;
         let order = Order { request: &request, program: &program, proven: false };
-        let seat = Seat { agent: &request.id.0, time_limit: CASE_TIME, cancellation };
+        let seat = Seat {
+            agent: &request.id.0,
+            time_limit: CASE_TIME,
+            cancellation,
+            grants: &Grants::default(),
+        };
         let guest = self.workers.guest(key.language);
         let mut turn = guest.start(&environment, &order, &seat).map_err(|_| Untried)?;
         match turn.listen() {

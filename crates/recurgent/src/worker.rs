@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Environment, Order, WorkerFault, WorkerTrace};
 
+use crate::grants::{Grants, Network};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::guest::{Cancellation, Guest, Seat, Turn};
 
@@ -47,6 +48,7 @@ pub(crate) use nursery::{Activation, BootFault};
 use nursery::{Nursery, Place};
 use permit::{Permit, Permits};
 use pool::Pool;
+pub use sandbox::{Layer, Layers, Reached, Tier, WorkerLimits};
 use turn::{Assignment, StartFault, Worker, WorkerTurn};
 
 /// How often whoever waits looks whether the caller gave up.
@@ -83,6 +85,13 @@ pub struct WorkerOptions {
     pub max_live: usize,
     /// Workers an agent may lose in a row before it must wait.
     pub max_restarts: u32,
+    /// What one worker may use up.
+    pub limits: WorkerLimits,
+    /// Containment weaker than this is refused.
+    pub minimum_tier: Tier,
+    /// Layers of containment to be used if they can be; all, except in tests of each.
+    #[doc(hidden)]
+    pub layers: Layers,
 }
 
 impl WorkerOptions {
@@ -99,6 +108,9 @@ impl WorkerOptions {
             idle_limit: Duration::from_mins(5),
             max_live: 256,
             max_restarts: 5,
+            limits: WorkerLimits::default(),
+            minimum_tier: Tier::Process,
+            layers: Tier::Namespaces.layers(),
         }
     }
 }
@@ -132,7 +144,12 @@ impl Workers {
         language: Language,
         environment: &Activation,
     ) -> Result<(), BootFault> {
-        let place = Place { language, environment: Some(environment.clone()) };
+        let place = Place {
+            language,
+            environment: Some(environment.clone()),
+            grants: Grants::default(),
+            agent: None,
+        };
         let stale = locked(&self.shared.nurseries).remove(&place);
         drop(stale); // of an environment of the same name that was there before
         let booted = self.shared.nursery(&place).ensure_booted(&self.shared.launcher);
@@ -144,7 +161,12 @@ impl Workers {
 
     /// The containment workers run under.
     pub fn tier(&self) -> &'static str {
-        self.shared.launcher.tier()
+        self.shared.launcher.reached().tier.name()
+    }
+
+    /// What the sandbox is made of, and what it lacks.
+    pub fn containment(&self) -> &Reached {
+        self.shared.launcher.reached()
     }
 }
 
@@ -168,7 +190,14 @@ impl Guest for WorkerGuest {
         order: &Order<'_>,
         seat: &Seat<'_>,
     ) -> Result<Box<dyn Turn>, WorkerFault> {
-        let place = Place { language: self.language, environment: Activation::of(environment) };
+        let reached = self.shared.launcher.reached();
+        self.shared.check_tier(seat.grants)?;
+        let place = Place {
+            language: self.language,
+            environment: Activation::of(environment),
+            grants: seat.grants.clone(),
+            agent: (!reached.shares_zygotes).then(|| seat.agent.to_owned()),
+        };
         let permit = self.shared.permits.acquire(seat.cancellation)?;
         self.shared
             .start_turn(&place, permit, order, seat)
@@ -190,6 +219,7 @@ struct Shared {
     losses: Losses,
     /// Who may live: every worker holds one.
     live: Arc<Permits>,
+    minimum_tier: Tier,
     nurseries: Mutex<BTreeMap<Place, Known>>,
     launcher: Launcher,
     keeper: Keeper,
@@ -218,6 +248,7 @@ impl Shared {
                 options.queue_limit,
                 "workers there may be (max_live_workers) were at work or waiting for those they called",
             )),
+            minimum_tier: options.minimum_tier,
             nurseries: Mutex::default(),
             launcher: Launcher::new(options)?,
             keeper,
@@ -226,6 +257,33 @@ impl Shared {
         let period = (options.idle_limit / 2).clamp(MIN_TIDY_PERIOD, MAX_TIDY_PERIOD);
         shared.keeper.start(errands, Arc::downgrade(&shared), period)?;
         Ok(shared)
+    }
+
+    /// Refuses to run programs under weaker containment than asked for.
+    fn check_tier(&self, grants: &Grants) -> Result<(), WorkerFault> {
+        let reached = self.launcher.reached();
+        let lacking = |wanted: Tier, why: &str| {
+            let reasons: Vec<String> = reached
+                .missing
+                .iter()
+                .map(|(layer, why)| format!("{}: {why}", layer.name()))
+                .collect();
+            WorkerFault::Uncontained(format!(
+                "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
+                 `recurgent doctor` says what would raise it",
+                reached.tier,
+                reasons.join("; ")
+            ))
+        };
+        if reached.tier < self.minimum_tier {
+            return Err(lacking(self.minimum_tier, "minimum_sandbox_tier"));
+        }
+        match grants.network {
+            Network::Hosts(_) if !reached.layers.has(Layer::Namespaces) => {
+                Err(lacking(Tier::Namespaces, "a list of hosts"))
+            }
+            Network::Off | Network::Loopback | Network::Hosts(_) | Network::Open => Ok(()),
+        }
     }
 
     fn start_turn(
@@ -275,7 +333,7 @@ impl Shared {
             pid: Some(worker.pid()),
             warm,
             restarts: self.losses.total(agent),
-            sandbox_tier: self.launcher.tier().to_owned(),
+            sandbox_tier: self.launcher.reached().tier.name().to_owned(),
             isolation: begun.elapsed(),
         };
         Ok((Assignment { worker, lease, trace }, permit))

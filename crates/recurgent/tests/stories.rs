@@ -267,6 +267,7 @@ impl World {
         let mut config = Config::defaults();
         let state = self.state.path().display().to_string();
         config.set("state_dir", &state).map_err(|fault| fault.to_string())?;
+        config.set("network", "loopback").map_err(|fault| fault.to_string())?; // the pages are there
         for (key, value) in section(&self.given, "settings")? {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             config.set(&key, &text).map_err(|fault| fault.to_string())?;

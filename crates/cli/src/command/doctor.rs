@@ -14,7 +14,7 @@ use recurgent::lifecycle::prompt::Prompt;
 use recurgent::lifecycle::request::{Method, Role};
 use recurgent::provider::{self, Choice, DraftLimits, Service};
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::worker::Workers;
+use recurgent::worker::{Layer, Reached, Tier, Workers};
 use serde_json::{Value, json};
 
 use super::settings::Settings;
@@ -117,7 +117,7 @@ fn as_lines(checks: &[Check]) -> Vec<String> {
     let paint = render::paint(Stream::Output);
     let line = |check: &Check| {
         let state = paint.in_style(check.state.style(), &format!("{:<4}", check.state.name()));
-        format!("{state}  {:<8}  {}", check.name, clean(&check.found))
+        format!("{state}  {:<10}  {}", check.name, clean(&check.found))
     };
     checks.iter().map(line).collect()
 }
@@ -143,7 +143,7 @@ fn examine(config: &Config) -> Vec<Check> {
                 [Language::Python, Language::Ruby]
                     .map(|language| interpreter(&workers, language, wanted)),
             );
-            checks.push(sandbox(workers.tier()));
+            checks.extend(sandbox(config, workers.containment()));
         }
         Err(error) => checks.push(failing(
             "workers",
@@ -306,13 +306,33 @@ fn interpreter(workers: &Workers, language: Language, wanted: Language) -> Check
     }
 }
 
-fn sandbox(tier: &str) -> Check {
-    match tier {
-        "process" => warning(
+/// The tier, and each layer with what it adds or why it is missing.
+fn sandbox(config: &Config, reached: &Reached) -> Vec<Check> {
+    let minimum = config.worker_options().minimum_tier;
+    let tier = reached.tier;
+    let promise = match tier {
+        Tier::Namespaces => "programs see none of your files, processes or network",
+        Tier::Landlock => "the kernel refuses your files, processes and network to programs",
+        Tier::Process => {
+            "programs run in their own processes with limits, but see your files and network; \
+             run only programs you would run yourself"
+        }
+    };
+    let found = format!("{tier}: {promise}");
+    let whole = match tier {
+        _ if tier < minimum => failing(
             "sandbox",
-            "process: programs run in their own processes with limits, but see your files and network; \
-             run only programs you would run yourself",
+            Exit::Unavailable,
+            format!("{found}; minimum_sandbox_tier is {minimum}, so no program is run"),
         ),
-        tier => ok("sandbox", tier),
-    }
+        Tier::Namespaces => ok("sandbox", found),
+        Tier::Landlock | Tier::Process => warning("sandbox", found),
+    };
+    let layers = Layer::ALL.into_iter().map(|layer| {
+        match reached.missing.iter().find(|(missing, _)| *missing == layer) {
+            Some((_, why)) => warning(layer.name(), format!("missing: {why}")),
+            None => ok(layer.name(), layer.adds()),
+        }
+    });
+    std::iter::once(whole).chain(layers).collect()
 }

@@ -1,5 +1,7 @@
 //! Settings on the command line: the last of the three layers.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use recurgent::config::Config;
 
@@ -52,6 +54,15 @@ pub(crate) struct Settings {
     /// Take the model's answers from a recording; short for --provider replay:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "provider")]
     replay: Option<String>,
+    /// Whom programs may talk to: off, loopback, open, or hosts separated by commas
+    #[arg(long, value_name = "WHOM")]
+    network: Option<String>,
+    /// Let programs read a file or directory; may be repeated
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
+    /// Let programs write a file or directory; may be repeated
+    #[arg(long, value_name = "PATH")]
+    write: Vec<PathBuf>,
     #[command(flatten)]
     place: Place,
 }
@@ -61,12 +72,31 @@ impl Settings {
     pub(crate) fn config(&self) -> Result<Config, Fault> {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
+        let (read, write) = (joined(&self.read)?, joined(&self.write)?);
         self.place.config(&[
             ("guest", self.guest.as_deref()),
             ("provider", provider),
             ("model", self.model.as_deref()),
             ("base_url", self.base_url.as_deref()),
+            ("network", self.network.as_deref()),
+            ("read_paths", read.as_deref()),
+            ("write_paths", write.as_deref()),
         ])
+    }
+}
+
+/// Paths as one setting; none: nothing is set.
+fn joined(paths: &[PathBuf]) -> Result<Option<String>, Fault> {
+    if let Some(missing) = paths.iter().find(|path| !path.exists()) {
+        return Err(Fault::usage(format!(
+            "{} is not there, so it cannot be granted",
+            missing.display()
+        )));
+    }
+    let joined = std::env::join_paths(paths).ok().and_then(|paths| paths.into_string().ok());
+    match joined {
+        Some(paths) => Ok(Some(paths).filter(|paths| !paths.is_empty())),
+        None => Err(Fault::usage("a granted path must be text without a colon".to_owned())),
     }
 }
 

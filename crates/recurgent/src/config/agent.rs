@@ -7,6 +7,8 @@ use lifecycle::dialect::Language;
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 
+use crate::grants::Grants;
+
 use super::key::unknown;
 use super::{Config, ConfigFault, Source};
 
@@ -27,6 +29,8 @@ pub struct AgentOptions {
     pub execution_timeout: Duration,
     /// What a call tree may use.
     pub allowance: Allowance,
+    /// What its programs may reach. A child cannot change it.
+    pub grants: Grants,
     /// Log prompts and memory too.
     pub debug: bool,
 }

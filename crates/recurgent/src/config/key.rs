@@ -7,6 +7,7 @@ use lifecycle::guardrail::Rule;
 
 use super::{ConfigFault, Source};
 use crate::environment;
+use crate::grants::Network;
 
 /// The largest count there is any use for; it fits every type counts are read as, except depth.
 const MANY: u64 = u32::MAX as u64;
@@ -34,6 +35,7 @@ enum Kind {
     /// The same, of addresses that may hold credentials.
     Addresses,
     OneOf(&'static [&'static str]),
+    Network,
 }
 
 /// One thing that can be tuned.
@@ -60,6 +62,7 @@ impl Key {
             | Kind::Guest
             | Kind::Rules
             | Kind::List
+            | Kind::Network
             | Kind::OneOf(_) => Cow::Borrowed(value),
         }
     }
@@ -104,6 +107,17 @@ pub const KEYS: &[Key] = &[
     key("max_live_workers",             Kind::Count { least: 1, most: MANY },    "256",         "worker processes alive at once, idle ones included"),
     key("queue_timeout_seconds",        Kind::Seconds,                           "60",          "time a call may wait for its turn to run, or for a worker"),
     key("max_worker_restarts",          Kind::Count { least: 0, most: MANY },    "5",           "workers one agent may lose in a row before it must wait"),
+    key("network",                      Kind::Network,                           "off",         "whom programs may talk to: off, loopback, open, or hosts separated by commas"),
+    key("read_paths",                   Kind::Text,                              "",            "files and directories programs may read, separated by colons"),
+    key("write_paths",                  Kind::Text,                              "",            "files and directories programs may write, separated by colons"),
+    key("minimum_sandbox_tier",         SANDBOX_TIER,                            "process",     "refuse to run programs under less: process, landlock or namespaces"),
+    key("worker_memory_mb",             Kind::Count { least: 64, most: MANY },   "4096",        "memory of one process of a worker, as address space"),
+    key("worker_processes",             Kind::Count { least: 1, most: MANY },    "64",          "processes and threads of one worker"),
+    key("worker_open_files",            Kind::Count { least: 32, most: MANY },   "256",         "files one process of a worker may have open"),
+    key("worker_file_mb",               Kind::Count { least: 1, most: MANY },    "64",          "largest file a worker may write"),
+    key("worker_scratch_mb",            Kind::Count { least: 1, most: MANY },    "64",          "a worker's scratch space"),
+    key("worker_scratch_files",         Kind::Count { least: 16, most: MANY },   "4096",        "files and directories in it"),
+    key("worker_output_mb",             Kind::Count { least: 1, most: MANY },    "256",         "what a program may print before it is stopped"),
     key("manifest_mode",                MANIFEST_MODE,                           "additive",    "how an agent's packages may change: additive or strict"),
     key("standing_mode",                STANDING_MODE,                           "shadow",      "whether standings decide what runs: shadow (they are only told) or enforced"),
     key("source_mode",                  SOURCE_MODE,                             "public_only", "where packages come from: public_only, internal_only or internal_then_public"),
@@ -130,6 +144,7 @@ pub const KEYS: &[Key] = &[
 
 const MANIFEST_MODE: Kind = Kind::OneOf(&["additive", "strict"]);
 const STANDING_MODE: Kind = Kind::OneOf(&["shadow", "enforced"]);
+const SANDBOX_TIER: Kind = Kind::OneOf(&["process", "landlock", "namespaces"]);
 const SOURCE_MODE: Kind = Kind::OneOf(&["public_only", "internal_only", "internal_then_public"]);
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
@@ -192,6 +207,10 @@ pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), Confi
         ),
         Kind::Guest => (value.parse::<Language>().is_ok(), "python or ruby".to_owned()),
         Kind::List | Kind::Addresses => (true, String::new()),
+        Kind::Network => (
+            value.parse::<Network>().is_ok(),
+            "off, loopback, open, or a list of hosts like api.example.org".to_owned(),
+        ),
         Kind::OneOf(choices) => (choices.contains(&value), choices.join(" or ")),
     };
     if fits {

@@ -45,6 +45,7 @@ mod tests {
 
     fn interpreter() -> InterpreterInfo {
         InterpreterInfo {
+            roots: Vec::new(),
             path: PathBuf::from("/usr/bin/ruby"),
             version: Version(3, 1, 2),
             engine: "ruby".to_owned(),

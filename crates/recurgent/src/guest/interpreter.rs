@@ -15,7 +15,7 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a probe is looked at.
 const PROBE_PERIOD: Duration = Duration::from_millis(2);
 /// Longest answer read from a probe.
-const PROBE_BYTES: u64 = 4096;
+const PROBE_BYTES: u64 = 16 * 1024;
 /// Interpreters of one name tried before giving up.
 const MAX_CANDIDATES: usize = 16;
 
@@ -32,6 +32,8 @@ pub struct InterpreterInfo {
     pub patch_level: String,
     /// What compiled packages must have been made for.
     pub platform: String,
+    /// Directories and files it cannot run without.
+    pub roots: Vec<PathBuf>,
 }
 
 impl InterpreterInfo {
@@ -99,10 +101,19 @@ print(sys.implementation.name)
 print('%s%d' % sys.version_info[3:])
 abi = getattr(sys.implementation, '_multiarch', '') + getattr(sys, 'abiflags', '')
 print(sys.platform, os.uname().machine, abi, sep='-')
+home = os.path.expanduser('~')
+for place in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *sys.path, sys.executable):
+    if os.path.exists(place) and not (home + os.sep).startswith(place.rstrip(os.sep) + os.sep):
+        print(place)
 ";
 const RUBY_PROBE: &str = "\
 require 'rbconfig'
 puts RbConfig.ruby, RUBY_VERSION, RUBY_ENGINE, RUBY_PATCHLEVEL, RUBY_PLATFORM
+home = Dir.home rescue '/'
+own = RbConfig::CONFIG.values_at('prefix', 'rubylibprefix', 'rubyarchdir', 'libdir', 'sitedir', 'vendordir')
+[*own, *$LOAD_PATH, RbConfig.ruby].compact.each do |place|
+  puts place if File.exist?(place) && !\"#{home}/\".start_with?(\"#{place.chomp('/')}/\")
+end
 ";
 
 fn kind(language: Language) -> &'static Kind {
@@ -197,7 +208,10 @@ fn ask(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
         let Version(major, minor, _) = kind.minimum;
         return Err(format!("it is {} {version}, older than {major}.{minor}", kind.title));
     }
-    Ok(InterpreterInfo { path, version, engine, patch_level, platform })
+    let mut roots: Vec<PathBuf> =
+        lines.map(PathBuf::from).filter(|root| root.is_absolute()).collect();
+    roots.dedup();
+    Ok(InterpreterInfo { path, version, engine, patch_level, platform, roots })
 }
 
 fn parse_version(text: &str) -> Option<Version> {

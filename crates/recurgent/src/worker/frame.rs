@@ -379,6 +379,9 @@ fn count(limit: Option<&Value>) -> Result<u32, FrameFault> {
 fn limit(word: Option<&Value>) -> Result<Limit, FrameFault> {
     match need(word, "limit")?.as_str() {
         Some("memory") => Ok(Limit::Memory),
+        Some("processes") => Ok(Limit::Processes),
+        Some("files") => Ok(Limit::Files),
+        Some("scratch") => Ok(Limit::Scratch),
         Some("frame") => Ok(Limit::Frame),
         _ => Err(FrameFault::Unknown { field: "limit" }),
     }

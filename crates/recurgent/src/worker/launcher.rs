@@ -8,10 +8,11 @@ use std::sync::Mutex;
 use lifecycle::dialect::Language;
 
 use super::nursery::{Activation, BootFault, Place};
-use super::sandbox::Sandbox;
+use super::sandbox::{Reached, Sandbox, Seen};
 use super::zygote::{Spawner, Zygote, ZygoteSeat};
 use super::{WorkerOptions, locked};
 use crate::environment::Ready;
+use crate::grants::Grants;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Boots zygotes.
@@ -42,14 +43,14 @@ impl Launcher {
             python: installed(&options.python),
             ruby: installed(&options.ruby),
             path: options.path.clone(),
-            sandbox: Sandbox::new(options.path.clone(), options.scratch.clone()),
+            sandbox: Sandbox::new(options),
             spawner: Spawner::start()?,
         })
     }
 
     /// The containment its zygotes run under.
-    pub(super) fn tier(&self) -> &'static str {
-        self.sandbox.tier()
+    pub(super) fn reached(&self) -> &Reached {
+        self.sandbox.reached()
     }
 
     /// Boots an interpreter in its place, or says what is wrong.
@@ -64,8 +65,18 @@ impl Launcher {
             }
             None => (Vec::new(), None),
         };
-        let seat =
-            ZygoteSeat { language: place.language, interpreter: &interpreter, arguments, in_use };
+        let mut read = interpreter.roots.clone();
+        read.extend(place.environment.iter().map(|environment| environment.root.clone()));
+        let Grants { network, read: granted, write } = place.grants.clone();
+        read.extend(granted);
+        let seen = Seen { read, write, network };
+        let seat = ZygoteSeat {
+            language: place.language,
+            interpreter: &interpreter,
+            arguments,
+            in_use,
+            seen,
+        };
         Zygote::boot(seat, &self.sandbox, &self.spawner)
     }
 

@@ -35,6 +35,7 @@ pub(super) struct Link {
     stdout: Stream,
     stderr: Stream,
     inbox: Vec<u8>,
+    output_limit: u64,
 }
 
 /// Until when, and as long as nobody calls it off.
@@ -57,18 +58,21 @@ pub(super) enum LinkFault {
     TimedOut,
     /// The caller gave up.
     Cancelled,
+    /// More was printed than any program has reason to.
+    Flooded,
     /// The host's own end failed.
     Failed(io::Error),
 }
 
 impl Link {
     /// Over the host's ends; the streams must not block.
-    pub(super) fn new(channel: OwnedFd, stdout: OwnedFd, stderr: OwnedFd) -> Self {
+    pub(super) fn new(channel: OwnedFd, [stdout, stderr]: [OwnedFd; 2], output_limit: u64) -> Self {
         Self {
             channel,
             stdout: Stream::new(stdout),
             stderr: Stream::new(stderr),
             inbox: Vec::new(),
+            output_limit,
         }
     }
 
@@ -169,7 +173,7 @@ impl Link {
 
     /// Looks once; whether the channel is ready.
     fn poll(&mut self, interest: PollFlags, at_most: Duration) -> Result<bool, LinkFault> {
-        let Self { channel, stdout, stderr, .. } = self;
+        let Self { channel, stdout, stderr, output_limit, .. } = self;
         let mut polled =
             [PollFd::new(channel, interest), stdout.watched(channel), stderr.watched(channel)];
         match poll(&mut polled, Timespec::try_from(at_most).ok().as_ref()) {
@@ -183,6 +187,9 @@ impl Link {
         }
         if stderr_ready {
             stderr.drain();
+        }
+        if stdout.dropped + stderr.dropped > *output_limit {
+            return Err(LinkFault::Flooded);
         }
         Ok(channel_ready)
     }

@@ -14,6 +14,7 @@ use super::link::Link;
 use super::locked;
 use super::process::{Ending, Process, WorkerId};
 use super::zygote::{Zygote, ZygoteFault};
+use crate::grants::Grants;
 
 /// Wait after a failed boot; doubles with each further one.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
@@ -29,6 +30,10 @@ pub(super) struct Place {
     pub(super) language: Language,
     /// The prepared set of packages; `None`: the bare language.
     pub(super) environment: Option<Activation>,
+    /// What they may reach.
+    pub(super) grants: Grants,
+    /// The only agent they serve, where workers of one zygote cannot be kept apart.
+    pub(super) agent: Option<String>,
 }
 
 /// An environment to be activated.

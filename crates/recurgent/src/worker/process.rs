@@ -4,7 +4,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use lifecycle::outcome::Limit;
 use rustix::process::{Pid, Signal};
+
+use super::sandbox::Scratch;
 
 /// Longest a worker that closed its channel may take to end.
 const LAST_BREATH: Duration = Duration::from_millis(500);
@@ -21,6 +24,16 @@ pub(super) enum Ending {
 }
 
 impl Ending {
+    /// The limit it ran into, if the kernel ended it for that.
+    pub(super) fn limit(self) -> Option<Limit> {
+        let is = |signal: Signal| self == Self::Signal(signal.as_raw());
+        match self {
+            _ if is(Signal::XCPU) => Some(Limit::Cpu),
+            _ if is(Signal::XFSZ) => Some(Limit::Scratch),
+            Self::Signal(_) | Self::Exit(_) | Self::Unknown => None,
+        }
+    }
+
     /// As a zygote tells it.
     pub(super) fn reported(signal: Option<i32>, status: Option<i32>) -> Self {
         match (signal, status) {
@@ -69,7 +82,7 @@ fn signal_name(signal: i32) -> Option<&'static str> {
 pub(super) struct WorkerId {
     /// Which zygote forked it.
     pub(super) zygote: u64,
-    /// Its process number.
+    /// Its process number, as its zygote has it.
     pub(super) pid: u32,
 }
 
@@ -77,7 +90,10 @@ pub(super) struct WorkerId {
 #[derive(Debug)]
 pub(super) struct Process {
     id: WorkerId,
+    /// Its number, as the host has it.
     pid: Pid,
+    /// Its files, where nothing else removes them.
+    _scratch: Option<Scratch>,
     #[cfg(target_os = "linux")]
     descriptor: std::os::fd::OwnedFd,
 }
@@ -85,18 +101,22 @@ pub(super) struct Process {
 impl Process {
     /// Opens a process its zygote has just forked. The zygote waits for it only when told to, so the
     /// number cannot have passed to another.
-    pub(super) fn open(id: WorkerId) -> io::Result<Self> {
-        let pid = i32::try_from(id.pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .filter(|pid| !pid.is_init())
-            .ok_or_else(|| io::Error::other("no process number"))?;
+    pub(super) fn open(id: WorkerId, pid: Pid, scratch: Option<Scratch>) -> io::Result<Self> {
+        if pid.is_init() {
+            return Err(io::Error::other("no process number"));
+        }
         Ok(Self {
             id,
             pid,
+            _scratch: scratch,
             #[cfg(target_os = "linux")]
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
         })
+    }
+
+    /// Its number, as the host has it.
+    pub(super) fn pid(&self) -> u32 {
+        u32::try_from(self.pid.as_raw_nonzero().get()).unwrap_or_default()
     }
 
     /// Which it is.

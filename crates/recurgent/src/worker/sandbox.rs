@@ -1,69 +1,114 @@
-//! What a zygote, and so every worker forked from it, may touch and use up.
+//! What a zygote, and so every worker forked from it, may see, touch and use up.
 //!
-//! This is the tier that needs no privilege: a session of its own, death with the host, no new
-//! privileges, resource limits, and an environment built from nothing. The kernel sandbox (namespaces,
-//! Landlock, seccomp, cgroups) takes its place here; whatever is reached is named in every trace.
+//! ```text
+//! Sandbox ── reached ──► Reached      the tier the probe found, and what every layer lacks
+//!    └─ house(Seen) ──► House         one zygote's place: directory, user, skeleton of its root
+//!          ├─ confine(Command)        how the zygote gets in (entry.rs, between fork and exec)
+//!          ├─ seal                    what each forked worker does to itself (seal.rs)
+//!          └─ berth ──► Berth         one worker's own scratch directory and Landlock ruleset
+//! ```
 
-use std::ffi::{OsStr, OsString};
+#[cfg(target_os = "linux")]
+mod birth;
+#[cfg(target_os = "linux")]
+mod entry;
+#[cfg(target_os = "linux")]
+mod house;
+#[cfg(target_os = "linux")]
+mod landlock;
+mod limits;
+#[cfg(target_os = "linux")]
+mod mediator;
+#[cfg(not(target_os = "linux"))]
+#[path = "sandbox/house_elsewhere.rs"]
+mod house;
+mod probe;
+#[cfg(target_os = "linux")]
+mod seal;
+#[cfg(target_os = "linux")]
+mod seccomp;
+#[cfg(target_os = "linux")]
+mod sys;
+mod tier;
+#[cfg(target_os = "linux")]
+mod user;
+#[cfg(target_os = "linux")]
+mod view;
+
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-use rustix::process::{Pid, Resource, Rlimit};
+use rustix::process::Pid;
 
+use super::WorkerOptions;
+use crate::grants::Network;
 use crate::identity;
-
-/// Address space of one worker: what a runaway allocation meets as a memory error.
-const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
-/// Largest file a worker may write.
-const FILE_BYTES: u64 = 64 << 20;
-/// Descriptors a worker may hold.
-const OPEN_FILES: u64 = 256;
-
-/// Hard limits, lowered once before the interpreter starts and never raised again.
-const LIMITS: [(Resource, u64); 5] = [
-    (Resource::Core, 0),
-    (Resource::Memlock, 0),
-    (Resource::Nofile, OPEN_FILES),
-    (Resource::Fsize, FILE_BYTES),
-    (Resource::As, ADDRESS_SPACE_BYTES),
-];
+#[cfg(target_os = "linux")]
+pub(super) use birth::Birth;
+#[cfg(not(target_os = "linux"))]
+pub(super) use house::Birth;
+pub(super) use house::House;
+pub use limits::WorkerLimits;
+pub use probe::Reached;
+pub use tier::{Layer, Layers, Tier};
 
 /// How the name of a scratch directory begins; its host's pid follows.
 const SCRATCH_PREFIX: &str = "recurgent-";
 
-/// Confines a zygote before its interpreter starts.
+/// What a zygote and its workers may see and reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Beside the system's own directories.
+    pub(crate) read: Vec<PathBuf>,
+    /// Granted by the caller.
+    pub(crate) write: Vec<PathBuf>,
+    /// Who may be talked to.
+    pub(crate) network: Network,
+}
+
+/// Confines zygotes before their interpreters start.
 #[derive(Debug)]
-pub(super) struct Sandbox {
+pub(crate) struct Sandbox {
     path: OsString,
     scratch: PathBuf,
+    limits: WorkerLimits,
+    wanted: Layers,
+    reached: OnceLock<Reached>,
 }
 
 impl Sandbox {
-    /// Workers find programs on `path` and keep files under `scratch`.
-    pub(super) fn new(path: OsString, scratch: PathBuf) -> Self {
-        let sandbox = Self { path, scratch };
+    pub(super) fn new(options: &WorkerOptions) -> Self {
+        let sandbox = Self {
+            path: options.path.clone(),
+            scratch: options.scratch.clone(),
+            limits: options.limits,
+            wanted: options.layers,
+            reached: OnceLock::new(),
+        };
         sandbox.sweep();
         sandbox
     }
 
-    /// The tier reached.
-    #[expect(clippy::unused_self, reason = "the kernel sandbox finds its tier by probing")]
-    pub(super) fn tier(&self) -> &'static str {
-        "process"
+    /// The tier reached, found out when first asked for.
+    pub(super) fn reached(&self) -> &Reached {
+        self.reached.get_or_init(|| probe::climb(self))
     }
 
     /// A directory nobody else uses, for one zygote and its workers.
-    pub(super) fn scratch(&self) -> io::Result<Scratch> {
+    fn directory(&self) -> io::Result<Scratch> {
         let name = format!("{SCRATCH_PREFIX}{}-{}", std::process::id(), identity::instance_id());
         let path = self.scratch.join(name);
         // Fails when the path exists, so nobody can lay out a directory or link for us to walk into.
         let made = std::fs::create_dir_all(&self.scratch)
-            .and_then(|()| std::fs::DirBuilder::new().mode(0o700).create(&path));
+            .and_then(|()| std::fs::DirBuilder::new().mode(0o700).create(&path))
+            .and_then(|()| path.canonicalize());
         match made {
-            Ok(()) => Ok(Scratch(path)),
+            Ok(path) => Ok(Scratch(path)),
             Err(error) => Err(io::Error::new(
                 error.kind(),
                 format!(
@@ -90,31 +135,6 @@ impl Sandbox {
             }
         }
     }
-
-    /// Makes `command` start inside the sandbox.
-    pub(super) fn confine(&self, command: &mut Command, scratch: &Scratch) {
-        command.env_clear().envs(self.environment(scratch)).current_dir(&scratch.0);
-        let host = rustix::process::getpid();
-        let limits = LIMITS.map(|(resource, wanted)| (resource, lowered(resource, wanted)));
-        #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-        // SAFETY: `enter` runs in the forked child of a threaded process, so it may only make
-        // async-signal-safe calls. It makes bare system calls on values copied in beforehand: it
-        // allocates nothing, takes no lock, and touches no memory the parent's threads may hold.
-        unsafe {
-            command.pre_exec(move || enter(host, &limits));
-        }
-    }
-
-    /// All a worker sees of the environment: nothing of the host's is inherited.
-    fn environment<'a>(&'a self, scratch: &'a Scratch) -> [(&'static str, &'a OsStr); 4] {
-        let scratch = scratch.0.as_os_str();
-        [
-            ("PATH", &self.path),
-            ("LANG", OsStr::new("C.UTF-8")),
-            ("HOME", scratch),
-            ("TMPDIR", scratch),
-        ]
-    }
 }
 
 /// Makes a command that is not confined, an installer, end when the thread that starts it ends. That
@@ -122,15 +142,15 @@ impl Sandbox {
 pub(crate) fn die_with_host(command: &mut Command) {
     let host = rustix::process::getpid();
     #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-    // SAFETY: as in `Sandbox::confine`: bare system calls on a value copied in beforehand.
+    // SAFETY: bare system calls on a value copied in beforehand: nothing is allocated, no lock is taken.
     unsafe {
-        command.pre_exec(move || die_with(host));
+        command.pre_exec(move || house::die_with(host));
     }
 }
 
-/// A private directory, removed with its zygote.
+/// A private directory, removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl AsRef<Path> for Scratch {
     fn as_ref(&self) -> &Path {
@@ -143,39 +163,4 @@ impl Drop for Scratch {
         // A leftover costs disk space only; there is nobody to tell.
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// The limit to set: never above the one the host itself is under, which cannot be raised.
-fn lowered(resource: Resource, wanted: u64) -> Rlimit {
-    let ceiling = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
-    let limit = Some(wanted.min(ceiling));
-    Rlimit { current: limit, maximum: limit }
-}
-
-/// In the child, between fork and exec.
-fn enter(host: Pid, limits: &[(Resource, Rlimit)]) -> io::Result<()> {
-    rustix::process::setsid()?;
-    die_with(host)?;
-    for (resource, limit) in limits {
-        rustix::process::setrlimit(*resource, *limit)?;
-    }
-    Ok(())
-}
-
-/// Ends this process when the thread that spawned it ends.
-#[cfg(target_os = "linux")]
-fn die_with(host: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    if rustix::process::getppid() != Some(host) {
-        // It died before the signal was armed.
-        return Err(rustix::io::Errno::SRCH.into());
-    }
-    rustix::thread::set_no_new_privs(true)?;
-    Ok(())
-}
-
-/// Elsewhere the zygote ends when its control channel closes.
-#[cfg(not(target_os = "linux"))]
-fn die_with(_host: Pid) -> io::Result<()> {
-    Ok(())
 }

@@ -66,7 +66,7 @@ impl Worker {
 
     /// Its process number.
     pub(super) fn pid(&self) -> u32 {
-        self.process.id().pid
+        self.process.pid()
     }
 
     /// Whether a kept worker still waits for work and has said nothing unasked.
@@ -130,6 +130,10 @@ impl Worker {
             // Everybody's worker dies with the zygote: no reason to blame this program.
             None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
             Some(_) if !ended => by_program("it closed its channel"),
+            Some(ending) if ending.limit().is_some() => WorkerFault::Limited(
+                ending.limit().unwrap_or(Limit::Memory),
+                format!("the program went over a limit: {ending}"),
+            ),
             Some(ending) => by_program(ending),
         }
     }
@@ -281,6 +285,7 @@ impl WorkerTurn {
             | WorkerFault::ActivationFailed(_)
             | WorkerFault::Unavailable(_)
             | WorkerFault::AllowanceSpent(_)
+            | WorkerFault::Uncontained(_)
             | WorkerFault::Cancelled => self.shared.losses.note_loss(&self.agent),
         }
     }
@@ -331,6 +336,10 @@ impl Shared {
             LinkFault::Oversized => WorkerFault::Limited(
                 Limit::Frame,
                 format!("a frame is over {FRAME_BYTES} bytes; pass less at once"),
+            ),
+            LinkFault::Flooded => WorkerFault::Limited(
+                Limit::Output,
+                "the program printed without end; print less, or raise worker_output_mb".to_owned(),
             ),
             LinkFault::Failed(error) => {
                 crashed(EndedBy::Host, format!("the worker cannot be reached: {error}"))

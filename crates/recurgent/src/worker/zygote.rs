@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -17,17 +17,19 @@ use lifecycle::dialect::Language;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
-    SocketFlags, SocketType, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, socketpair,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::frame::IPC_VERSION;
 use super::link::Link;
 use super::nursery::BootFault;
 use super::process::{Ending, Process, WorkerId};
-use super::sandbox::{Sandbox, Scratch};
+use super::sandbox::{Birth, House, Sandbox, Seen};
 use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Longest an interpreter may take from start to `ready`.
@@ -54,12 +56,12 @@ const EXPLANATION_BYTES: usize = 2000;
 pub(super) struct Zygote {
     /// Told apart from every other of this host.
     id: u64,
-    process: Child,
+    process: Pid,
     control: OwnedFd,
     /// Requests not answered yet, oldest first. The zygote answers each once, in order.
     pending: VecDeque<Request>,
-    /// Holds the files of its workers; gone when they are.
-    _scratch: Scratch,
+    /// Where it and its workers live; gone when they are.
+    house: House,
     /// Keeps its environment from being removed.
     _in_use: Option<File>,
 }
@@ -73,6 +75,8 @@ pub(super) struct ZygoteSeat<'a> {
     pub(super) arguments: Vec<OsString>,
     /// Held as long as it lives.
     pub(super) in_use: Option<File>,
+    /// What it may see.
+    pub(super) seen: Seen,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +105,9 @@ struct Reply {
     package: Option<String>,
     ipc_version: Option<u32>,
     guest: Option<String>,
+    /// Who sent it, as the kernel has it; not part of the message.
+    #[serde(skip)]
+    sender: Option<Pid>,
 }
 
 impl Zygote {
@@ -160,20 +167,26 @@ impl Zygote {
 
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
-        let (link, theirs) =
-            open_link().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
+        let (link, theirs) = open_link(self.house.output_limit())
+            .map_err(|error| ZygoteFault::Refused(error.to_string()))?;
+        let berth = self.house.berth().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let deadline = Instant::now() + FORK_DEADLINE;
-        self.request(Request::Fork, &theirs.each_ref().map(AsFd::as_fd))?;
+        let handed: Vec<BorrowedFd<'_>> =
+            theirs.iter().map(AsFd::as_fd).chain(berth.ruleset()).collect();
+        let scratch = berth.scratch().map(|path| path.to_string_lossy());
+        self.request(Request::Fork, &json!({"op": "fork", "scratch": scratch}), &handed)?;
+        drop((handed, scratch));
         drop(theirs); // so that the worker's end is the only one, and its end is seen
         let reply = self.reply_to(Request::Fork, deadline)?;
-        match (reply.op.as_str(), reply.pid) {
-            ("forked", Some(pid)) => {
-                let process = Process::open(WorkerId { zygote: self.id, pid })
+        match (reply.op.as_str(), reply.pid, reply.sender) {
+            ("forked", Some(pid), Some(sender)) => {
+                let id = WorkerId { zygote: self.id, pid };
+                let process = Process::open(id, sender, berth.into_scratch())
                     .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
                 Ok((process, link))
             }
-            ("failed", _) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),
-            (op, _) => Err(ZygoteFault::Lost(format!("its zygote answered a fork with {op:?}"))),
+            ("failed", ..) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),
+            (op, ..) => Err(ZygoteFault::Lost(format!("its zygote answered a fork with {op:?}"))),
         }
     }
 
@@ -182,7 +195,7 @@ impl Zygote {
         while self.pending.len() >= MAX_PENDING {
             self.receive_next(Instant::now() + FORK_DEADLINE)?;
         }
-        self.request(Request::Reap(pid), &[])
+        self.request(Request::Reap(pid), &json!({"op": "reap", "pid": pid}), &[])
     }
 
     /// Reads the replies that are there.
@@ -197,7 +210,7 @@ impl Zygote {
     /// longer is busy, not lost: it is asked all the same.
     pub(super) fn reap(&mut self, pid: u32) -> Result<Ending, ZygoteFault> {
         let deadline = Instant::now() + REAP_DEADLINE;
-        self.request(Request::Reap(pid), &[])?;
+        self.request(Request::Reap(pid), &json!({"op": "reap", "pid": pid}), &[])?;
         while readable(self.control.as_fd(), deadline.saturating_duration_since(Instant::now())) {
             let (answered, reply) = self.receive_next(deadline)?;
             if answered == Request::Reap(pid) {
@@ -210,13 +223,11 @@ impl Zygote {
     fn request(
         &mut self,
         request: Request,
+        message: &Value,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), ZygoteFault> {
-        let message = match request {
-            Request::Fork => r#"{"op":"fork"}"#.to_owned(),
-            Request::Reap(pid) => format!(r#"{{"op":"reap","pid":{pid}}}"#),
-        };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let message = message.to_string();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
             rights.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -255,14 +266,15 @@ impl Zygote {
             return Err(lost("its zygote hangs"));
         }
         let mut packet = [0; PACKET_BYTES];
-        let length = match rustix::net::recv(&self.control, &mut packet[..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) | Err(Errno::CONNRESET) => return Err(lost("its zygote ended")),
-            Ok((_, length)) => length,
+        let (length, sender) = match receive_packet(&self.control, &mut packet) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Err(lost("its zygote ended")),
+            Ok(received) => received,
             Err(errno) => {
                 return Err(ZygoteFault::Lost(format!("its zygote cannot be heard: {errno}")));
             }
         };
-        serde_json::from_slice(packet.get(..length).unwrap_or(&packet)).map_err(|error| {
+        let reply = serde_json::from_slice(packet.get(..length).unwrap_or(&packet));
+        reply.map(|reply| Reply { sender, ..reply }).map_err(|error| {
             ZygoteFault::Lost(format!("its zygote sent a malformed packet: {error}"))
         })
     }
@@ -272,12 +284,18 @@ impl Zygote {
         // Fails only when it is gone already.
         let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
         let deadline = Instant::now() + CLOSE_GRACE;
-        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+        while Instant::now() < deadline {
+            if !matches!(
+                rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG),
+                Ok(None)
+            ) {
+                return;
+            }
             thread::sleep(CLOSE_PERIOD);
         }
         // Its workers lead sessions of their own, and die with it because they asked the kernel to.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = rustix::process::kill_process(self.process, Signal::KILL);
+        let _ = rustix::process::waitpid(Some(self.process), WaitOptions::empty());
     }
 }
 
@@ -298,23 +316,18 @@ fn spawn(
     spawner: &Spawner,
 ) -> io::Result<(Zygote, OwnedFd)> {
     static BOOTED: AtomicU64 = AtomicU64::new(0);
-    let scratch = sandbox.scratch()?;
+    let house = sandbox.house(seat.seen)?;
     let (control, theirs) = pair(SocketType::SEQPACKET)?;
+    rustix::net::sockopt::set_socket_passcred(&control, true)?;
     // Non-blocking for both ends: a zygote that prints after its boot, unread, must not stop.
     let (output, printed) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let mut command = interpreter::command(seat.language, seat.interpreter, &seat.arguments);
     command.stdin(theirs).stdout(printed.try_clone()?).stderr(printed);
-    sandbox.confine(&mut command, &scratch);
-    let process = spawner.spawn(command)?;
+    let birth = sandbox.confine(&mut command, &house)?;
+    let process = spawner.spawn(command, birth)?;
     let id = BOOTED.fetch_add(1, Ordering::Relaxed);
-    let zygote = Zygote {
-        id,
-        process,
-        control,
-        pending: VecDeque::new(),
-        _scratch: scratch,
-        _in_use: seat.in_use,
-    };
+    let zygote =
+        Zygote { id, process, control, pending: VecDeque::new(), house, _in_use: seat.in_use };
     Ok((zygote, output))
 }
 
@@ -335,11 +348,12 @@ fn explanation(output: OwnedFd) -> String {
 }
 
 /// A worker's descriptors: the host's ends, and the three to hand over.
-fn open_link() -> io::Result<(Link, [OwnedFd; 3])> {
+fn open_link(output_limit: u64) -> io::Result<(Link, [OwnedFd; 3])> {
     let (channel, their_channel) = pair(SocketType::STREAM)?;
     let (stdout, their_stdout) = output_pipe()?;
     let (stderr, their_stderr) = output_pipe()?;
-    Ok((Link::new(channel, stdout, stderr), [their_channel, their_stdout, their_stderr]))
+    let link = Link::new(channel, [stdout, stderr], output_limit);
+    Ok((link, [their_channel, their_stdout, their_stderr]))
 }
 
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -375,28 +389,73 @@ pub(super) struct Spawner(mpsc::Sender<SpawnJob>);
 #[derive(Debug)]
 struct SpawnJob {
     command: Command,
-    spawned: mpsc::SyncSender<io::Result<Child>>,
+    birth: Birth,
+    spawned: mpsc::SyncSender<io::Result<Pid>>,
 }
 
 impl Spawner {
     pub(super) fn start() -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel::<SpawnJob>();
         thread::Builder::new().name("recurgent-spawner".to_owned()).spawn(move || {
-            for SpawnJob { mut command, spawned } in jobs {
-                // The host's copies of the child's descriptors close with the command, before the reply.
-                let child = command.spawn();
-                drop(command);
+            for SpawnJob { command, birth, spawned } in jobs {
                 // Whoever asked waits for this; if it does not, the child sees its control channel close.
-                let _ = spawned.send(child);
+                let _ = spawned.send(start(command, birth));
             }
         })?;
         Ok(Self(sender))
     }
 
-    fn spawn(&self, command: Command) -> io::Result<Child> {
+    fn spawn(&self, command: Command, birth: Birth) -> io::Result<Pid> {
         let (spawned, reply) = mpsc::sync_channel(1);
         let gone = || io::Error::other("the spawner thread is gone");
-        self.0.send(SpawnJob { command, spawned }).map_err(|_| gone())?;
+        self.0.send(SpawnJob { command, birth, spawned }).map_err(|_| gone())?;
         reply.recv().map_err(|_| gone())?
     }
+}
+
+/// The process that runs the command: the one started, or the one born inside its namespaces, which is a
+/// child of ours all the same; the one started has then ended.
+fn start(mut command: Command, birth: Birth) -> io::Result<Pid> {
+    let started = command.spawn();
+    // The host's copies of the child's descriptors close with the command.
+    drop(command);
+    let inside = birth.pid(started.as_ref().ok().map(Pid::from_child));
+    let ended = match started {
+        Ok(mut child) if birth.is_another() => child.wait().map(drop),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let begun = ended.and_then(|()| birth.attend());
+    match (begun, inside) {
+        (Ok(()), Some(pid)) => Ok(pid),
+        (Ok(()), None) => Err(io::Error::other("it was not born inside its namespaces")),
+        (Err(error), Some(pid)) => {
+            let _ = rustix::process::kill_process(pid, Signal::KILL); // it may have ended already
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+            Err(error)
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// One packet, with the number its sender has for us.
+fn receive_packet(
+    control: &OwnedFd,
+    packet: &mut [u8],
+) -> rustix::io::Result<(usize, Option<Pid>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut attached = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        control,
+        &mut [IoSliceMut::new(packet)],
+        &mut attached,
+        RecvFlags::DONTWAIT,
+    )?;
+    let mut sender = None;
+    for message in attached.drain() {
+        if let RecvAncillaryMessage::ScmCredentials(credentials) = message {
+            sender = Some(credentials.pid);
+        }
+    }
+    Ok((received.bytes, sender))
 }

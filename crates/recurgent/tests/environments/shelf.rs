@@ -133,13 +133,15 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
         ),
     ] {
         source.set_outdated(true);
-        let stage = source.stage();
+        let mut stage = source.stage();
+        let gates = stage.open_directory("gates");
+        stage.set("write_paths", gates.to_str().unwrap());
         let runtime = stage.runtime();
         let shelf = runtime.shelf().unwrap();
         stage.writes("check", code, &json!([{"name": package}]));
         stage.writes(
             "wait",
-            &wait.replace("GATE", stage.path("gate").to_str().unwrap()),
+            &wait.replace("GATE", gates.join("gate").to_str().unwrap()),
             &json!([]),
         );
         let mut agent = runtime.agent("tester").build().unwrap();
@@ -150,7 +152,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
 
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| call(&mut agent, "wait"));
-            while !stage.path("gate.reached").exists() {
+            while !gates.join("gate.reached").exists() {
                 assert!(!waiting.is_finished(), "it should be waiting");
                 std::thread::yield_now();
             }
@@ -163,7 +165,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
             );
             assert!(!ticket.environment().unwrap().cache_hit);
             assert_eq!(shelf.remove(&first), Removal::InUse);
-            std::fs::write(stage.path("gate"), "").unwrap();
+            std::fs::write(gates.join("gate"), "").unwrap();
             // It loads only now what it was promised when it started.
             assert_eq!(value(&waiting.join().unwrap()), versions[0]);
         });

@@ -14,6 +14,7 @@ use lifecycle::program::{GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
+use recurgent::grants::Grants;
 use recurgent::guest::{Answer, Ask, Cancellation, Done, Guest, Said, Seat, Turn};
 use recurgent::worker::{WorkerOptions, Workers};
 use serde_json::{Map, Value, json};
@@ -32,6 +33,7 @@ pub(crate) struct Program<'a> {
     pub(crate) environment: Option<&'a str>,
     pub(crate) limit: Duration,
     pub(crate) cancellation: Cancellation,
+    pub(crate) grants: Grants,
 }
 
 impl Default for Program<'_> {
@@ -46,6 +48,7 @@ impl Default for Program<'_> {
             environment: None,
             limit: Duration::from_secs(20),
             cancellation: Cancellation::default(),
+            grants: Grants::default(),
         }
     }
 }
@@ -166,13 +169,43 @@ impl Driver {
             agent: program.agent,
             time_limit: program.limit,
             cancellation: &program.cancellation,
+            grants: &program.grants,
         };
         self.guest(program.language).start(environment, &order, &seat)
+    }
+
+    /// What contains its workers.
+    pub(crate) fn containment(&self) -> &recurgent::worker::Reached {
+        self.workers.as_ref().unwrap().containment()
     }
 
     /// The interpreter its workers run in.
     pub(crate) fn interpreter(&self, language: Language) -> PathBuf {
         self.workers.as_ref().unwrap().probe(language).unwrap().path
+    }
+
+    /// The zygote of a worker of its: still alive when this is asked.
+    pub(crate) fn zygote(&self, language: Language, environment: Option<&str>) -> u32 {
+        let code = "1";
+        let kept = Program { language, code, proven: true, environment, ..Program::default() };
+        let worker = self.run(&kept).unwrap().worker.pid.unwrap();
+        parent(worker)
+    }
+
+    /// Waits until a process that has this number for itself has ended.
+    pub(crate) fn await_end(&self, inside: u64) {
+        let has_number = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let numbers = status.lines().find(|line| line.starts_with("NSpid:"));
+            numbers.is_some_and(|line| line.ends_with(&format!("\t{inside}")))
+        };
+        let begun = std::time::Instant::now();
+        let lives =
+            || descendants().iter().any(|pid| has_number(pid) && self.owns(*pid) && is_alive(*pid));
+        while lives() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "process {inside} is still alive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Where its workers keep their files.
@@ -182,8 +215,11 @@ impl Driver {
 
     /// Whether a process is one of this driver's workers or zygotes.
     pub(crate) fn owns(&self, pid: u32) -> bool {
-        std::fs::read_link(format!("/proc/{pid}/cwd"))
-            .is_ok_and(|cwd| cwd.starts_with(&self.scratch))
+        let of = |file: &str| format!("/proc/{pid}/{file}");
+        let scratch = self.scratch.to_string_lossy();
+        std::fs::read_link(of("cwd")).is_ok_and(|cwd| cwd.starts_with(&self.scratch))
+            || std::fs::read_to_string(of("mountinfo"))
+                .is_ok_and(|mounts| mounts.contains(scratch.as_ref()))
     }
 }
 
@@ -202,6 +238,11 @@ impl Drop for Driver {
 /// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     status(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// Who started a process.
+pub(crate) fn parent(pid: u32) -> u32 {
+    status(pid).unwrap().1
 }
 
 /// Every process below this one.

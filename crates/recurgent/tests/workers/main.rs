@@ -10,8 +10,11 @@ mod asks;
 #[expect(dead_code, reason = "the benchmark uses the rest")]
 mod drive;
 mod endings;
+mod escapes;
 mod hostile;
 mod kept;
+mod layers;
+mod network;
 mod supervisor;
 
 use std::thread;

@@ -13,7 +13,7 @@ use recurgent::guest::{Answer, Said};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants, is_alive};
-use crate::{PID, gives, gone, value};
+use crate::{PID, gives, gone};
 
 #[test]
 fn many_callers_share_few_permits() {
@@ -47,34 +47,21 @@ fn many_callers_share_few_permits() {
     assert!(failures.lock().unwrap().is_empty(), "{failures:?}");
 }
 
-const ZYGOTE_KILLERS: [(Language, &str); 2] = [
-    (Language::Python, "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(60)"),
-    (Language::Ruby, "Process.kill(9, Process.ppid)\nsleep 60"),
-];
-
 #[test]
-fn a_killed_zygote_is_booted_again() {
+fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
     let driver = Driver::new();
-    for (language, code) in ZYGOTE_KILLERS {
-        let ended = driver.run(&Program { language, code, ..Program::default() });
-        let by_host = matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. }));
-        assert!(by_host, "{ended:?}");
-        let ended = driver.run(&Program { language, code: "1 + 1", ..Program::default() });
-        assert!(gives(&ended, &json!(2)), "{ended:?}");
-    }
-}
-
-#[test]
-fn a_worker_of_a_lost_zygote_is_not_blamed_on_its_program() {
-    let driver = Driver::new();
-    for (language, killer) in ZYGOTE_KILLERS {
+    for language in BOTH {
         let mut turn =
             driver.start(&Program { language, code: "content('x')", ..Program::default() });
         assert!(matches!(turn.listen(), Ok(Said::Ask(_))));
-        driver.run(&Program { language, code: killer, ..Program::default() }).unwrap_err();
+        let zygote = driver.zygote(language, None);
+        let pid = rustix::process::Pid::from_raw(zygote.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        gone(zygote);
         driver.boot(language); // another zygote, which never forked the worker asked about next
         let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
         assert!(matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. })), "{ended:?}");
+        assert_ne!(driver.zygote(language, None), zygote);
     }
 }
 
@@ -89,20 +76,13 @@ fn environments_have_zygotes_of_their_own() {
             "sources": [], "prepared_at": "", "packages": [], "provides": [], "library": "", "proofs": []});
         std::fs::write(root.join(".ready"), ready.to_string()).unwrap();
     }
-    for (language, code) in
-        [(Language::Python, "import os\nresult = os.getppid()"), (Language::Ruby, "Process.ppid")]
-    {
+    for language in BOTH {
         let roots = shelf.path().join(language.name());
         let (x, y) = (roots.join("x"), roots.join("y"));
-        let parents: Vec<Value> = [None, x.to_str(), y.to_str(), None]
-            .map(|environment| {
-                driver.run(&Program { language, code, environment, ..Program::default() })
-            })
-            .iter()
-            .map(|ended| value(ended).cloned().unwrap())
-            .collect();
-        assert_eq!(parents[0], parents[3]);
-        assert_eq!(parents.iter().map(Value::to_string).collect::<BTreeSet<_>>().len(), 3);
+        let zygotes = [None, x.to_str(), y.to_str(), None]
+            .map(|environment| driver.zygote(language, environment));
+        assert_eq!(zygotes[0], zygotes[3]);
+        assert_eq!(BTreeSet::from(zygotes).len(), 3);
     }
 }
 

@@ -1,0 +1,114 @@
+//! What an agent's programs may reach beside their scratch space. Granted by the caller, inherited by
+//! delegated agents, changed by nobody.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde_json::{Value, json};
+
+/// Longest list of hosts.
+const MAX_HOSTS: usize = 200;
+
+/// What programs may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grants {
+    /// Whom they may talk to.
+    pub network: Network,
+    /// Files and directories they may read.
+    pub read: Vec<PathBuf>,
+    /// Files and directories they may write.
+    pub write: Vec<PathBuf>,
+}
+
+impl Grants {
+    /// As in the log.
+    pub fn to_json(&self) -> Value {
+        json!({"network": self.network.to_string(), "read": self.read, "write": self.write})
+    }
+}
+
+/// Whom programs may talk to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Network {
+    /// Nobody.
+    #[default]
+    Off,
+    /// Servers on this machine's loopback interface.
+    Loopback,
+    /// These hosts, by name or address; `host:port` grants one port.
+    Hosts(Vec<String>),
+    /// Everybody.
+    Open,
+}
+
+impl Network {
+    /// Whether the host makes each connection on the program's behalf.
+    pub(crate) fn is_mediated(&self) -> bool {
+        match self {
+            Self::Loopback | Self::Hosts(_) => true,
+            Self::Off | Self::Open => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim() {
+            "off" | "" => return Ok(Self::Off),
+            "loopback" => return Ok(Self::Loopback),
+            "open" => return Ok(Self::Open),
+            _ => {}
+        }
+        let separator = |c: char| c == ',' || c.is_whitespace();
+        let hosts: Vec<String> =
+            text.split(separator).filter(|host| !host.is_empty()).map(str::to_owned).collect();
+        let is_host = |host: &String| {
+            host.contains(['.', ':'])
+                && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
+        };
+        if hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
+            return Err("off, loopback, open, or a list of hosts like api.example.org");
+        }
+        Ok(Self::Hosts(hosts))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Loopback => f.write_str("loopback"),
+            Self::Hosts(hosts) => f.write_str(&hosts.join(",")),
+            Self::Open => f.write_str("open"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_named_or_a_list_of_hosts() {
+        for (text, expected) in [
+            ("off", Some(Network::Off)),
+            ("loopback", Some(Network::Loopback)),
+            ("open", Some(Network::Open)),
+            (
+                "a.example, b.example:443",
+                Some(Network::Hosts(vec!["a.example".into(), "b.example:443".into()])),
+            ),
+            ("closed", None),
+            ("a.example/path", None),
+            ("opne", None),
+        ] {
+            assert_eq!(text.parse().ok(), expected, "{text}");
+            if let Some(network) = expected {
+                assert_eq!(network.to_string().parse(), Ok(network));
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Where one zygote and its workers live.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Gid, Uid};
+
+use super::birth::Birth;
+use super::entry::{Entry, Walls};
+use super::landlock::{Access, Ruleset};
+use super::seal::{Seal, WorkerLimit};
+use super::seccomp::{Filter, Sockets};
+use super::user::{made_up_user, may_mount, tasks_of_user};
+use super::view::{self, DEVICES, SCRATCH, c_path};
+use super::{Layer, Layers, Sandbox, Scratch, Seen};
+use crate::grants::Network;
+
+pub(super) use super::entry::die_with;
+
+/// How many workers of a zygote share what is counted per user, where each has no users of its own.
+const SHARERS: u64 = 8;
+
+/// One zygote's place.
+#[derive(Debug)]
+pub(crate) struct House {
+    directory: Scratch,
+    layers: Layers,
+    seen: Seen,
+    /// The user its processes run as, when it is not the host's.
+    user: Option<u32>,
+    /// What workers of an own root are under; each is in a domain of its own all the same.
+    ruleset: Option<OwnedFd>,
+    seal: Seal,
+    output_limit: u64,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+/// What one worker is given.
+#[derive(Debug)]
+pub(crate) struct Berth {
+    /// Its scratch directory, where the seal does not make one.
+    own: Option<Scratch>,
+    ruleset: Option<OwnedFd>,
+}
+
+impl Sandbox {
+    /// A place for a zygote.
+    pub(crate) fn house(&self, seen: Seen) -> io::Result<House> {
+        self.house_of(self.reached().layers, seen)
+    }
+
+    /// A place contained by these layers.
+    pub(super) fn house_of(&self, layers: Layers, seen: Seen) -> io::Result<House> {
+        let directory = self.directory()?;
+        let walled = layers.has(Layer::Namespaces);
+        let user = made_up_user()
+            .filter(|_| layers.has(Layer::Identity) && (walled || seen.is_open_to_all()));
+        let mut house = House {
+            seal: Seal::default(),
+            ruleset: None,
+            environment: Vec::new(),
+            output_limit: self.limits.output_bytes,
+            directory,
+            layers,
+            seen,
+            user,
+        };
+        if walled && layers.has(Layer::Landlock) {
+            house.ruleset = Some(house.walled_ruleset()?);
+        }
+        house.seal = self.seal(&house)?;
+        house.environment = self.environment(&house);
+        Ok(house)
+    }
+
+    fn seal(&self, house: &House) -> io::Result<Seal> {
+        let mut seal = Seal::default();
+        let walled = house.layers.has(Layer::Namespaces);
+        if walled {
+            seal.own_scratch(house.id(), self.limits.scratch_bytes, self.limits.scratch_files);
+        }
+        if house.layers.has(Layer::Limits) {
+            let value = match (walled, house.user) {
+                (true, _) => self.limits.processes,
+                (false, Some(_)) => self.limits.processes * SHARERS,
+                (false, None) => self.limits.processes * SHARERS + tasks_of_user(house.id()),
+            };
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value });
+        }
+        if house.layers.has(Layer::Landlock) {
+            seal.landlock();
+        }
+        if house.layers.has(Layer::Seccomp) {
+            seal.filter(&Filter::worker()?);
+        }
+        Ok(seal)
+    }
+
+    /// All a worker sees of the environment: nothing of the host's is inherited.
+    fn environment(&self, house: &House) -> Vec<(&'static str, OsString)> {
+        let scratch = if house.layers.has(Layer::Namespaces) {
+            OsStr::new(SCRATCH)
+        } else {
+            house.directory.as_ref().as_os_str()
+        };
+        vec![
+            ("PATH", self.path.clone()),
+            ("LANG", "C.UTF-8".into()),
+            ("HOME", scratch.to_owned()),
+            ("TMPDIR", scratch.to_owned()),
+            ("RECURGENT_SEAL", house.seal.to_json().to_string().into()),
+        ]
+    }
+
+    /// Makes `command` start inside.
+    pub(crate) fn confine(&self, command: &mut Command, house: &House) -> io::Result<Birth> {
+        self.confine_as(command, house, None)
+    }
+
+    /// The same; a probe goes on as far as a worker would.
+    pub(super) fn confine_as(
+        &self,
+        command: &mut Command,
+        house: &House,
+        worker: Option<(Seal, Option<OwnedFd>)>,
+    ) -> io::Result<Birth> {
+        command.env_clear().envs(house.environment.iter().map(|(name, value)| (name, value)));
+        let has = |layer| house.layers.has(layer);
+        let (walls, number) = if has(Layer::Namespaces) {
+            let (birth, told) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(house.walls(told)?), Some(birth))
+        } else {
+            command.current_dir(&house.directory);
+            (None, None)
+        };
+        let (connections, listener) = house.mediation()?;
+        let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
+        let entry = Entry {
+            host: rustix::process::getpid(),
+            limits: if has(Layer::Limits) { self.limits.lowered() } else { Vec::new() },
+            walls,
+            humble: has(Layer::Identity),
+            user: house.user,
+            ruleset: bare.then(|| house.bare_ruleset(house.directory.as_ref())).transpose()?,
+            filter: has(Layer::Seccomp).then(|| Filter::zygote(house.sockets())).transpose()?,
+            connections,
+            seal: worker,
+        };
+        #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+        // SAFETY: `enter` runs in the forked child of a threaded process, so it may only make
+        // async-signal-safe calls. It makes bare system calls on values made beforehand: it allocates
+        // nothing, takes no lock, and touches no memory the parent's threads may hold.
+        unsafe {
+            command.pre_exec(move || entry.enter());
+        }
+        Ok(Birth { number, connections: listener })
+    }
+}
+
+impl House {
+    /// What a worker may print in one attempt.
+    pub(crate) fn output_limit(&self) -> u64 {
+        self.output_limit
+    }
+
+    /// The user its processes are counted as.
+    fn id(&self) -> u32 {
+        self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+    }
+
+    pub(super) fn take_seal(&mut self) -> Seal {
+        std::mem::take(&mut self.seal)
+    }
+
+    /// What one more worker is given.
+    pub(crate) fn berth(&self) -> io::Result<Berth> {
+        if self.layers.has(Layer::Namespaces) {
+            let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
+            return Ok(Berth { own: None, ruleset });
+        }
+        let own = self.own_directory()?;
+        let has_landlock = self.layers.has(Layer::Landlock);
+        let ruleset = has_landlock.then(|| self.bare_ruleset(own.as_ref())).transpose()?;
+        Ok(Berth { own: Some(own), ruleset })
+    }
+
+    fn own_directory(&self) -> io::Result<Scratch> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("worker-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let own = self.directory.as_ref().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&own)?;
+        let own = Scratch(own);
+        if let Some(user) = self.user {
+            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+            rustix::fs::chown(self.directory.as_ref(), Some(uid), Some(gid))?;
+            rustix::fs::chown(own.as_ref(), Some(uid), Some(gid))?;
+        }
+        Ok(own)
+    }
+
+    /// Files as the host has them: only what is seen may be read, only `own` written.
+    fn bare_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
+        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
+        for path in view::readable(&self.seen) {
+            ruleset.allow(&path, Access::Read)?;
+        }
+        if self.seen.network.is_mediated() {
+            for path in view::NAMES {
+                ruleset.allow(Path::new(path), Access::Read)?; // so that `localhost` is known
+            }
+        }
+        self.allow_writes(&mut ruleset, own)?;
+        Ok(ruleset.finish())
+    }
+
+    /// An own root holds only what is seen.
+    fn walled_ruleset(&self) -> io::Result<OwnedFd> {
+        let root = self.root()?;
+        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
+        ruleset.allow(&root, Access::Read)?;
+        self.allow_writes(&mut ruleset, &root.join("home"))?;
+        Ok(ruleset.finish())
+    }
+
+    fn allow_writes(&self, ruleset: &mut Ruleset, own: &Path) -> io::Result<()> {
+        ruleset.allow(own, Access::Write)?;
+        for path in DEVICES.iter().map(Path::new).chain(self.seen.write.iter().map(AsRef::as_ref)) {
+            ruleset.allow(path, Access::Write)?;
+        }
+        Ok(())
+    }
+
+    /// The skeleton of its root, made when first asked for.
+    fn root(&self) -> io::Result<PathBuf> {
+        let root = self.directory.as_ref().join("root");
+        if !root.exists() {
+            std::fs::DirBuilder::new().mode(0o755).create(&root)?;
+            view::build_places(&root, &self.seen.network, self.id())?;
+        }
+        Ok(root)
+    }
+
+    fn walls(&self, birth: OwnedFd) -> io::Result<Walls> {
+        let root = self.root()?;
+        let mut namespaces = libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP;
+        if self.seen.network != Network::Open {
+            namespaces |= libc::CLONE_NEWNET;
+        }
+        let mut maps = Vec::new();
+        if !may_mount() {
+            namespaces |= libc::CLONE_NEWUSER;
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            maps = vec![
+                (c"/proc/self/setgroups".into(), b"deny".to_vec()),
+                (c"/proc/self/uid_map".into(), format!("{user} {user} 1").into_bytes()),
+                (c"/proc/self/gid_map".into(), format!("{group} {group} 1").into_bytes()),
+            ];
+        }
+        Ok(Walls {
+            namespaces,
+            maps,
+            processes: c_path(&root.join("proc"))?,
+            binds: view::binds(&root, &self.seen)?,
+            root: c_path(&root)?,
+            birth,
+        })
+    }
+
+    /// How connections are put to the host: the child's part and ours.
+    #[expect(clippy::type_complexity, reason = "two ends of one channel")]
+    fn mediation(&self) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Network)>)> {
+        if !self.seen.network.is_mediated() {
+            return Ok((None, None));
+        }
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let ours = (ours, self.seen.network.clone());
+        Ok((Some((Filter::connections()?, theirs)), Some(ours)))
+    }
+
+    /// Sockets that may be made. Local ones lead nowhere in an own root, and anywhere outside it.
+    fn sockets(&self) -> Sockets {
+        const LOCAL: u32 = libc::AF_UNIX as u32;
+        const INET: u32 = libc::AF_INET as u32;
+        const INET6: u32 = libc::AF_INET6 as u32;
+        const ROUTES: u32 = libc::AF_NETLINK as u32;
+        let walled = self.layers.has(Layer::Namespaces);
+        let families: &[u32] = match (&self.seen.network, walled) {
+            (Network::Off, false) => &[],
+            (Network::Off, true) => &[LOCAL],
+            (Network::Loopback | Network::Hosts(_), _) => &[INET, INET6],
+            (Network::Open, false) => &[INET, INET6, ROUTES],
+            (Network::Open, true) => &[LOCAL, INET, INET6, ROUTES],
+        };
+        Sockets { families, mediated: self.seen.network.is_mediated() }
+    }
+}
+
+impl Berth {
+    /// Where the worker works, where its seal does not say so.
+    pub(crate) fn scratch(&self) -> Option<&Path> {
+        self.own.as_ref().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn ruleset(&self) -> Option<BorrowedFd<'_>> {
+        self.ruleset.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What stays with the worker: the ruleset was handed over.
+    pub(crate) fn into_scratch(self) -> Option<Scratch> {
+        self.own
+    }
+}

@@ -1,0 +1,115 @@
+//! Where one zygote and its workers live, on systems whose kernel offers no containment we know.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::Pid;
+
+use super::{Sandbox, Scratch, Seen};
+
+/// One zygote's place.
+#[derive(Debug)]
+pub(crate) struct House {
+    directory: Scratch,
+    output_limit: u64,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+/// What one worker is given.
+#[derive(Debug)]
+pub(crate) struct Berth(Scratch);
+
+/// Nothing is to be told: the process started is the one inside.
+#[derive(Debug)]
+pub(crate) struct Birth;
+
+impl Sandbox {
+    /// A place for a zygote.
+    pub(crate) fn house(&self, _seen: Seen) -> io::Result<House> {
+        let directory = self.directory()?;
+        let scratch = directory.as_ref().as_os_str().to_owned();
+        let environment = vec![
+            ("PATH", self.path.clone()),
+            ("LANG", "C.UTF-8".into()),
+            ("HOME", scratch.clone()),
+            ("TMPDIR", scratch),
+        ];
+        Ok(House { directory, output_limit: self.limits.output_bytes, environment })
+    }
+
+    /// Makes `command` start with limits.
+    pub(crate) fn confine(&self, command: &mut Command, house: &House) -> io::Result<Birth> {
+        command
+            .env_clear()
+            .envs(house.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(&house.directory);
+        let limits = self.limits.lowered();
+        #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+        // SAFETY: bare system calls on values made beforehand.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::setsid()?;
+                for (resource, limit) in &limits {
+                    rustix::process::setrlimit(*resource, *limit)?;
+                }
+                Ok(())
+            });
+        }
+        Ok(Birth)
+    }
+}
+
+impl House {
+    /// What a worker may print in one attempt.
+    pub(crate) fn output_limit(&self) -> u64 {
+        self.output_limit
+    }
+
+    /// What one more worker is given.
+    pub(crate) fn berth(&self) -> io::Result<Berth> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("worker-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let own = self.directory.as_ref().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&own)?;
+        Ok(Berth(Scratch(own)))
+    }
+}
+
+impl Berth {
+    pub(crate) fn scratch(&self) -> Option<&Path> {
+        Some(self.0.as_ref())
+    }
+
+    pub(crate) fn ruleset(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    pub(crate) fn into_scratch(self) -> Option<Scratch> {
+        Some(self.0)
+    }
+}
+
+impl Birth {
+    pub(crate) fn pid(&self, started: Option<Pid>) -> Option<Pid> {
+        started
+    }
+
+    pub(crate) fn is_another(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn attend(self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The zygote ends when its control channel closes.
+pub(super) fn die_with(_host: Pid) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! What a worker may use up. Every limit has a name and a default.
+
+use rustix::process::{Resource, Rlimit};
+
+/// What one worker may use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerLimits {
+    /// Address space of one process: what a runaway allocation meets as a memory error.
+    pub memory_bytes: u64,
+    /// Processes and threads of one worker, itself included.
+    pub processes: u64,
+    /// Descriptors one process may hold.
+    pub open_files: u64,
+    /// Largest file it may write.
+    pub file_bytes: u64,
+    /// Its scratch space, where that is its own.
+    pub scratch_bytes: u64,
+    /// Files and directories in it.
+    pub scratch_files: u64,
+    /// What it may print in one attempt before that is an attack.
+    pub output_bytes: u64,
+}
+
+impl Default for WorkerLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 4 << 30,
+            processes: 64,
+            open_files: 256,
+            file_bytes: 64 << 20,
+            scratch_bytes: 64 << 20,
+            scratch_files: 4096,
+            output_bytes: 256 << 20,
+        }
+    }
+}
+
+impl WorkerLimits {
+    /// Hard limits, lowered once before the interpreter starts and never raised again.
+    pub(super) fn lowered(&self) -> Vec<(Resource, Rlimit)> {
+        [
+            (Resource::Core, 0),
+            (Resource::Memlock, 0),
+            (Resource::Nofile, self.open_files),
+            (Resource::Fsize, self.file_bytes),
+            (Resource::As, self.memory_bytes),
+        ]
+        .into_iter()
+        .map(|(resource, wanted)| (resource, lowered(resource, wanted)))
+        .collect()
+    }
+}
+
+/// The limit to set: never above the one the host itself is under, which cannot be raised.
+fn lowered(resource: Resource, wanted: u64) -> Rlimit {
+    let ceiling = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limit = Some(wanted.min(ceiling));
+    Rlimit { current: limit, maximum: limit }
+}

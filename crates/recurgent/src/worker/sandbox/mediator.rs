@@ -1,0 +1,246 @@
+//! Makes connections on behalf of programs whose network grant is neither off nor open.
+//!
+//! Such a program has a network of its own with nothing in it. Every `connect` it makes is put to this
+//! thread by the kernel, which reads the address, decides, connects from the host's network and puts the
+//! connected socket in the place of the program's. The program never holds a socket that could reach
+//! anybody else, so there is nothing to talk around.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+
+use super::sys::{self, Notice};
+use crate::grants::Network;
+
+/// Longest a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+/// Connections being made at once, per zygote.
+const MAX_CONNECTING: usize = 32;
+/// Longest address read.
+const ADDRESS_BYTES: usize = 128;
+
+/// The addresses that stand for granted hosts begin here: a range no network routes (RFC 2544).
+const FIRST_STAND_IN: u32 = 0xC612_0001;
+
+/// `/etc/hosts` for a grant: each granted name stands for an address only the mediator understands.
+pub(super) fn hosts_file(network: &Network) -> String {
+    let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
+    if let Network::Hosts(hosts) = network {
+        for (granted, address) in hosts.iter().zip(FIRST_STAND_IN..) {
+            let (name, _) = host_and_port(granted);
+            text.push_str(&Ipv4Addr::from_bits(address).to_string());
+            text.extend([" ", name, "\n"]);
+        }
+    }
+    text
+}
+
+/// Serves what the kernel puts to `listener`, until the last process it is for has ended.
+pub(super) fn start(listener: OwnedFd, network: Network) -> io::Result<()> {
+    let serve = move || {
+        let (listener, network) = (Arc::new(listener), Arc::new(network));
+        let connecting = Arc::new(AtomicUsize::new(0));
+        loop {
+            let mut polled = [PollFd::new(listener.as_ref(), PollFlags::IN)];
+            match poll(&mut polled, None) {
+                Ok(_) if polled.iter().any(|it| it.revents().contains(PollFlags::IN)) => {}
+                Err(Errno::INTR) => continue,
+                Ok(_) | Err(_) => return, // nobody is left to ask
+            }
+            let Ok(notice) = sys::receive_notice(listener.as_fd()) else { continue };
+            if connecting.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTING {
+                connecting.fetch_sub(1, Ordering::AcqRel);
+                answer(&listener, &notice, Err(Errno::AGAIN));
+                continue;
+            }
+            let (listener, network) = (Arc::clone(&listener), Arc::clone(&network));
+            let connecting = Arc::clone(&connecting);
+            let served =
+                thread::Builder::new().name("recurgent-connect".to_owned()).spawn(move || {
+                    let made = connect(&notice, &network);
+                    answer(&listener, &notice, made);
+                    connecting.fetch_sub(1, Ordering::AcqRel);
+                });
+            if served.is_err() {
+                return; // out of threads: the kernel refuses what nobody answers
+            }
+        }
+    };
+    thread::Builder::new().name("recurgent-mediator".to_owned()).spawn(serve).map(drop)
+}
+
+/// Gives the program its connection, or says why not. A program that ended meanwhile hears nothing.
+fn answer(listener: &OwnedFd, notice: &Notice, made: Result<OwnedFd, Errno>) {
+    let given = made.and_then(|socket| {
+        sys::give_descriptor(listener.as_fd(), notice, socket.as_fd())
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    });
+    let _ =
+        sys::answer_notice(listener.as_fd(), notice, given.err().map_or(0, Errno::raw_os_error));
+}
+
+fn connect(notice: &Notice, network: &Network) -> Result<OwnedFd, Errno> {
+    let wanted = wanted(notice).ok_or(Errno::AFNOSUPPORT)?;
+    let theirs = descriptor(notice).ok_or(Errno::ACCESS)?;
+    if rustix::net::sockopt::socket_type(&theirs) != Ok(SocketType::STREAM) {
+        return Err(Errno::NETUNREACH);
+    }
+    let stream = reach(wanted, network)?;
+    let flags = rustix::fs::fcntl_getfl(&theirs)?;
+    if flags.contains(OFlags::NONBLOCK) {
+        rustix::fs::fcntl_setfl(&stream, OFlags::NONBLOCK)?;
+    }
+    Ok(stream.into())
+}
+
+fn reach(wanted: SocketAddr, network: &Network) -> Result<TcpStream, Errno> {
+    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::TIMEDOUT);
+    let mut last = Errno::ACCESS;
+    for address in destinations(wanted, network)? {
+        match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = errno(error),
+        }
+    }
+    Err(last)
+}
+
+/// Where a wanted address really leads; refused unless granted.
+fn destinations(wanted: SocketAddr, network: &Network) -> Result<Vec<SocketAddr>, Errno> {
+    let ip = wanted.ip().to_canonical();
+    match network {
+        Network::Loopback if ip.is_loopback() => Ok(vec![wanted]),
+        Network::Hosts(hosts) => {
+            let granted = hosts.iter().zip(FIRST_STAND_IN..).find(|(granted, stand_in)| {
+                let (name, port) = host_and_port(granted);
+                let is_it = ip == IpAddr::from(Ipv4Addr::from_bits(*stand_in))
+                    || name.parse::<IpAddr>().is_ok_and(|literal| literal == ip);
+                is_it && port.is_none_or(|port| port == wanted.port())
+            });
+            let (granted, _) = granted.ok_or(Errno::ACCESS)?;
+            let (name, _) = host_and_port(granted);
+            let found = (name, wanted.port()).to_socket_addrs().map_err(|_| Errno::HOSTUNREACH)?;
+            let literal = name.parse::<IpAddr>().is_ok();
+            // A name that leads inside is a trap, unless the inside is what was granted.
+            Ok(found.filter(|address| literal || is_public(address.ip())).collect())
+        }
+        Network::Loopback | Network::Off | Network::Open => Err(Errno::ACCESS),
+    }
+}
+
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let [first, second, ..] = ip.octets();
+            let shared = first == 100 && (64..128).contains(&second);
+            let benchmark = first == 198 && (18..20).contains(&second);
+            !(ip.is_loopback()
+                || ip.is_private()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.is_broadcast()
+                || shared
+                || benchmark
+                || first == 0)
+        }
+        IpAddr::V6(ip) => {
+            !(ip.is_loopback()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.is_unique_local()
+                || ip.is_unicast_link_local())
+        }
+    }
+}
+
+fn host_and_port(granted: &str) -> (&str, Option<u16>) {
+    if granted.parse::<IpAddr>().is_ok() {
+        return (granted, None);
+    }
+    match granted.rsplit_once(':') {
+        Some((host, port)) => (host.trim_matches(['[', ']']), port.parse().ok()),
+        None => (granted, None),
+    }
+}
+
+/// The address a program wants, as it was when the kernel stopped it.
+fn wanted(notice: &Notice) -> Option<SocketAddr> {
+    let [_, address, length, ..] = notice.arguments;
+    let length = usize::try_from(length).ok()?.min(ADDRESS_BYTES);
+    let mut bytes = [0; ADDRESS_BYTES];
+    let read = sys::read_memory(notice.process, address, bytes.get_mut(..length)?).ok()?;
+    let bytes = bytes.get(..read)?;
+    let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
+    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+    match family {
+        libc::AF_INET => {
+            let ip = Ipv4Addr::from(*bytes.get(4..)?.first_chunk::<4>()?);
+            Some((ip, port).into())
+        }
+        libc::AF_INET6 => {
+            let ip = Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?);
+            Some(SocketAddrV6::new(ip, port, 0, 0).into())
+        }
+        _ => None,
+    }
+}
+
+/// The program's own socket.
+fn descriptor(notice: &Notice) -> Option<OwnedFd> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", notice.process)).ok()?;
+    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+    let process = rustix::process::pidfd_open(Pid::from_raw(leader)?, PidfdFlags::empty()).ok()?;
+    let [number, ..] = notice.arguments;
+    let number = i32::try_from(number).ok()?;
+    rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_granted_is_reached() {
+        let hosts = |list: &[&str]| Network::Hosts(list.iter().map(|&it| it.to_owned()).collect());
+        for (network, wanted, granted) in [
+            (Network::Loopback, "127.0.0.1:80", true),
+            (Network::Loopback, "[::1]:80", true),
+            (Network::Loopback, "[::ffff:127.0.0.1]:80", true),
+            (Network::Loopback, "10.0.0.1:80", false),
+            (Network::Loopback, "169.254.169.254:80", false),
+            (hosts(&["192.0.2.7"]), "192.0.2.7:443", true),
+            (hosts(&["192.0.2.7:443"]), "192.0.2.7:443", true),
+            (hosts(&["192.0.2.7:443"]), "192.0.2.7:80", false),
+            (hosts(&["192.0.2.7"]), "127.0.0.1:443", false),
+            (hosts(&["192.0.2.7", "10.1.2.3"]), "198.18.0.2:1", true),
+            (hosts(&["192.0.2.7"]), "198.18.0.2:1", false),
+            (Network::Off, "127.0.0.1:80", false),
+        ] {
+            let found = destinations(wanted.parse().unwrap(), &network);
+            assert_eq!(found.is_ok(), granted, "{network} {wanted}: {found:?}");
+        }
+        // A granted name that leads inside leads nowhere.
+        let trap = destinations("198.18.0.1:80".parse().unwrap(), &hosts(&["localhost"]));
+        assert!(trap.is_ok_and(|found| found.is_empty()));
+    }
+
+    #[test]
+    fn names_stand_for_addresses_nobody_routes() {
+        let network: Network = "a.example,b.example:443".parse().unwrap();
+        assert_eq!(
+            hosts_file(&network),
+            "127.0.0.1 localhost\n::1 localhost\n198.18.0.1 a.example\n198.18.0.2 b.example\n"
+        );
+    }
+}

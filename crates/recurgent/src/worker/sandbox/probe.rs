@@ -1,0 +1,112 @@
+//! Finding out how strong containment can be here: by doing it.
+
+use std::io;
+use std::process::{Command, ExitStatus, Stdio};
+
+use super::{Layer, Layers, Sandbox, Seen, Tier};
+
+/// A program every system has, that does nothing.
+const NOTHING: &str = "/bin/true";
+
+/// What the probe found.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// The strongest tier a process was contained by.
+    pub tier: Tier,
+    /// What workers are contained by.
+    pub layers: Layers,
+    /// Layers that cannot be had, and why.
+    pub missing: Vec<(Layer, String)>,
+    /// Whether workers of different agents may come from one zygote: only where the kernel keeps each
+    /// worker's signals in.
+    pub(crate) shares_zygotes: bool,
+}
+
+/// The strongest set of layers, among those wanted, that contains a process.
+pub(super) fn climb(sandbox: &Sandbox) -> Reached {
+    let mut layers = Layers::NONE;
+    let mut missing = Vec::new();
+    for layer in Layer::ALL {
+        if !sandbox.wanted.has(layer) {
+            missing.push((layer, "it is switched off".to_owned()));
+            continue;
+        }
+        match contain(sandbox, layers.with(layer)) {
+            Ok(()) => layers = layers.with(layer),
+            Err(error) => missing.push((layer, explained(layer, &error))),
+        }
+    }
+    let shares_zygotes = !layers.has(Layer::Landlock) || scopes_signals();
+    if !shares_zygotes && !layers.has(Layer::Namespaces) {
+        missing
+            .push((Layer::Landlock, "signals are not kept in; use Linux 6.12 or later".to_owned()));
+        layers = layers.without(Layer::Landlock);
+    }
+    Reached { tier: Tier::of(layers), layers, missing, shares_zygotes }
+}
+
+#[cfg(target_os = "linux")]
+fn scopes_signals() -> bool {
+    super::landlock::scopes_signals()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn scopes_signals() -> bool {
+    false
+}
+
+/// Runs a tiny process inside, sealed as a worker is.
+#[cfg(target_os = "linux")]
+fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
+    use std::os::fd::AsFd;
+    if layers.has(Layer::Namespaces)
+        && rustix::process::geteuid().is_root()
+        && !super::user::may_mount()
+    {
+        return Err(io::Error::other("root has no right to mount (CAP_SYS_ADMIN)"));
+    }
+    let mut house = sandbox.house_of(layers, Seen::default())?;
+    let berth = house.berth()?;
+    let ruleset = berth.ruleset().map(|it| it.as_fd().try_clone_to_owned()).transpose()?;
+    let seal = house.take_seal();
+    let mut command = Command::new(NOTHING);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let birth = sandbox.confine_as(&mut command, &house, Some((seal, ruleset)))?;
+    let spawned = command.spawn();
+    drop(command); // and with it the end of the pipe a birth would be told on
+    let inside = birth.is_another().then(|| birth.pid(None)).flatten();
+    let outer = spawned.and_then(|mut child| child.wait());
+    let inner = inside.map(|pid| {
+        rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
+            .map(|ended| ended.is_some_and(|(_, status)| status.exit_status() == Some(0)))
+    });
+    let ended_well = |status: ExitStatus| status.success();
+    match (outer.map(ended_well)?, inner.transpose()?) {
+        (true, None | Some(true)) => Ok(()),
+        (_, _) => Err(io::Error::other("the process that tried it failed")),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn contain(_sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
+    if layers == Tier::Process.layers() {
+        return Ok(());
+    }
+    Err(io::Error::other("it needs Linux"))
+}
+
+/// Why a layer is missing, and what would bring it.
+fn explained(layer: Layer, error: &io::Error) -> String {
+    let remedy = match layer {
+        Layer::Limits => "raise the limits this process runs under",
+        Layer::Identity => "run as an ordinary user, or as root with CAP_SETUID",
+        Layer::Seccomp => "use a kernel with seccomp filters, on x86-64 or arm64",
+        Layer::Landlock => "use Linux 5.13 or later with Landlock enabled (lsm=...,landlock)",
+        Layer::Namespaces => {
+            "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
+             kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces), \
+             or give the container CAP_SYS_ADMIN"
+        }
+    };
+    format!("{error}; {remedy}")
+}

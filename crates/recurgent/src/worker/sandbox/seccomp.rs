@@ -1,0 +1,271 @@
+//! Filters of system calls: all are allowed but those listed here.
+//!
+//! A deny-list, because guests load packages nobody has seen. What is refused lets a program leave its
+//! walls, look into other processes, or reach rarely used corners of the kernel.
+
+use std::io;
+
+use libc::c_long;
+
+use super::sys::Instruction;
+
+/// The machine the numbers below are of; 32-bit calls have other numbers and are not let through.
+#[cfg(target_arch = "x86_64")]
+const MACHINE: Option<u32> = Some(0xC000_003E);
+#[cfg(target_arch = "aarch64")]
+const MACHINE: Option<u32> = Some(0xC000_00B7);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const MACHINE: Option<u32> = None;
+
+/// Numbers from here on are the x32 calls of x86-64: the same calls under other numbers.
+const FOREIGN_NUMBERS: u32 = 0x4000_0000;
+
+const LOAD: u16 = 0x20;
+const AND: u16 = 0x54;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_AT_LEAST: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+const ALLOW: u32 = 0x7FFF_0000;
+const KILL: u32 = 0x8000_0000;
+const REFUSE: u32 = 0x0005_0000;
+const NOTICE: u32 = 0x7FC0_0000;
+
+const EPERM: u32 = libc::EPERM as u32;
+const ENOSYS: u32 = libc::ENOSYS as u32;
+
+/// Where the kernel shows a filter the call.
+const NUMBER_AT: u32 = 0;
+const MACHINE_AT: u32 = 4;
+const FIRST_ARGUMENT_AT: u32 = 16;
+
+/// Flags of clone and unshare that make namespaces.
+const NAMESPACES: u32 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u32
+    | 0x80;
+
+/// The namespaces a worker of a zygote enters on its own before it is sealed.
+pub(super) const WORKER_NAMESPACES: i32 = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+
+/// When a call is refused.
+#[derive(Debug, Clone, Copy)]
+enum When<'a> {
+    Always,
+    /// An argument has any of these bits.
+    Bits(u32, u32),
+    /// An argument is this.
+    Is(u32, u32),
+    /// An argument is none of these.
+    IsNone(u32, &'a [u32]),
+    /// The lower half of an argument's last byte is not this.
+    NotKind(u32, u32),
+}
+
+/// For zygote and workers alike.
+const NOBODY: &[c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_perf_event_open,
+    libc::SYS_bpf,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_mknodat,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_personality,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_fanotify_init,
+    libc::SYS_mbind,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+
+#[cfg(target_arch = "x86_64")]
+const NOBODY_HERE: &[c_long] =
+    &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_mknod, libc::SYS_uselib];
+#[cfg(not(target_arch = "x86_64"))]
+const NOBODY_HERE: &[c_long] = &[];
+
+/// For workers, once they are what they are to be. One that cannot leave its process group ends with it.
+const NO_WORKER: &[c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_unshare,
+    libc::SYS_setsid,
+    libc::SYS_setpgid,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+];
+
+/// The sockets that may be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sockets {
+    pub(super) families: &'static [u32],
+    /// Whether the host makes the connections.
+    pub(super) mediated: bool,
+}
+
+/// A filter, ready to be installed.
+#[derive(Debug, Clone)]
+pub(super) struct Filter(Vec<Instruction>);
+
+impl Filter {
+    /// What everything in a sandbox is under.
+    pub(super) fn zygote(sockets: Sockets) -> io::Result<Self> {
+        let mut filter = Self::begin()?;
+        for number in NOBODY.iter().chain(NOBODY_HERE) {
+            filter.refuse(*number, When::Always, EPERM);
+        }
+        // The one way to make threads and processes whose flags a filter can see is the old one.
+        filter.refuse(libc::SYS_clone3, When::Always, ENOSYS);
+        filter.refuse(libc::SYS_clone, When::Bits(0, NAMESPACES), EPERM);
+        filter.refuse(libc::SYS_unshare, When::IsNone(0, &[WORKER_NAMESPACES as u32]), EPERM);
+        filter.refuse(libc::SYS_socket, When::IsNone(0, sockets.families), EPERM);
+        if sockets.mediated {
+            // Streams only, and connected by nothing but connect.
+            const FAST_OPEN: u32 = 0x2000_0000;
+            filter.refuse(libc::SYS_socket, When::NotKind(1, libc::SOCK_STREAM as u32), EPERM);
+            filter.refuse(libc::SYS_sendto, When::Bits(3, FAST_OPEN), EPERM);
+            filter.refuse(libc::SYS_sendmsg, When::Bits(2, FAST_OPEN), EPERM);
+            filter.refuse(libc::SYS_sendmmsg, When::Bits(3, FAST_OPEN), EPERM);
+        }
+        filter.refuse(libc::SYS_ioctl, When::Is(1, 0x5412), EPERM); // TIOCSTI types into a terminal
+        filter.refuse(libc::SYS_ioctl, When::Is(1, 0x541C), EPERM); // TIOCLINUX
+        Ok(filter.end())
+    }
+
+    /// What a sealed worker is under besides.
+    pub(super) fn worker() -> io::Result<Self> {
+        let mut filter = Self::begin()?;
+        for number in NO_WORKER {
+            filter.refuse(*number, When::Always, EPERM);
+        }
+        Ok(filter.end())
+    }
+
+    /// Puts every connection to the host.
+    pub(super) fn connections() -> io::Result<Self> {
+        let mut filter = Self::begin()?;
+        filter.act(libc::SYS_connect, When::Always, NOTICE);
+        Ok(filter.end())
+    }
+
+    pub(super) fn instructions(&self) -> &[Instruction] {
+        &self.0
+    }
+
+    /// As the kernel reads them.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let bytes = |it: &Instruction| {
+            let [code, _] = [it.code, 0].map(u16::to_ne_bytes);
+            [&code[..], &[it.jt, it.jf], &it.k.to_ne_bytes()].concat()
+        };
+        self.0.iter().flat_map(bytes).collect()
+    }
+
+    fn begin() -> io::Result<Self> {
+        let machine = MACHINE.ok_or(io::ErrorKind::Unsupported)?;
+        let mut filter = Self(Vec::new());
+        filter.push(LOAD, MACHINE_AT, 0, 0);
+        filter.push(JUMP_EQUAL, machine, 1, 0);
+        filter.push(RETURN, KILL, 0, 0);
+        filter.push(LOAD, NUMBER_AT, 0, 0);
+        filter.push(JUMP_AT_LEAST, FOREIGN_NUMBERS, 0, 1);
+        filter.push(RETURN, REFUSE | EPERM, 0, 0);
+        Ok(filter)
+    }
+
+    fn refuse(&mut self, number: c_long, when: When<'_>, errno: u32) {
+        self.act(number, when, REFUSE | errno);
+    }
+
+    /// Every check starts and ends with the call's number loaded.
+    fn act(&mut self, number: c_long, when: When<'_>, action: u32) {
+        let Ok(number) = u32::try_from(number) else { return };
+        let argument = |at: u32| FIRST_ARGUMENT_AT + 8 * at;
+        let mut check = Self(Vec::new());
+        match when {
+            When::Always => {}
+            When::Bits(at, bits) => {
+                check.push(LOAD, argument(at), 0, 0);
+                check.push(AND, bits, 0, 0);
+                check.push(JUMP_EQUAL, 0, 1, 0);
+            }
+            When::Is(at, value) => {
+                check.push(LOAD, argument(at), 0, 0);
+                check.push(JUMP_EQUAL, value, 0, 1);
+            }
+            When::NotKind(at, kind) => {
+                check.push(LOAD, argument(at), 0, 0);
+                check.push(AND, 0xF, 0, 0);
+                check.push(JUMP_EQUAL, kind, 1, 0);
+            }
+            When::IsNone(at, values) => {
+                check.push(LOAD, argument(at), 0, 0);
+                for (value, left) in values.iter().zip((1..=values.len()).rev()) {
+                    check.push(JUMP_EQUAL, *value, u8::try_from(left).unwrap_or(u8::MAX), 0);
+                }
+            }
+        }
+        check.push(RETURN, action, 0, 0);
+        if !matches!(when, When::Always) {
+            check.push(LOAD, NUMBER_AT, 0, 0);
+        }
+        let past = u8::try_from(check.0.len()).unwrap_or(u8::MAX);
+        self.push(JUMP_EQUAL, number, 0, past);
+        self.0.append(&mut check.0);
+    }
+
+    fn end(mut self) -> Self {
+        self.push(RETURN, ALLOW, 0, 0);
+        self
+    }
+
+    fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) {
+        self.0.push(Instruction { code, jt, jf, k });
+    }
+}

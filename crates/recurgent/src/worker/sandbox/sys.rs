@@ -1,0 +1,282 @@
+//! System calls nobody wraps safely. All are bare: no allocation, no lock, fit for a forked child.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use libc::{c_int, c_long, c_uint};
+
+/// `mount_setattr` flags.
+pub(super) const MOUNT_READ_ONLY: u64 = 1;
+pub(super) const MOUNT_NO_SUID: u64 = 2;
+pub(super) const MOUNT_NO_DEVICES: u64 = 4;
+
+/// One instruction of a seccomp filter.
+pub(super) type Instruction = libc::sock_filter;
+
+/// `struct landlock_ruleset_attr`; older kernels take a prefix of it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RulesetAttributes {
+    pub(super) files: u64,
+    pub(super) network: u64,
+    pub(super) scoped: u64,
+}
+
+#[repr(C, packed)]
+struct PathBeneath {
+    access: u64,
+    parent: RawFd,
+}
+
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+fn checked(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Makes a system call of plain numbers and strings.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
+    let [first, second, third, fourth, fifth] = arguments;
+    // SAFETY: the callers, all in this folder, pass numbers, or addresses of memory that outlives the
+    // call and is as large as the kernel takes it to be.
+    checked(unsafe { libc::syscall(number, first, second, third, fourth, fifth) })
+}
+
+/// Forks a sibling: its parent is the caller's. `None` in the child.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn fork_sibling() -> io::Result<Option<i32>> {
+    let flags = c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    // SAFETY: like fork, with memory copied and no stack given. The child of a threaded process goes on
+    // with bare system calls until it executes another program, as the caller does already.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
+    Ok(i32::try_from(pid).ok().filter(|pid| *pid != 0))
+}
+
+/// Ends the calling process without running anything of its parent's.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn exit(status: c_int) -> ! {
+    // SAFETY: runs no handler and frees nothing.
+    unsafe { libc::_exit(status) }
+}
+
+/// Leaves namespaces for new ones.
+pub(super) fn unshare(flags: c_int) -> io::Result<()> {
+    call(libc::SYS_unshare, [flags.into(), 0, 0, 0, 0]).map(drop)
+}
+
+/// Has every descriptor but the first three close when another program is executed.
+pub(super) fn close_on_exec() -> io::Result<()> {
+    const CLOEXEC: c_long = 4;
+    call(libc::SYS_close_range, [3, c_uint::MAX.into(), CLOEXEC, 0, 0]).map(drop)
+}
+
+/// Adds attributes to a mount, and to those below it.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn restrict_mount(path: &CStr, set: u64, recursive: bool) -> io::Result<()> {
+    const RECURSIVE: c_int = 0x8000;
+    let attributes = MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
+    let flags = if recursive { RECURSIVE } else { 0 };
+    // SAFETY: a string ended by nul and a struct of the size given, both alive during the call.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    })
+    .map(drop)
+}
+
+/// The Landlock version of this kernel.
+pub(super) fn landlock_version() -> io::Result<u32> {
+    const VERSION: c_long = 1;
+    let version = call(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0])?;
+    Ok(u32::try_from(version).unwrap_or(0))
+}
+
+/// A new Landlock ruleset; `size` bytes of the attributes are known to the kernel.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> io::Result<OwnedFd> {
+    let size = size.min(size_of::<RulesetAttributes>());
+    // SAFETY: the struct is alive during the call and at least `size` long.
+    let descriptor = checked(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, &raw const *attributes, size, 0)
+    })?;
+    let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made it, for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Grants access beneath a directory, or to a file.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn landlock_allow(
+    ruleset: BorrowedFd<'_>,
+    beneath: BorrowedFd<'_>,
+    access: u64,
+) -> io::Result<()> {
+    const PATH_BENEATH: c_int = 1;
+    let rule = PathBeneath { access, parent: beneath.as_raw_fd() };
+    // SAFETY: the struct is alive during the call and laid out as the kernel has it.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset.as_raw_fd(),
+            PATH_BENEATH,
+            &raw const rule,
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// Puts the calling thread under a ruleset, for good.
+pub(super) fn landlock_enter(ruleset: BorrowedFd<'_>) -> io::Result<()> {
+    call(libc::SYS_landlock_restrict_self, [ruleset.as_raw_fd().into(), 0, 0, 0, 0]).map(drop)
+}
+
+/// Puts the calling thread under a filter, for good.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn filter_system_calls(filter: &[Instruction]) -> io::Result<()> {
+    const SET_MODE_FILTER: c_int = 1;
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies `len` instructions, which is how many there are, and writes none.
+    checked(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, &raw const program) })
+        .map(drop)
+}
+
+/// `struct seccomp_notif`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct RawNotice {
+    id: u64,
+    process: u32,
+    flags: u32,
+    number: c_int,
+    machine: u32,
+    at: u64,
+    arguments: [u64; 6],
+}
+
+#[repr(C)]
+struct NoticeAnswer {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct GivenDescriptor {
+    id: u64,
+    flags: u32,
+    source: u32,
+    target: u32,
+    target_flags: u32,
+}
+
+const RECEIVE_NOTICE: u64 = 0xC050_2100;
+const ANSWER_NOTICE: u64 = 0xC018_2101;
+const GIVE_DESCRIPTOR: u64 = 0x4018_2103;
+
+/// A system call the kernel puts to us instead of making it.
+#[derive(Debug)]
+pub(super) struct Notice {
+    id: u64,
+    /// The thread that waits, as we number it.
+    pub(super) process: u32,
+    pub(super) arguments: [u64; 6],
+}
+
+/// Puts the calling thread under a filter whose notices come to the descriptor given back.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd> {
+    const SET_MODE_FILTER: c_int = 1;
+    const NEW_LISTENER: c_int = 8;
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies `len` instructions, which is how many there are, and writes none.
+    let listener = checked(unsafe {
+        libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, NEW_LISTENER, &raw const program)
+    })?;
+    let listener = RawFd::try_from(listener).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel has just made it, for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+}
+
+/// The next notice.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
+    let mut raw =
+        RawNotice { id: 0, process: 0, flags: 0, number: 0, machine: 0, at: 0, arguments: [0; 6] };
+    // SAFETY: the struct is zeroed, as the kernel wants it, and as large as the request number says.
+    let received = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTICE, &raw mut raw) };
+    checked(received.into())?;
+    Ok(Notice { id: raw.id, process: raw.process, arguments: raw.arguments })
+}
+
+/// Lets the waiting call give 0, or fail.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn answer_notice(
+    listener: BorrowedFd<'_>,
+    notice: &Notice,
+    errno: i32,
+) -> io::Result<()> {
+    let mut answer = NoticeAnswer { id: notice.id, value: 0, error: -errno, flags: 0 };
+    // SAFETY: the struct is alive during the call and as large as the request number says.
+    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), ANSWER_NOTICE, &raw mut answer) };
+    checked(sent.into()).map(drop)
+}
+
+/// Puts a descriptor of ours in the place of the one the waiting call names.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn give_descriptor(
+    listener: BorrowedFd<'_>,
+    notice: &Notice,
+    ours: BorrowedFd<'_>,
+) -> io::Result<()> {
+    const IN_PLACE: u32 = 1;
+    let [target, ..] = notice.arguments;
+    let mut given = GivenDescriptor {
+        id: notice.id,
+        flags: IN_PLACE,
+        source: ours.as_raw_fd().cast_unsigned(),
+        target: u32::try_from(target).map_err(|_| io::ErrorKind::InvalidInput)?,
+        target_flags: libc::O_CLOEXEC.cast_unsigned(),
+    };
+    // SAFETY: the struct is alive during the call and as large as the request number says.
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), GIVE_DESCRIPTOR, &raw mut given) };
+    checked(done.into()).map(drop)
+}
+
+/// Reads another process's memory; how much there was.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn read_memory(process: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
+        iov_len: into.len(),
+    };
+    // SAFETY: writes at most `into.len()` bytes into `into`; the other address is only ever read, by the
+    // kernel, in the other process.
+    let read = unsafe {
+        libc::process_vm_readv(process.cast_signed(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    let read = checked(read as c_long)?;
+    Ok(usize::try_from(read).unwrap_or(0))
+}

@@ -1,0 +1,176 @@
+//! What a zygote and its workers see of the file system, and the skeleton of an own root for it.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
+use super::{Seen, mediator};
+use crate::grants::Network;
+
+/// Where a worker finds its scratch space in an own root. Its parent exists for Landlock, which ignores
+/// the rule of a directory that is mounted over, but not that of the directory above.
+pub(super) const SCRATCH: &str = "/home/worker";
+
+/// System directories every program may read.
+const SYSTEM: &[&str] = &["/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"];
+/// Files of /etc without which programs do not start, encrypt or tell the time.
+const SETTINGS: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/etc/mime.types",
+];
+/// The same, where the network is granted.
+const NETWORK_SETTINGS: &[&str] =
+    &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/gai.conf"];
+/// Where names of this machine are known.
+pub(super) const NAMES: [&str; 2] = ["/etc/hosts", "/etc/nsswitch.conf"];
+/// Devices that hold nothing.
+pub(super) const DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// One mount of an own root.
+#[derive(Debug)]
+pub(super) struct Bind {
+    pub(super) source: CString,
+    pub(super) target: CString,
+    pub(super) attributes: u64,
+}
+
+/// Everything that may be read, links resolved, without what lies below another.
+pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
+    let settings = match &seen.network {
+        Network::Off | Network::Loopback | Network::Hosts(_) => &[][..],
+        Network::Open => NETWORK_SETTINGS,
+    };
+    let fixed = SYSTEM.iter().chain(SETTINGS).chain(settings).map(PathBuf::from);
+    let mut all: Vec<PathBuf> = fixed.chain(seen.read.iter().cloned()).collect();
+    all.retain(|path| path.exists());
+    all
+}
+
+/// Makes what every root has.
+pub(super) fn build_places(root: &Path, network: &Network, id: u32) -> io::Result<()> {
+    for directory in ["proc", "dev", "etc", "home/worker"] {
+        make_directories(root, Path::new(directory))?;
+    }
+    fs::write(root.join("etc/passwd"), format!("worker:x:{id}:{id}::{SCRATCH}:/bin/sh\n"))?;
+    fs::write(root.join("etc/group"), format!("worker:x:{id}:\n"))?;
+    fs::write(root.join("etc/nsswitch.conf"), "hosts: files dns\n")?;
+    fs::write(root.join("etc/hosts"), mediator::hosts_file(network))
+}
+
+/// Makes what to mount over, and the links the host has.
+pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
+    let mut binds = Binds { root, made: Vec::new(), list: Vec::new() };
+    let read_only = MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES;
+    for path in readable(seen) {
+        binds.show(&path, read_only)?;
+    }
+    for path in DEVICES {
+        binds.show(Path::new(path), MOUNT_NO_SUID)?;
+    }
+    for path in &seen.write {
+        binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES)?;
+    }
+    let list = binds.list;
+    let temporary = root.join("tmp");
+    if !temporary.exists() {
+        // For programs that do not ask where temporary files go.
+        std::os::unix::fs::symlink(SCRATCH, temporary)?;
+    }
+    Ok(list)
+}
+
+struct Binds<'a> {
+    root: &'a Path,
+    made: Vec<(PathBuf, u64)>,
+    list: Vec<Bind>,
+}
+
+impl Binds<'_> {
+    /// Has `path` seen under its own name; a link as a link, and what it leads to as well.
+    fn show(&mut self, path: &Path, attributes: u64) -> io::Result<()> {
+        let real = fs::canonicalize(path)?;
+        self.link(path, &real)?;
+        let is_covered =
+            |(above, has): &(PathBuf, u64)| real.starts_with(above) && *has == attributes;
+        if self.made.iter().any(is_covered) {
+            return Ok(());
+        }
+        let target = self.under_root(&real);
+        if !target.exists() {
+            if real.is_dir() {
+                make_directories(self.root, &relative(&real))?;
+            } else {
+                make_directories(self.root, &relative(real.parent().unwrap_or(&real)))?;
+                fs::write(&target, "")?;
+            }
+        }
+        self.list.push(Bind { source: c_path(&real)?, target: c_path(&target)?, attributes });
+        self.made.push((real, attributes));
+        Ok(())
+    }
+
+    /// Makes the links that lead from one name to the other, where they are not on a mount.
+    fn link(&self, path: &Path, real: &Path) -> io::Result<()> {
+        let mut walked = PathBuf::from("/");
+        for component in relative(path).components() {
+            walked.push(component);
+            let is_link = fs::symlink_metadata(&walked).is_ok_and(|meta| meta.is_symlink());
+            let is_shown = self.made.iter().any(|(above, _)| walked.starts_with(above));
+            if is_link && !is_shown {
+                let target = self.under_root(&walked);
+                make_directories(self.root, &relative(walked.parent().unwrap_or(&walked)))?;
+                // Absolute and resolved: one step, wherever the chain of links goes.
+                let to = fs::canonicalize(&walked)?;
+                if target.symlink_metadata().is_err() {
+                    std::os::unix::fs::symlink(&to, &target)?;
+                }
+                let rest = path.strip_prefix(&walked).unwrap_or(Path::new(""));
+                let further = if rest.as_os_str().is_empty() { to } else { to.join(rest) };
+                return if further == *real { Ok(()) } else { self.link(&further, real) };
+            }
+        }
+        Ok(())
+    }
+
+    fn under_root(&self, path: &Path) -> PathBuf {
+        self.root.join(relative(path))
+    }
+}
+
+/// Everybody may pass: what is behind decides for itself, and under root the passer-by owns nothing.
+fn make_directories(root: &Path, relative: &Path) -> io::Result<()> {
+    let mut made = root.to_owned();
+    for component in relative.components() {
+        made.push(component);
+        if made.symlink_metadata().is_err() {
+            fs::create_dir(&made)?;
+            fs::set_permissions(&made, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(())
+}
+
+fn relative(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+pub(super) fn c_path(path: &Path) -> io::Result<CString> {
+    c_string(path.as_os_str())
+}
+
+pub(super) fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(io::Error::other)
+}

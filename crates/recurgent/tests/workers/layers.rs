@@ -1,0 +1,154 @@
+//! Each layer of containment by itself: what it alone stops, with every layer that overlaps switched off.
+
+use std::os::unix::fs::PermissionsExt;
+
+use lifecycle::dialect::Language;
+use lifecycle::execution::WorkerFault;
+use lifecycle::outcome::FailureKind;
+use recurgent::config::Config;
+use recurgent::grants::{Grants, Network};
+use recurgent::worker::{Layer, Layers, Tier};
+use serde_json::{Value, json};
+
+use crate::drive::{BOTH, Driver, Program};
+use crate::value;
+
+#[test]
+fn this_kernel_offers_the_strongest_tier() {
+    let driver = Driver::new();
+    let reached = driver.containment();
+    assert_eq!(reached.tier, Tier::Namespaces, "{:?}", reached.missing);
+}
+
+/// Whether a program finds something under these layers.
+fn finds(layers: Layers, code: &str, args: &[Value]) -> bool {
+    let driver = Driver::with(|options| {
+        options.layers = layers;
+        options.limits.memory_bytes = 1 << 30;
+    });
+    let ended = driver.run(&Program { code, args: args.to_vec(), ..Program::default() });
+    matches!(value(&ended), Some(found) if *found != Value::Null && *found != json!(false))
+}
+
+/// `code` finds something under all of `without`, and nothing once `layer` is added.
+fn alone_stops(layer: Layer, without: Layers, code: &str, args: &[Value]) {
+    assert!(!without.has(layer));
+    assert!(finds(without, code, args), "{layer:?} is not what stops {code}");
+    assert!(!finds(without.with(layer), code, args), "{layer:?} does not stop {code}");
+}
+
+#[test]
+fn each_layer_stops_something_by_itself() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "a key").unwrap();
+    let secret = [json!(secret.path())];
+    let host = [json!(std::process::id())];
+    let none = Layers::NONE;
+    let read = "result = open(args[0]).read()";
+    alone_stops(Layer::Limits, none, "result = len(bytearray(2 << 30))", &[]);
+    alone_stops(
+        Layer::Seccomp,
+        none,
+        "import ctypes\nresult = ctypes.CDLL(None).unshare(0x10000000 | 0x04000000) == 0",
+        &[],
+    );
+    alone_stops(Layer::Landlock, none, read, &secret);
+    alone_stops(Layer::Landlock, none, "import os\nos.kill(args[0], 0)\nresult = True", &host);
+    alone_stops(Layer::Namespaces, none, read, &secret);
+    alone_stops(Layer::Namespaces, none, "import os\nos.kill(args[0], 0)\nresult = True", &host);
+    alone_stops(
+        Layer::Namespaces,
+        none,
+        "import socket\nresult = socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))",
+        &[],
+    );
+    if rustix::process::geteuid().is_root() {
+        let capabilities = "import ctypes\nhead = (ctypes.c_uint32 * 2)(0x20080522, 0)\ndata = (ctypes.c_uint32 * 6)()\n\
+                            ctypes.CDLL(None).capget(head, data)\nresult = any(data)";
+        alone_stops(Layer::Identity, none, capabilities, &[]);
+    }
+}
+
+#[test]
+fn weaker_containment_than_asked_for_runs_nothing() {
+    let driver = Driver::with(|options| {
+        options.layers = Tier::Landlock.layers();
+        options.minimum_tier = Tier::Namespaces;
+    });
+    for language in BOTH {
+        let ended = driver.run(&Program { language, code: "1", ..Program::default() });
+        let Err(WorkerFault::Uncontained(message)) = ended else { panic!("{ended:?}") };
+        assert!(message.contains("reaches landlock"), "{message}");
+        assert!(message.contains("recurgent doctor"), "{message}");
+    }
+}
+
+#[test]
+fn a_runtime_below_its_minimum_tells_callers_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::defaults();
+    config.set("state_dir", dir.path().to_str().unwrap()).unwrap();
+    config.set("minimum_sandbox_tier", "namespaces").unwrap();
+    config.set("network", "a.example").unwrap();
+    let script = recurgent::provider::Scripted::new().with("tester.check", "1");
+    let runtime =
+        recurgent::Runtime::builder(config).provider(std::sync::Arc::new(script)).build().unwrap();
+    let outcome = runtime.agent("tester").build().unwrap().call("check", ()).unwrap();
+    if runtime.workers().containment().tier == Tier::Namespaces {
+        assert!(outcome.is_ok(), "{outcome:?}");
+    } else {
+        let failure = outcome.failure().unwrap();
+        assert_eq!(failure.kind, FailureKind::SandboxUnavailable);
+    }
+}
+
+#[test]
+fn granted_paths_are_seen_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (given, kept) = (dir.path().join("given"), dir.path().join("kept"));
+    for place in [&given, &kept] {
+        std::fs::create_dir(place).unwrap();
+        std::fs::write(place.join("file"), "text").unwrap();
+        // Under root, workers are somebody who owns nothing.
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let read_only = Grants { read: vec![given.clone()], ..Grants::default() };
+    let writable = Grants { write: vec![given.clone()], ..Grants::default() };
+    for tier in [Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        let reads = "result = open(args[0] + '/file').read()";
+        let writes = "open(args[0] + '/' + args[1], 'w').write('x')\nresult = 'written'";
+        for (grants, place, code, expected) in [
+            (&read_only, &given, reads, Some("text")),
+            (&read_only, &given, writes, None),
+            (&read_only, &kept, reads, None),
+            (&writable, &given, reads, Some("text")),
+            (&writable, &given, writes, Some("written")),
+            (&writable, &kept, writes, None),
+        ] {
+            let (grants, args) = (grants.clone(), vec![json!(place), json!(tier.name())]);
+            let ended = driver.run(&Program { code, args, grants, ..Program::default() });
+            let found = value(&ended).and_then(Value::as_str);
+            assert_eq!(found, expected, "{tier}: {code} in {}: {ended:?}", place.display());
+        }
+    }
+    assert!(given.join("landlock").exists() && given.join("namespaces").exists());
+}
+
+#[test]
+fn agents_with_different_grants_share_no_zygote() {
+    let driver = Driver::new();
+    let parent = |network: Network| {
+        let grants = Grants { network, ..Grants::default() };
+        let program = Program {
+            language: Language::Python,
+            code: "1",
+            proven: true,
+            grants,
+            ..Program::default()
+        };
+        crate::drive::parent(driver.run(&program).unwrap().worker.pid.unwrap())
+    };
+    assert_eq!(parent(Network::Off), parent(Network::Off));
+    assert_ne!(parent(Network::Off), parent(Network::Loopback));
+}
