@@ -702,7 +702,8 @@ fn a_store_of_an_older_schema_keeps_its_programs() {
 #[test]
 fn a_tools_first_calls_are_counted() {
     check(|store| {
-        let request = CallRequest { role: role("poet"), ..call("c1") };
+        let lineage = call("c0").lineage.child_of(&CallId("c0".into()));
+        let request = CallRequest { role: role("poet"), lineage, ..call("c1") };
         store.commit(&alone("poet-1"), &request, &ok("c1").0).unwrap();
         store.commit(&alone("poet-1"), &request, &failed("c2").0).unwrap();
         commit(store, "c3", &ok("c3").forges("poet", None));
@@ -736,6 +737,7 @@ fn eight_processes_lose_nothing_though_all_make_the_store() {
 
 /// 25 calls of one program, 20 of them forging a tool of their own.
 fn work(store: &dyn Store, worker: &str) {
+    store.keep_tool(&Tool { name: role("calculator"), contract: None }).unwrap();
     for n in 0..25 {
         let id = format!("{worker}-{n}");
         let changes = if n == 0 {
@@ -746,7 +748,6 @@ fn work(store: &dyn Store, worker: &str) {
         let changes = if n < 20 { changes.forges(&id, None) } else { changes };
         store.commit(&alone(worker), &call(&id), &changes.0).unwrap();
     }
-    store.keep_tool(&Tool { name: role("calculator"), contract: None }).unwrap();
 }
 
 fn assert_nothing_lost(store: &SqliteStore) {

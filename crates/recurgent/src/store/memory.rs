@@ -304,8 +304,10 @@ impl State {
 
     fn count_call(&mut self, request: &CallRequest, ok: bool) {
         let Some(entry) = self.tools.get_mut(&request.role) else {
-            let (successes, failures) = self.early_calls.entry(request.role.clone()).or_default();
-            *(if ok { successes } else { failures }) += 1;
+            if request.lineage.depth() > 0 {
+                let early = self.early_calls.entry(request.role.clone()).or_default();
+                *(if ok { &mut early.0 } else { &mut early.1 }) += 1;
+            }
             return;
         };
         self.clock += 1;

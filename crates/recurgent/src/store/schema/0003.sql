@@ -63,7 +63,7 @@ CREATE TABLE decisions (
 
 CREATE INDEX decisions_by_artifact ON decisions (artifact_id, id);
 
--- Calls of roles that are no tools (yet): the first calls of a tool are committed before the call that forges it.
+-- Calls programs made of roles that are no tools (yet): a tool's first ones are committed before the call that forges it.
 CREATE TABLE early_calls (
   role TEXT PRIMARY KEY NOT NULL,
   successes INTEGER NOT NULL,

@@ -155,12 +155,13 @@ const COUNT_EARLY_CALL: &str = "
     SET successes = successes + excluded.successes, failures = failures + excluded.failures";
 const ADD_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
 
-/// If the called role is a tool, its registry entry learns from the call; else it will, should it become one.
+/// If the called role is a tool, its registry entry learns from the call. What a program calls may become one
+/// with that program's own commit; what nobody delegated to will not.
 fn count_call(transaction: &Connection, request: &CallRequest, ok: bool) -> Result<(), Fault> {
     let role = request.role.as_str();
     if run(transaction, COUNT_CALL, params![role, ok])? > 0 {
         run(transaction, ADD_METHOD, params![role, request.method.as_str()])?;
-    } else {
+    } else if request.lineage.depth() > 0 {
         run(transaction, COUNT_EARLY_CALL, params![role, ok])?;
     }
     Ok(())
