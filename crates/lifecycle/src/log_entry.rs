@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::artifact::Cacheability;
+use crate::admission::Admission;
+use crate::artifact::{Cacheability, Trigger};
 use crate::attempt::{Attempt, RetryLane, spent};
 use crate::call::Commit;
 use crate::contract::{Contract, ContractSource, Fingerprint};
@@ -14,6 +15,7 @@ use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
 use crate::redact::redacted;
 use crate::settlement::Moment;
+use crate::standing::{POLICY_VERSION, StandingMode};
 
 /// Characters of a failure message kept per attempt.
 const MAX_MESSAGE_CHARS: usize = 400;
@@ -61,6 +63,7 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
         attempts(commit),
         contract(commit),
         artifact(commit),
+        promotion(commit),
         environment(commit, circumstances),
         outcome(commit),
         trace(commit, circumstances),
@@ -219,16 +222,38 @@ fn contract(commit: &Commit) -> Value {
 fn artifact(commit: &Commit) -> Value {
     let request = commit.request();
     let selected = commit.selected();
+    let receipt = commit.receipt();
     let cacheability = commit.accepted().map(|accepted| accepted.program.cacheability(request));
     json!({
         "artifact_hit": selected.is_ok(),
         "selection_miss_reason": selected.err().map(super::select::Miss::name),
         "artifact_selected_checksum": selected.ok().map(|artifact| &artifact.checksum),
+        "artifact_selected_lifecycle_state": selected.ok().map(|artifact| artifact.repute.standing.name()),
+        "artifact_success_count": selected.ok().map(|artifact| artifact.successes),
+        "artifact_failure_count": selected.ok().map(|artifact| artifact.failures),
+        "artifact_generation_count":
+            receipt.generations.or(selected.ok().map(|artifact| artifact.repute.generations)),
+        "artifact_generation_trigger": commit.trigger().map(Trigger::name),
+        "artifact_admission": receipt.admission.map(Admission::name),
         "artifact_contract_fingerprint":
             request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint),
         "artifact_prompt_version": PROMPT_VERSION,
         "cacheable": cacheability.is_some_and(Cacheability::cacheable),
         "cacheability_reason": cacheability.map(Cacheability::reason),
+    })
+}
+
+/// What the stored program's record makes of it.
+fn promotion(commit: &Commit) -> Value {
+    let decision = commit.receipt().decision.as_ref();
+    let enforced = commit.standing_mode() == StandingMode::Enforced;
+    json!({
+        "promotion_policy_version": POLICY_VERSION,
+        "promotion_shadow_mode": !enforced,
+        "promotion_enforced": enforced,
+        "lifecycle_state": decision.map(|decision| decision.to.name()),
+        "lifecycle_decision": decision.map(|decision| decision.kind.name()),
+        "promotion_decision_rationale": decision.map(|decision| &decision.rationale),
     })
 }
 

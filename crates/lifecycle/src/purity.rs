@@ -118,3 +118,86 @@ fn ruby(inspection: &Inspection) -> bool {
             || class.is_some_and(|class| listed(class, &call.name))
     }) || inspection.paths.iter().any(|used| listed(&used.path, "*"))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::dependency::DependencyManifest;
+    use crate::guardrail::GuardrailPolicy;
+    use crate::program::{GeneratedProgram, vet};
+    use crate::request::{
+        Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
+    };
+
+    fn pure(language: Language, source: &str) -> bool {
+        let request = CallRequest {
+            id: CallId("c".into()),
+            lineage: Lineage::Root { trace: TraceId("t".into()) },
+            role: Role::parse("r").unwrap(),
+            method: Method::parse("m").unwrap(),
+            arguments: Arguments { args: vec![json!(7)], kwargs: serde_json::Map::new() },
+            contract: None,
+            language,
+            context: Context::default(),
+            manifest: None,
+            allowance: Allowance::default(),
+        };
+        let program = GeneratedProgram {
+            language,
+            source: source.to_owned(),
+            manifest: DependencyManifest::default(),
+        };
+        let policy = GuardrailPolicy { allow_processes: true, ..GuardrailPolicy::default() };
+        is_pure(&vet(program, &request, &[], &policy).unwrap())
+    }
+
+    #[test]
+    fn only_what_depends_on_arguments_and_memory_alone_is_pure() {
+        for source in [
+            "result = args[0] + 1",
+            "import math, json, re\nresult = json.dumps(math.sqrt(args[0]))",
+            "context['n'] = context.get('n', 0) + args[0]\nresult = context['n']",
+            "from datetime import date\nresult = str(date(2020, 1, args[0]))",
+            "def m(x):\n    time = x\n    return time",
+        ] {
+            assert!(pure(Language::Python, source), "{source}");
+        }
+        for source in [
+            "import time\nresult = time.time() + args[0]",
+            "from datetime import datetime\nresult = str(datetime.now()) + str(args[0])",
+            "import random\nresult = random.choice([args[0]])",
+            "from random import choice as pick\nresult = pick([args[0]])",
+            "import uuid\nresult = str(uuid.uuid4()) + str(args[0])",
+            "import urllib.request\nresult = urllib.request.urlopen(args[0])",
+            "result = tool('x').go(args[0])",
+            "result = len(context['conversation_history']) + args[0]",
+            "result = content(args[0])",
+            "result = open(args[0]).read()",
+            "import os\nresult = os.environ.get(args[0])",
+            "result = hash(args[0])",
+            "import subprocess\nresult = subprocess.run(args)",
+        ] {
+            assert!(!pure(Language::Python, source), "{source}");
+        }
+        for source in ["args[0] + 1", "require 'json'\nJSON.dump(args)", "context[:n] = args[0]"] {
+            assert!(pure(Language::Ruby, source), "{source}");
+        }
+        for source in [
+            "Time.now.to_i + args[0]",
+            "require 'date'\nDate.today.to_s + args[0].to_s",
+            "rand + args[0]",
+            "args.sample",
+            "require 'securerandom'\nSecureRandom.hex(args[0])",
+            "require 'net/http'\nNet::HTTP.get(URI(args[0]))",
+            "tool('x').go(args[0])",
+            "File.read(args[0])",
+            "`date #{args[0]}`",
+            "content(args[0])",
+        ] {
+            assert!(!pure(Language::Ruby, source), "{source}");
+        }
+    }
+}

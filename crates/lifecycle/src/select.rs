@@ -79,3 +79,112 @@ pub fn unfit(artifact: &Artifact, mode: StandingMode) -> Option<Miss> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::artifact::{Cacheability, Repute, Verdict};
+    use crate::context::Context;
+    use crate::contract::{Contract, Fingerprint};
+    use crate::dependency::DependencyManifest;
+    use crate::dialect::Language;
+    use crate::request::{Allowance, Arguments, CallId, Lineage, Method, Role, TraceId};
+    use crate::standing::Window;
+
+    fn request(contract: Option<serde_json::Value>) -> CallRequest {
+        let contract = contract
+            .and_then(|fields| Contract::compose(None, fields.as_object().unwrap()).unwrap().0);
+        CallRequest {
+            id: CallId("c".into()),
+            lineage: Lineage::Root { trace: TraceId("t".into()) },
+            role: Role::parse("fetcher").unwrap(),
+            method: Method::parse("fetch_url").unwrap(),
+            arguments: Arguments::default(),
+            contract,
+            language: Language::Python,
+            context: Context::default(),
+            manifest: None,
+            allowance: Allowance::default(),
+        }
+    }
+
+    fn artifact(fingerprint: Fingerprint) -> Artifact {
+        Artifact {
+            role: request(None).role,
+            method: request(None).method,
+            language: Language::Python,
+            contract_fingerprint: fingerprint,
+            runtime_version: RUNTIME_VERSION.into(),
+            code: "result = args[0]".into(),
+            checksum: Checksum::of("result = args[0]"),
+            manifest: DependencyManifest::default(),
+            cacheability: Cacheability::StableMethodDefault,
+            successes: 1,
+            failures: 0,
+            repairs: 0,
+            repute: Repute::default(),
+        }
+    }
+
+    fn window(verdicts: &[Verdict]) -> Window {
+        let mut window = Window::default();
+        verdicts.iter().for_each(|verdict| window.push(*verdict));
+        window
+    }
+
+    #[test]
+    fn every_miss_says_why() {
+        let good = || artifact(Fingerprint::none());
+        let with = |repute: Repute| Artifact { repute, ..good() };
+        let degraded = || with(Repute { standing: Standing::Degraded, ..Repute::default() });
+        let failing =
+            || with(Repute { recent: window(&[Verdict::Failed; 3]), ..Repute::default() });
+        let truthful =
+            || with(Repute { recent: window(&[Verdict::Answered; 20]), ..Repute::default() });
+        let other =
+            artifact(ArtifactKey::of(&request(Some(json!({"purpose": "p"})))).contract_fingerprint);
+        use StandingMode::{Enforced, Shadow};
+        for (stored, mode, expected) in [
+            (vec![], Shadow, Some(Miss::NoArtifact)),
+            (vec![other.clone()], Shadow, Some(Miss::ContractChanged)),
+            (vec![other, good()], Shadow, None),
+            (
+                vec![Artifact { runtime_version: "0".into(), ..good() }],
+                Shadow,
+                Some(Miss::RuntimeChanged),
+            ),
+            (
+                vec![Artifact { cacheability: Cacheability::AdviceIgnored, ..good() }],
+                Shadow,
+                Some(Miss::NotCacheable),
+            ),
+            (vec![Artifact { code: "x".into(), ..good() }], Shadow, Some(Miss::ChecksumMismatch)),
+            (vec![Artifact { successes: 0, ..good() }], Shadow, Some(Miss::NeverSucceeded)),
+            (vec![failing()], Shadow, Some(Miss::Degraded)),
+            (vec![failing()], Enforced, Some(Miss::Degraded)),
+            (vec![degraded()], Shadow, None),
+            (vec![degraded()], Enforced, Some(Miss::Degraded)),
+            (vec![truthful()], Enforced, None),
+            (vec![Artifact { failures: 1000, ..good() }], Enforced, None),
+        ] {
+            let told = format!("{mode:?} {stored:?}");
+            assert_eq!(select(stored, &request(None), mode).err(), expected, "{told}");
+        }
+    }
+
+    #[test]
+    fn the_same_demands_are_the_same_contract_whatever_was_intended() {
+        let first = request(Some(json!({
+            "purpose": "p", "deliverable": {"type": "object", "required": ["a", "b"]},
+            "intent_signature": "ask: Google"
+        })));
+        let second = request(Some(json!({
+            "intent_signature": "ask: Yahoo",
+            "deliverable": {"required": ["a", "b"], "type": "object"}, "purpose": "p"
+        })));
+        let kept = artifact(ArtifactKey::of(&first).contract_fingerprint);
+        assert!(select(vec![kept], &second, StandingMode::Shadow).is_ok());
+    }
+}

@@ -126,7 +126,10 @@ pub fn changes(call: &Proceedings<'_>, moment: &Moment) -> Changes {
     let content = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
     let mut artifacts = scores(attempts, outcome, exhausted);
-    artifacts.extend(mended(attempts));
+    let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.speaks_against());
+    if artifacts.iter().any(blames) {
+        artifacts.extend(mended(attempts));
+    }
     artifacts.extend(kept.and_then(|accepted| admit(call, accepted)));
     Changes {
         kept: kept.cloned().map(Kept::from),
@@ -199,7 +202,7 @@ fn answered(outcome: &Outcome) -> Verdict {
     }
 }
 
-/// Repairs are counted when a model wrote one; a service that was down has written none.
+/// Repairs of what failed are counted when a model wrote one; a service that was down has written none.
 fn mended(attempts: &[Attempt]) -> Option<ArtifactChange> {
     attempts.iter().find_map(|attempt| match &attempt.origin {
         Origin::Repair { of, .. } if attempt.code.is_some() => {
@@ -211,11 +214,10 @@ fn mended(attempts: &[Attempt]) -> Option<ArtifactChange> {
 
 /// A new program that worked is kept; see [`crate::admission`] for whether it takes over.
 fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> {
-    let (repairs, trigger) = match (&accepted.origin, call.selected) {
-        (Origin::Artifact(_), _) => return None,
-        (Origin::Repair { number, .. }, _) => (*number, Trigger::Repair),
-        (Origin::Fresh, Ok(_)) => (0, Trigger::Regeneration),
-        (Origin::Fresh, Err(miss)) => (0, Trigger::of_miss(miss)),
+    let trigger = trigger(&accepted.origin, call.selected)?;
+    let repairs = match accepted.origin {
+        Origin::Repair { number, .. } => number,
+        Origin::Fresh | Origin::Artifact(_) => 0,
     };
     let program = accepted.program.program();
     let ArtifactKey { role, method, language: _, contract_fingerprint } =
@@ -245,6 +247,16 @@ fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> 
         state_keys: accepted.program.state_keys(),
         pure: is_pure(&accepted.program),
     })))
+}
+
+/// Why a program was written; `None`: it came from storage.
+pub(crate) fn trigger(origin: &Origin, selected: Result<&Artifact, Miss>) -> Option<Trigger> {
+    match (origin, selected) {
+        (Origin::Artifact(_), _) => None,
+        (Origin::Repair { .. }, _) => Some(Trigger::Repair),
+        (Origin::Fresh, Ok(_)) => Some(Trigger::Regeneration),
+        (Origin::Fresh, Err(miss)) => Some(Trigger::of_miss(miss)),
+    }
 }
 
 /// What went wrong with the stored program, in its own words.

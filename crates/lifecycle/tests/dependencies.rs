@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use lifecycle::artifact::{Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Verdict};
+use lifecycle::artifact::{
+    Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Repute, Verdict,
+};
 use lifecycle::call::{Commit, Generate, Memory, Policy, Prepare, Step, begin};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{ContractSource, Fingerprint};
@@ -20,7 +22,7 @@ use lifecycle::prompt::Surroundings;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
-use lifecycle::settlement::Moment;
+use lifecycle::settlement::{Moment, Receipt};
 use serde_json::{Map, Value, json};
 
 const CODE: &str = "from slugify import slugify\nresult = slugify(args[0])";
@@ -104,7 +106,7 @@ fn commit(step: Step) -> Box<Commit> {
 }
 
 fn feedback(step: Step) -> (Value, Box<Generate>) {
-    let generate = generate(step);
+    let mut generate = generate(step);
     let user = generate.prompt(&Surroundings::default()).user;
     let line = user.lines().find_map(|line| line.strip_prefix("feedback: ")).unwrap();
     (serde_json::from_str(line).unwrap(), generate)
@@ -143,7 +145,7 @@ fn answered() -> ReportEnding {
 }
 
 fn kept(step: Step) -> Option<DependencyManifest> {
-    commit(step).committed(Ok(())).into_parts().1.map(|kept| kept.manifest)
+    commit(step).committed(Ok(Receipt::default())).into_parts().1.map(|kept| kept.manifest)
 }
 
 #[test]
@@ -342,10 +344,12 @@ fn what_is_held_may_be_imported_without_being_declared() {
     let step = Scene::holding(slugify(">=8")).declaring(&json!([]));
     let accepted = commit(run(step, answered()));
     let changes = accepted.changes(&Moment { timestamp: "now".into(), duration: Duration::ZERO });
-    let [ArtifactChange::Admit(artifact)] = changes.artifacts.as_slice() else {
-        panic!("{changes:?}")
-    };
-    assert_eq!(artifact.manifest, manifest(&slugify(">=8")), "stored with what it needs anywhere");
+    let [ArtifactChange::Admit(new)] = changes.artifacts.as_slice() else { panic!("{changes:?}") };
+    assert_eq!(
+        new.artifact.manifest,
+        manifest(&slugify(">=8")),
+        "stored with what it needs anywhere"
+    );
 
     let (block, _) = feedback(Scene::holding(json!([])).declaring(&json!([])));
     assert_eq!(block["violation_subtype"], "undeclared_dependency");
@@ -384,6 +388,7 @@ fn stored(manifest: DependencyManifest) -> Memory {
         successes: 1,
         failures: 0,
         repairs: 0,
+        repute: Repute::default(),
     };
     Memory { artifacts: vec![artifact] }
 }

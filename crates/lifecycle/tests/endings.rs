@@ -117,13 +117,13 @@ child 1 0 1 1: forks
 1 2 3 4 stored fine 2: raises, fine2, value
     persisted: rejected
     repaired told execution (execution 3): accepted
-    ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 3 repairs
+    ok; 1 asked, kept, Failed, mended, admitted as delegated_contract_tool after 3 repairs
 # A stored program's own failure is mended and uses up no retry; told is the whole budget of its lane.
 1 2 1 4 stored fine 0: raises, fine2, raises, fine3, value
     persisted: rejected
     repaired told execution (execution 1): execution
     repaired told execution (execution 0): accepted
-    ok; 2 asked, kept, Failed, admitted as delegated_contract_tool after 1 repairs
+    ok; 2 asked, kept, Failed, mended, admitted as delegated_contract_tool after 1 repairs
 # The same, of the guardrail lane.
 1 2 3 4 stored fine 0: violation and raises, no key
     persisted: rejected
@@ -133,12 +133,12 @@ child 1 0 1 1: forks
 1 2 3 4 stored fine 0: contract broken, no key
     persisted: rejected
     repaired told contract_violation (outcome 4): rejected
-    provider_auth: no key; 1 asked, Failed
+    provider_auth: no key; 1 asked, ContractBroken
 # What a rule now bars for good is mended, too.
 terminal 1 2 3 4 stored forks 0: fine, value
     persisted: rejected
     repaired told process_escape: accepted
-    ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 1 repairs
+    ok; 1 asked, kept, Failed, mended, admitted as delegated_contract_tool after 1 repairs
 # One that breaks it only while it runs ends the call: this time it did.
 terminal 1 2 3 4 stored fine 0: violation and raises
     persisted: rejected
@@ -311,8 +311,8 @@ fn run(script: &str) -> Vec<String> {
         let prepared = matches!(step, Step::Prepare(_))
             && !matches!(answers.peek(), Some(Answer::Prepares(_)));
         step = match (step, if prepared { None } else { answers.next() }) {
-            (Step::Generate(generate), Some(Answer::Drafts(reply))) => {
-                asked.push(told(&generate));
+            (Step::Generate(mut generate), Some(Answer::Drafts(reply))) => {
+                asked.push(told(&mut generate));
                 generate.generated(reply, Duration::ZERO)
             }
             (Step::Prepare(prepare), None) => prepare.prepared(Ok(Environment::bare())),
@@ -355,7 +355,7 @@ fn recalled(scene: &str) -> Step {
     recall.recalled(Ok(memory))
 }
 
-fn told(generate: &Generate) -> String {
+fn told(generate: &mut Generate) -> String {
     let mut told = String::new();
     if generate.pause() > Duration::ZERO {
         write!(told, " after {:?}", generate.pause()).unwrap();
@@ -411,7 +411,16 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
     effects.extend(changes.kept.map(|_| "kept".to_owned()));
     effects.extend(changes.artifacts.iter().map(|change| match change {
         ArtifactChange::Admit(new) => {
-            format!("admitted as {} after {} repairs", new.cacheability.reason(), new.repairs)
+            let program = &new.artifact;
+            format!(
+                "admitted as {} after {} repairs",
+                program.cacheability.reason(),
+                program.repairs
+            )
+        }
+        ArtifactChange::Mended { checksum } => {
+            assert_eq!(*checksum, commit.selected().unwrap().checksum);
+            "mended".to_owned()
         }
         ArtifactChange::Score { checksum, verdict } => {
             assert_eq!(*checksum, commit.selected().unwrap().checksum);

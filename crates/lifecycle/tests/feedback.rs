@@ -45,7 +45,7 @@ fn drafted(code: &str) -> Result<Draft, DraftFault> {
     Ok(Draft { payload: json!({"code": code}), usage: Usage::default() })
 }
 
-fn feedback(generate: &Generate) -> Option<Value> {
+fn feedback(generate: &mut Generate) -> Option<Value> {
     let user = generate.prompt(&Surroundings::default()).user;
     let line = user.lines().find_map(|line| line.strip_prefix("feedback: "))?;
     Some(serde_json::from_str(line).unwrap())
@@ -53,14 +53,14 @@ fn feedback(generate: &Generate) -> Option<Value> {
 
 #[test]
 fn a_first_prompt_has_no_feedback() {
-    assert_eq!(feedback(&first_generate()), None);
+    assert_eq!(feedback(&mut first_generate()), None);
 }
 
 #[test]
 fn a_violation_is_told_with_its_place_and_correction() {
     let code = "import os\nos.fork()\nresult = args[0]";
     let told =
-        feedback(&generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
+        feedback(&mut generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
     assert_eq!(told["violation_subtype"], "process_escape");
     assert_eq!(told["violation_location"]["line"], 2);
     assert_eq!(told["code"], code);
@@ -72,7 +72,7 @@ fn a_violation_is_told_with_its_place_and_correction() {
 fn every_violation_is_told_at_once() {
     let code = "import os, requests\nos.fork()\nresult = requests.get(args[0])";
     let told =
-        feedback(&generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
+        feedback(&mut generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
     assert_eq!(told["violation_subtype"], "process_escape");
     assert_eq!(told["further_violations"][0]["violation_subtype"], "undeclared_dependency");
 }
@@ -80,7 +80,7 @@ fn every_violation_is_told_at_once() {
 #[test]
 fn a_program_rejected_before_is_not_run_again() {
     let program = "import os\nos.fork()\nresult = args[0]";
-    let barred = generate(first_generate().generated(drafted(program), Duration::ZERO));
+    let mut barred = generate(first_generate().generated(drafted(program), Duration::ZERO));
     let malformed = generate(barred.generated(drafted("result = ("), Duration::ZERO));
     let step = malformed.generated(drafted(program), Duration::ZERO);
     let last = step.attempts().last().unwrap().rejection.as_ref().unwrap();
@@ -90,22 +90,22 @@ fn a_program_rejected_before_is_not_run_again() {
 
 #[test]
 fn a_transport_fault_does_not_make_a_retry_forget() {
-    let barred = generate(
+    let mut barred = generate(
         first_generate()
             .generated(drafted("import os\nos.fork()\nresult = args[0]"), Duration::ZERO),
     );
-    let before = feedback(&barred);
+    let before = feedback(&mut barred);
     let down = barred.generated(Err(DraftFault::Unavailable("down".into())), Duration::ZERO);
-    let again = generate(down);
-    assert_eq!(feedback(&again), before);
+    let mut again = generate(down);
+    assert_eq!(feedback(&mut again), before);
     assert!(again.pause() > Duration::ZERO);
 }
 
 #[test]
 fn advice_is_given_once_and_does_not_cost_the_answer() {
     let baked = "result = 30 + 1";
-    let advised = generate(first_generate().generated(drafted(baked), Duration::ZERO));
-    assert_eq!(feedback(&advised).unwrap()["violation_subtype"], "input_baked_code");
+    let mut advised = generate(first_generate().generated(drafted(baked), Duration::ZERO));
+    assert_eq!(feedback(&mut advised).unwrap()["violation_subtype"], "input_baked_code");
     let step = advised.generated(drafted(baked), Duration::ZERO);
     assert!(matches!(step, Step::Prepare(_)), "the same program again may run: {step:?}");
 }

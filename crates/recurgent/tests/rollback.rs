@@ -307,12 +307,14 @@ fn tables(path: &Path) -> BTreeMap<String, Vec<String>> {
         .unwrap();
     let evidence = |name: &str| {
         match name {
-        // A record per call, and how often lanes were spent.
-        "history" | "exhaustions" => "SELECT 0 WHERE 0",
+        // A record per call, how often lanes were spent, what was decided, accepted calls to be held to.
+        "history" | "exhaustions" | "decisions" | "corpus" => "SELECT 0 WHERE 0",
+        // Calls of roles that are no tools.
+        "early_calls" => "SELECT 0 WHERE 0",
         // Children that succeeded keep their programs; the probes and failures of stored programs are counted.
-        "artifacts" => "SELECT * FROM artifacts WHERE role NOT LIKE 'forged_%' AND method NOT IN ('ask', 'look') ORDER BY id",
+        "artifacts" => "SELECT id, role, method, language, contract_fingerprint, current, generations, challenger, pinned FROM artifacts WHERE role NOT LIKE 'forged_%' AND method NOT IN ('ask', 'look') ORDER BY id",
         "artifact_versions" => {
-            "SELECT artifact_id, version, checksum, successes, repairs, cacheability, runtime_version, prompt_version, \
+            "SELECT artifact_id, version, checksum, successes, cacheability, runtime_version, prompt_version, \
                     admitted_at, manifest, code
              FROM artifact_versions v JOIN artifacts a ON a.id = v.artifact_id
              WHERE a.role = 'subject' AND a.method NOT IN ('ask', 'look') ORDER BY artifact_id, version"

@@ -8,7 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use lifecycle::artifact::{Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Verdict};
+use lifecycle::admission::{Admission, Case, Inputs, MAX_CASES, Observed};
+use lifecycle::artifact::{
+    Artifact, ArtifactChange, ArtifactKey, Cacheability, Generation, RUNTIME_VERSION, Repute,
+    Trigger, Verdict,
+};
 use lifecycle::attempt::RetryLane;
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
@@ -21,13 +25,15 @@ use lifecycle::prompt::MAX_TOOLS;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
-use lifecycle::settlement::{Changes, Kept};
+use lifecycle::settlement::{Changes, Kept, Receipt};
+use lifecycle::standing::{DecisionKind, Standing, StateKeys, Window};
 use lifecycle::tool::Tool;
+use recurgent::store::catalog::{MAX_DECISIONS, Ruling, Version};
 use recurgent::store::memory::MemoryStore;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::store::{
-    Exhaustions, HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, MAX_RECALLED,
-    MAX_VERSIONS, Owner, Store,
+    Catalog as _, Exhaustions, HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY,
+    MAX_RECALLED, MAX_VERSIONS, Owner, Store,
 };
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -51,6 +57,8 @@ fn an_admitted_program_is_recalled_with_all_that_is_known_of_it() {
         program.manifest = DependencyManifest::parse(Language::Python, Some(&declared)).unwrap();
         program.repairs = 2;
         commit(store, "c1", &ok("c1").admits(program.clone()));
+        program.repute.standing = Standing::Probation;
+        program.repute.generations = 1;
         assert_eq!(store.recall(&call("c2")).unwrap().artifacts, [program]);
         for other in [CallRequest { role: role("poet"), ..call("c3") }, method("subtract")] {
             assert!(store.recall(&other).unwrap().artifacts.is_empty());
@@ -211,18 +219,15 @@ fn a_stale_writer_changes_nothing() {
             .changes(sets("a", json!(2)))
             .forges("poet", None)
             .admits(program("result = 1"));
-        let conflict = Err(StoreFault::Conflict { session: "s".into() });
-        assert_eq!(store.commit(&owner, &call("c1"), &stale.0), conflict);
-        assert_eq!(store.remember(&owner, 0, &sets("a", json!(3))), conflict);
+        let conflict = StoreFault::Conflict { session: "s".into() };
+        assert_eq!(store.commit(&owner, &call("c1"), &stale.0), Err(conflict.clone()));
+        assert_eq!(store.remember(&owner, 0, &sets("a", json!(3))), Err(conflict));
         assert_eq!(store.context(&owner, None).unwrap().unwrap().get("a"), Some(&json!(1)));
         assert!(store.tools(None, 10).unwrap().is_empty());
         assert!(store.recall(&call("c2")).unwrap().artifacts.is_empty());
         assert!(store.history(&owner, 10, None).unwrap().is_empty());
-        assert_eq!(
-            store.commit(&owner, &call("c3"), &ok("c3").0),
-            Ok(()),
-            "who only read is in time"
-        );
+        let reader = store.commit(&owner, &call("c3"), &ok("c3").0);
+        assert!(reader.is_ok(), "who only read is in time");
     });
 }
 
@@ -323,7 +328,8 @@ fn surroundings_show_the_tools_that_fit_and_the_other_methods_of_the_role() {
         assert_eq!(names.len(), MAX_TOOLS);
         assert_eq!(names[..2], ["number_cruncher", "tool_3"], "shared words first, then use");
         assert!(!names.contains(&"calculator"), "no agent is its own tool");
-        assert_eq!(shown.siblings, ["multiply", "subtract"]);
+        let siblings: Vec<_> = shown.siblings.iter().map(|state| state.method.as_str()).collect();
+        assert_eq!(siblings, ["multiply", "subtract"]);
     });
 }
 
@@ -401,6 +407,312 @@ fn only_its_owner_can_read_it() {
     }
 }
 
+// ---- How programs prove themselves ----
+
+#[test]
+fn a_new_version_that_has_recorded_calls_to_reproduce_waits_for_its_trial() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")).accepts(case(1, "a")));
+        assert_eq!(store.corpus(&key()).unwrap(), [case(1, "a")]);
+        let receipt = commit(store, "c", &ok("c").admits(program("two")).accepts(case(2, "b")));
+        assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));
+        assert_eq!(receipt.challenger, Some(Checksum::of("two")));
+        assert_eq!(receipt.generations, Some(2));
+        assert_eq!(recalled(store).0, "one", "the incumbent runs");
+        let repute = store.recall(&call("c")).unwrap().artifacts[0].repute.clone();
+        assert_eq!((repute.cases, repute.challenger), (1, Some(Checksum::of("two"))));
+        let (one, two) = (Checksum::of("one"), Checksum::of("two"));
+        assert!(store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap());
+        assert_eq!(
+            line(store),
+            [("two".into(), Standing::Probation, true), ("one".into(), Standing::Probation, false)]
+        );
+        let repute = store.recall(&call("c")).unwrap().artifacts[0].repute.clone();
+        assert_eq!((repute.challenger, repute.generations), (None, 2));
+    });
+}
+
+#[test]
+fn a_challenger_that_breaks_a_recorded_call_stays_a_candidate_with_it() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")).accepts(case(1, "a")));
+        commit(store, "c", &ok("c").admits(program("two")));
+        let (one, two) = (Checksum::of("one"), Checksum::of("two"));
+        let ruling = Ruling::Failed(Box::new(case(1, "a")));
+        assert!(!store.conclude(&key(), &one, &two, &ruling).unwrap());
+        let [candidate, incumbent] = &store.versions(&key()).unwrap()[..] else { panic!() };
+        assert_eq!(candidate.failing_case, Some(case(1, "a")));
+        assert_eq!(candidate.artifact.repute.standing, Standing::Candidate);
+        assert!(incumbent.is_current && !candidate.is_current);
+        assert_eq!(store.recall(&call("c")).unwrap().artifacts[0].repute.challenger, None);
+        // The same text again gets another trial.
+        commit(store, "c", &ok("c").admits(program("two")));
+        let newest = &store.versions(&key()).unwrap()[0];
+        assert_eq!((newest.number, newest.failing_case.clone()), (3, None));
+    });
+}
+
+#[test]
+fn a_challenger_that_comes_too_late_does_not_take_over() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")).accepts(case(1, "a")));
+        commit(store, "c", &ok("c").admits(program("two")));
+        let (one, two) = (Checksum::of("one"), Checksum::of("two"));
+        store.pin(&key(), true).unwrap();
+        assert!(!store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap(), "pinned meanwhile");
+        store.pin(&key(), false).unwrap();
+        let other = Checksum::of("three");
+        assert!(!store.conclude(&key(), &other, &two, &Ruling::Passed).unwrap());
+        assert_eq!(recalled(store).0, "one");
+        assert!(store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap());
+    });
+}
+
+/// The admission table, as a store sees it.
+#[test]
+fn what_takes_over_and_what_does_not() {
+    let baked = |code| Artifact { cacheability: Cacheability::InputBakedCode, ..program(code) };
+    let impure = |code| Generation { pure: false, ..generation(program(code)) };
+    check(|store| {
+        commit(store, "c", &ok("c").admits(baked("baked")));
+        assert_eq!(recalled(store).0, "baked", "what may not be reused is remembered, as such");
+        let takes_over = |draft: Draft| commit(store, "c", &draft).admission;
+        assert_eq!(takes_over(ok("c").admits(program("one"))), Some(Admission::TakesOver));
+        assert_eq!(takes_over(ok("c").admits(baked("two"))), Some(Admission::KeptForReusable));
+        assert_eq!(takes_over(ok("c").generates(impure("three"))), Some(Admission::TakesOver));
+        commit(store, "c", &ok("c").accepts(case(1, "a")));
+        assert_eq!(takes_over(ok("c").generates(impure("four"))), Some(Admission::KeptUntried));
+        store.pin(&key(), true).unwrap();
+        assert_eq!(takes_over(ok("c").admits(program("five"))), Some(Admission::KeptForPinned));
+        store.pin(&key(), false).unwrap();
+        for _ in 0..3 {
+            commit(store, "c", &failed("c").scores("three", Verdict::Failed));
+        }
+        assert_eq!(
+            takes_over(ok("c").generates(impure("six"))),
+            Some(Admission::TakesOver),
+            "what fails again and again is not protected"
+        );
+        assert_eq!(recalled(store).0, "six");
+    });
+}
+
+#[test]
+fn only_calls_of_the_version_that_runs_are_recorded_each_once_and_not_too_many() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")).accepts(case(0, "a")));
+        commit(store, "c", &ok("c").admits(program("two")).accepts(case(99, "b")));
+        for n in 0..2 * MAX_CASES {
+            commit(store, "c", &ok("c").scores("one", Verdict::Succeeded).accepts(case(n, "c")));
+        }
+        let corpus = store.corpus(&key()).unwrap();
+        assert_eq!(corpus.len(), usize::try_from(MAX_CASES).unwrap());
+        assert!(corpus.contains(&case(0, "a")), "the first outcome stays");
+        assert!(corpus.iter().all(|case| case.inputs.args != [json!(99)]));
+        store.forget_case(&key(), &case(0, "a")).unwrap();
+        store.forget_case(&key(), &case(0, "a")).unwrap();
+        let repute = store.recall(&call("c")).unwrap().artifacts[0].repute.clone();
+        assert_eq!(repute.cases, MAX_CASES - 1);
+    });
+}
+
+#[test]
+fn rolling_back_goes_to_the_last_version_that_ran_and_forgives_it() {
+    check(|store| {
+        assert_eq!(store.rollback(&key(), None).unwrap(), None, "there is nothing");
+        commit(store, "c", &ok("c").admits(program("one")));
+        assert_eq!(store.rollback(&key(), None).unwrap(), None, "there is nothing before it");
+        for _ in 0..3 {
+            commit(store, "c", &failed("c").scores("one", Verdict::Failed));
+        }
+        commit(store, "c", &ok("c").admits(program("two")).accepts(case(1, "a")));
+        commit(store, "c", &ok("c").admits(program("three")));
+        let (one, two) = (Checksum::of("one"), Checksum::of("two"));
+        assert_eq!(store.rollback(&key(), None).unwrap(), None, "what is degraded must be named");
+        assert_eq!(store.rollback(&key(), Some(&Checksum::of("never"))).unwrap(), None);
+        assert_eq!(store.rollback(&key(), Some(&one)).unwrap(), Some(one));
+        assert_eq!(
+            line(store),
+            [
+                ("three".into(), Standing::Candidate, false),
+                ("two".into(), Standing::Degraded, false),
+                ("one".into(), Standing::Probation, true),
+            ]
+        );
+        let restored = &store.recall(&call("c")).unwrap().artifacts[0];
+        assert!(!restored.repute.recent.regressed() && restored.repute.challenger.is_none());
+        assert_eq!(store.rollback(&key(), Some(&two)).unwrap(), Some(two.clone()));
+        assert_eq!(recalled(store).0, "two");
+        let decisions = store.decisions(&key()).unwrap();
+        assert_eq!(decisions[0].checksum, two);
+        assert_eq!(decisions[0].decision.kind, DecisionKind::ManualOverride);
+    });
+}
+
+#[test]
+fn a_version_that_runs_or_last_ran_is_never_dropped() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")));
+        commit(store, "c", &ok("c").admits(program("two")).accepts(case(1, "a")));
+        for n in 0..3 * MAX_VERSIONS {
+            commit(store, "c", &ok("c").admits(program(&format!("candidate {n}"))));
+        }
+        assert_eq!(recalled(store).0, "two");
+        assert_eq!(store.versions(&key()).unwrap().len(), MAX_VERSIONS + 2);
+        assert_eq!(store.rollback(&key(), None).unwrap(), Some(Checksum::of("one")));
+    });
+}
+
+#[test]
+fn repairs_that_did_not_take_over_are_counted() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")));
+        commit(store, "c", &failed("c").scores("one", Verdict::Failed).mends("one"));
+        commit(store, "c", &failed("c").scores("one", Verdict::Exhausted).mends("one"));
+        let artifact = store.recall(&call("c")).unwrap().artifacts.remove(0);
+        assert_eq!((artifact.repairs, artifact.failures), (2, 2));
+        assert_eq!(artifact.repute.recent.as_str(), "sfx");
+    });
+}
+
+/// Candidate, probation, durable, degraded, durable again; each change with its reasons.
+#[test]
+fn standings_follow_the_record_and_every_change_is_kept() {
+    check(|store| {
+        commit(store, "c", &ok("c").admits(program("one")));
+        let standing = || store.recall(&call("c")).unwrap().artifacts[0].repute.standing;
+        assert_eq!(standing(), Standing::Probation);
+        let score = |verdict| commit(store, "c", &ok("c").scores("one", verdict)).decision;
+        for _ in 0..15 {
+            assert_eq!(score(Verdict::Succeeded).unwrap().kind, DecisionKind::ContinueProbation);
+            assert_eq!(score(Verdict::Excused), None, "what the world did is no evidence");
+        }
+        let elsewhere = ok("c").scores("one", Verdict::Succeeded);
+        let other = in_session("another");
+        let decision = store.commit(&other, &call("c"), &elsewhere.0).unwrap().decision.unwrap();
+        assert_eq!((decision.kind, standing()), (DecisionKind::Promote, Standing::Durable));
+        assert_eq!(decision.rationale["session_count"], json!(2));
+        assert_eq!(decision.rationale["calls"], json!(17));
+        for _ in 0..12 {
+            assert_eq!(score(Verdict::Failed).unwrap().kind, DecisionKind::Hold);
+        }
+        assert_eq!(score(Verdict::Failed).unwrap().kind, DecisionKind::Degrade);
+        assert_eq!(standing(), Standing::Degraded);
+        let kinds: Vec<_> =
+            store.decisions(&key()).unwrap().iter().map(|d| d.decision.kind).collect();
+        assert_eq!(
+            kinds,
+            [DecisionKind::Degrade, DecisionKind::Promote, DecisionKind::ContinueProbation]
+        );
+        for _ in 0..2 * MAX_DECISIONS {
+            commit(store, "c", &ok("c").admits(program("two")));
+            commit(store, "c", &ok("c").admits(program("one")));
+        }
+        assert_eq!(store.decisions(&key()).unwrap().len(), MAX_DECISIONS);
+    });
+}
+
+#[test]
+fn artifacts_are_listed_by_role_and_method_and_may_be_pinned() {
+    check(|store| {
+        for (owner, name) in [("poet", "rhyme"), ("calculator", "subtract"), ("calculator", "add")]
+        {
+            let method = Method::parse(name).unwrap();
+            let artifact = Artifact { role: role(owner), method, ..program("one") };
+            commit(store, "c", &ok("c").admits(artifact));
+        }
+        assert!(store.pin(&key(), true).unwrap());
+        assert!(!store.pin(&ArtifactKey::of(&method("divide")), true).unwrap());
+        let listed = |role: Option<&Role>, limit| {
+            let known = store.artifacts(role, limit).unwrap();
+            known
+                .iter()
+                .map(|known| (known.current.method.to_string(), known.version, known.pinned))
+                .collect::<Vec<_>>()
+        };
+        let all =
+            [("add".into(), 1, true), ("subtract".into(), 1, false), ("rhyme".into(), 1, false)];
+        assert_eq!(listed(None, 10), all);
+        assert_eq!(listed(None, 1), all[..1]);
+        assert_eq!(listed(Some(&role("calculator")), 10), all[..2]);
+    });
+}
+
+#[test]
+fn siblings_are_known_with_the_state_they_keep() {
+    check(|store| {
+        let keeps = |name: &str, contract: &str, reads: &[&str], writes: &[&str]| {
+            let owned = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect();
+            Generation {
+                state_keys: StateKeys { reads: owned(reads), writes: owned(writes) },
+                ..generation(Artifact {
+                    method: Method::parse(name).unwrap(),
+                    contract_fingerprint: fingerprint(contract),
+                    ..program(name)
+                })
+            }
+        };
+        commit(store, "c", &ok("c").generates(keeps("store", "none", &[], &["memory"])));
+        commit(store, "c", &ok("c").generates(keeps("store", "x", &["memory"], &["memory"])));
+        commit(store, "c", &ok("c").generates(keeps("clear", "none", &[], &[])));
+        commit(store, "c", &ok("c").generates(keeps("add", "none", &["own"], &[])));
+        let shown = store.surroundings(&alone("a1"), &call("c")).unwrap().siblings;
+        let told: Vec<_> = shown
+            .iter()
+            .map(|s| (s.method.as_str(), s.reads.join(","), s.writes.join(",")))
+            .collect();
+        assert_eq!(
+            told,
+            [("clear", String::new(), String::new()), ("store", "memory".into(), "memory".into()),]
+        );
+    });
+}
+
+/// What an older version of the program wrote is still there.
+#[test]
+fn a_store_of_an_older_schema_keeps_its_programs() {
+    let (_folder, path) = place();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let old = Connection::open(&path).unwrap();
+    for schema in ["0001", "0002"] {
+        let file = format!("{}/src/store/schema/{schema}.sql", env!("CARGO_MANIFEST_DIR"));
+        old.execute_batch(&fs::read_to_string(file).unwrap()).unwrap();
+    }
+    old.execute_batch(&format!(
+        "PRAGMA user_version = 2;
+         INSERT INTO artifacts VALUES (1, 'calculator', 'add', 'python', 'none', 2);
+         INSERT INTO artifact_versions VALUES
+           (1, 1, '{}', 1, 0, 0, 'stable_method_default', '1', '1', '2026-01-01T00:00:00Z', '[]', 'one'),
+           (1, 2, '{}', 7, 2, 1, 'stable_method_default', '1', '1', '2026-01-02T00:00:00Z', '[]', 'two');",
+        Checksum::of("one"),
+        Checksum::of("two"),
+    ))
+    .unwrap();
+    drop(old);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(recalled(&store), ("two".to_owned(), 7, 2));
+    commit(&store, "c", &ok("c").scores("two", Verdict::Succeeded));
+    let receipt = commit(&store, "c", &ok("c").admits(program("three")));
+    assert_eq!(receipt.generations, Some(3));
+    assert_eq!(store.rollback(&key(), None).unwrap(), Some(Checksum::of("two")));
+    assert_eq!(integrity(&path), "ok");
+}
+
+/// The first calls of a tool are committed before the call that forges it.
+#[test]
+fn a_tools_first_calls_are_counted() {
+    check(|store| {
+        let request = CallRequest { role: role("poet"), ..call("c1") };
+        store.commit(&alone("poet-1"), &request, &ok("c1").0).unwrap();
+        store.commit(&alone("poet-1"), &request, &failed("c2").0).unwrap();
+        commit(store, "c3", &ok("c3").forges("poet", None));
+        store.commit(&alone("poet-1"), &request, &ok("c4").0).unwrap();
+        commit(store, "c5", &ok("c5").forges("poet", None));
+        let [poet] = &store.tools(Some(&role("poet")), 1).unwrap()[..] else { panic!() };
+        assert_eq!((poet.usage_count, poet.success_count, poet.failure_count), (2, 2, 1));
+    });
+}
+
 /// The reference runtime kept 30 of these 160 tools and counted 72 of these 200 calls.
 #[test]
 fn eight_threads_lose_nothing() {
@@ -434,11 +746,20 @@ fn work(store: &dyn Store, worker: &str) {
         let changes = if n < 20 { changes.forges(&id, None) } else { changes };
         store.commit(&alone(worker), &call(&id), &changes.0).unwrap();
     }
+    store.keep_tool(&Tool { name: role("calculator"), contract: None }).unwrap();
 }
 
 fn assert_nothing_lost(store: &SqliteStore) {
     assert_eq!(recalled(store), ("result = 1".to_owned(), 200, 0));
-    assert_eq!(store.tools(None, 1000).unwrap().len(), 160);
+    let tools = store.tools(None, 1000).unwrap();
+    assert_eq!(tools.len(), 160 + 1);
+    let [called] = &store.tools(Some(&role("calculator")), 1).unwrap()[..] else { panic!() };
+    assert_eq!((called.usage_count, called.success_count, called.failure_count), (8, 200, 0));
+    let repute = store.recall(&call("c")).unwrap().artifacts.remove(0).repute;
+    assert_eq!(
+        (repute.standing, repute.recent.as_str()),
+        (Standing::Probation, "s".repeat(20).as_str())
+    );
 }
 
 #[test]
@@ -497,6 +818,49 @@ fn a_killed_process_loses_no_acknowledged_call() {
         assert_eq!(integrity(&path), "ok");
         acknowledged = kept;
     }
+}
+
+/// The kernel ends a process at the very write that takes a file past its limit: half a page, half a
+/// transaction, half a log header. The loop moves that point through whole calls, step by step.
+#[test]
+fn a_process_that_dies_in_the_middle_of_any_write_loses_no_acknowledged_call() {
+    use std::os::unix::process::ExitStatusExt;
+    const SIGXFSZ: i32 = 25;
+    let (_folder, path) = place();
+    let mut kept_before = 0;
+    for round in 0..30_u64 {
+        // In blocks of 512 bytes; a call writes some 60 KB of log.
+        let limit = 128 + 11 * round;
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("ulimit -c 0; ulimit -f {limit}; exec \"$0\" \"$@\"")])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "child_process", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let job = format!("loop w{round}\n{}\n", path.display());
+        child.stdin.as_mut().unwrap().write_all(job.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(SIGXFSZ), "round {round}: {output:?}");
+        let acknowledged =
+            kept_before + String::from_utf8_lossy(&output.stderr).lines().count() as u64;
+
+        let store = SqliteStore::open(&path).unwrap();
+        assert!(store.notices().is_empty(), "round {round}");
+        let kept = store.surroundings(&in_session("s"), &call("c")).unwrap().history_count;
+        assert!(
+            (acknowledged..=acknowledged + 1).contains(&kept),
+            "round {round}: {acknowledged} acknowledged, {kept} kept"
+        );
+        let version = store.context(&in_session("s"), None).unwrap().unwrap().version();
+        assert_eq!(version, kept, "round {round}: a call is kept whole");
+        drop(store);
+        assert_eq!(integrity(&path), "ok", "round {round}");
+        kept_before = kept;
+    }
+    assert!(kept_before > 0, "some calls were committed");
 }
 
 #[test]
@@ -652,7 +1016,7 @@ fn child_process() {
             lines.next().unwrap();
             let request = CallRequest { context, ..call("c") };
             match store.commit(&owner, &request, &ok("c").changes(sets("a", json!(1))).0) {
-                Ok(()) => eprintln!("written"),
+                Ok(_) => eprintln!("written"),
                 Err(StoreFault::Conflict { .. }) => eprintln!("conflict"),
                 Err(StoreFault::Unavailable(message)) => panic!("{message}"),
             }
@@ -703,8 +1067,8 @@ fn integrity(path: &Path) -> String {
     connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
 }
 
-fn commit(store: &dyn Store, id: &str, changes: &Draft) {
-    store.commit(&alone("a1"), &call(id), &changes.0).unwrap();
+fn commit(store: &dyn Store, id: &str, changes: &Draft) -> Receipt {
+    store.commit(&alone("a1"), &call(id), &changes.0).unwrap()
 }
 
 /// The text, successes and failures of what would run now.
@@ -726,6 +1090,7 @@ fn ok(id: &str) -> Draft {
     Draft(Changes {
         kept: Some(Kept::default()),
         artifacts: Vec::new(),
+        case: None,
         record,
         content: None,
         exhausted: None,
@@ -737,8 +1102,22 @@ fn failed(id: &str) -> Draft {
 }
 
 impl Draft {
-    fn admits(mut self, artifact: Artifact) -> Self {
-        self.0.artifacts.push(ArtifactChange::Admit(Box::new(artifact)));
+    fn admits(self, artifact: Artifact) -> Self {
+        self.generates(generation(artifact))
+    }
+
+    fn generates(mut self, generation: Generation) -> Self {
+        self.0.artifacts.push(ArtifactChange::Admit(Box::new(generation)));
+        self
+    }
+
+    fn mends(mut self, code: &str) -> Self {
+        self.0.artifacts.push(ArtifactChange::Mended { checksum: Checksum::of(code) });
+        self
+    }
+
+    fn accepts(mut self, case: Case) -> Self {
+        self.0.case = Some(case);
         self
     }
 
@@ -817,7 +1196,49 @@ fn program(code: &str) -> Artifact {
         successes: 1,
         failures: 0,
         repairs: 0,
+        repute: Repute {
+            standing: Standing::Candidate,
+            recent: Window::stored("s".into()),
+            ..Repute::default()
+        },
     }
+}
+
+/// A pure program, written because there was none.
+fn generation(artifact: Artifact) -> Generation {
+    Generation {
+        artifact,
+        trigger: Trigger::Fresh,
+        parent: None,
+        failure: None,
+        state_keys: StateKeys::default(),
+        pure: true,
+    }
+}
+
+/// A call with one argument that gave a value.
+fn case(argument: u32, digest: &str) -> Case {
+    Case {
+        inputs: Inputs {
+            args: vec![json!(argument)],
+            kwargs: serde_json::Map::new(),
+            context: serde_json::Map::new(),
+        },
+        observed: Observed { verdict: Verdict::Succeeded, digest: digest.to_owned() },
+    }
+}
+
+fn key() -> ArtifactKey {
+    ArtifactKey::of(&call("c"))
+}
+
+/// The programs that are kept, newest first, and which of them runs.
+fn line(store: &dyn Store) -> Vec<(String, Standing, bool)> {
+    let told = |version: &Version| {
+        let Version { artifact, is_current, .. } = version;
+        (artifact.code.clone(), artifact.repute.standing, *is_current)
+    };
+    store.versions(&key()).unwrap().iter().map(told).collect()
 }
 
 fn call(id: &str) -> CallRequest {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::artifact::Artifact;
+use crate::artifact::{Artifact, Trigger};
 use crate::attempt::{Attempt, Budgets};
 use crate::context::Context;
 use crate::draft::Usage;
@@ -50,6 +50,12 @@ impl Commit {
     /// The stored program that was tried, or why none was.
     pub fn selected(&self) -> Result<&Artifact, Miss> {
         self.call.selected.as_ref().map_err(|miss| *miss)
+    }
+
+    /// Why the last program was written; `None`: it came from storage, or there is none.
+    pub fn trigger(&self) -> Option<Trigger> {
+        let last = self.call.attempts.last()?;
+        settlement::trigger(&last.origin, self.selected())
     }
 
     /// Model calls this call made itself.

@@ -65,7 +65,7 @@ impl<'a> Prepared<'a> {
             GeneratedProgram::parse(program.language, &json!({"code": program.code})).unwrap();
         // What guardrails would bar is just what workers must survive.
         let policy = GuardrailPolicy { allow_processes: true, ..GuardrailPolicy::default() };
-        let vetted = vet(generated, &request, &policy).unwrap();
+        let vetted = vet(generated, &request, &[], &policy).unwrap();
         let root = program.environment.map(str::to_owned);
         let environment = Environment { id: root.clone(), root, ..Environment::bare() };
         Self { program, request, vetted, environment }

@@ -536,7 +536,7 @@ pub(super) fn rollback(
 
 const RIVALS: &str = "
     SELECT a.id, v.version, v.recent, v.standing,
-           NOT a.pinned AND a.current = (
+           NOT a.pinned AND a.current IS (
              SELECT version FROM artifact_versions WHERE artifact_id = a.id AND checksum = ?6)
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.checksum = ?5
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4";
