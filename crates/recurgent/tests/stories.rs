@@ -296,6 +296,7 @@ impl World {
                 let before = (self.log()?.len(), self.model.asked().len());
                 let called = self.agent(role)?.call(method, arguments);
                 let outcome = called.map_err(|fault| fault.to_string())?;
+                self.runtime.as_ref().ok_or("the runtime is gone")?.wait_for_trials();
                 let seen = self.seen(role, method, &outcome, before)?;
                 let expected = self.placed(&Value::Object(expected.clone()));
                 seen.compare(&expected)

@@ -281,6 +281,8 @@ impl Stage<'_> {
         let (logged, asked) = (self.journal.len(), self.witness.calls(&Naming::default()));
         let (name, actor) = self.actor_mut(target)?;
         let called = actor.agent.call(&calling.method, calling.arguments.clone());
+        // What is decided after the reply is decided before the next step.
+        self.runtime()?.wait_for_trials();
         self.journal.read_on()?;
         if self.journal.len() > logged {
             self.journal.attribute_newest(&name);
