@@ -1,7 +1,8 @@
 //! `state_key_drift` (advisory): another context key for state that siblings already keep.
 //!
 //! Methods of one agent share its context. A key that nobody writes reads as nothing, and a second key
-//! for the same state splits it. Silent when nothing is known of siblings, and for keys of the runtime.
+//! for the same state splits it. What a setter wrote may be read, and is nobody's shared state. Silent when
+//! nothing is known of siblings, and for keys of the runtime.
 //!
 //! ```python
 //! context["total"] += args[0]                # told when siblings keep `value`
@@ -41,7 +42,7 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
 struct Siblings<'a> {
     writes: BTreeSet<&'a str>,
     known: BTreeSet<&'a str>,
-    /// The one key that every sibling which writes at all writes.
+    /// The one key that every method which writes at all writes.
     shared: Option<&'a str>,
 }
 
@@ -51,9 +52,12 @@ impl<'a> Siblings<'a> {
         let writes: BTreeSet<_> = states.iter().flat_map(|state| keys(&state.writes)).collect();
         let reads = states.iter().flat_map(|state| keys(&state.reads));
         let known = reads.chain(writes.iter().copied()).collect();
+        // What a setter wrote is there to be read; whether it is the state of the methods nobody knows.
+        let keeping: Vec<_> =
+            states.iter().filter(|state| !state.writes.is_empty() && !is_setter(state)).collect();
         let is_shared = |key: &&str| {
-            let mut keeping = states.iter().filter(|state| !state.writes.is_empty());
-            keeping.all(|state| state.writes.iter().any(|written| written == key))
+            let writes = |state: &&SiblingState| state.writes.iter().any(|written| written == key);
+            !keeping.is_empty() && keeping.iter().all(writes)
         };
         let mut shared = writes.iter().copied().filter(is_shared);
         let shared = shared.next().filter(|_| shared.next().is_none());
@@ -100,6 +104,10 @@ impl<'a> Program<'a> {
             writes: writes.map(|used| used.key.as_str()).collect(),
         }
     }
+}
+
+fn is_setter(state: &SiblingState) -> bool {
+    state.method.ends_with('=')
 }
 
 fn common_prefix(one: &str, other: &str) -> usize {
