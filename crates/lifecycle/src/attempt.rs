@@ -9,6 +9,7 @@ use crate::event::EventKind;
 use crate::execution::{Output, Packages, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
+use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
 
 /// Where an attempt's program came from.
@@ -387,6 +388,8 @@ pub struct Attempt {
     pub code: Option<String>,
     /// The packages it asked for and got.
     pub packages: Packages,
+    /// What it does, if it could be read and was allowed.
+    pub capabilities: Capabilities,
     /// What it printed.
     pub output: Output,
     /// Who ran it.

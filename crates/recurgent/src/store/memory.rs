@@ -14,6 +14,7 @@ use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::history::Content;
+use lifecycle::pattern::{MAX_EVENTS, PatternEvent, repeated};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::{MAX_TOOLS, Surroundings};
 use lifecycle::request::{CallRequest, Method, Role};
@@ -26,8 +27,8 @@ use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::ranking::{self, Candidate};
 use super::{
     Exhaustions, HISTORY_BATCH, MAX_CANDIDATES, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_EXHAUSTIONS,
-    MAX_HISTORY, MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner, Store, fingerprint,
-    merged, session_mark,
+    MAX_HISTORY, MAX_REASK_DISTANCE, MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner,
+    Store, fingerprint, merged, session_mark,
 };
 use lines::Line;
 
@@ -44,6 +45,8 @@ struct State {
     owners: BTreeMap<Key, Held>,
     contents: VecDeque<Content>,
     exhaustions: BTreeMap<(Role, Method, Language, String), Exhaustions>,
+    /// Oldest first.
+    patterns: BTreeMap<Role, VecDeque<PatternEvent>>,
     /// Counts uses of tools, to order them by the last.
     clock: u64,
 }
@@ -82,7 +85,7 @@ impl Store for MemoryStore {
         let mut artifacts: Vec<Artifact> = stored.filter_map(|(_, line)| line.recalled()).collect();
         artifacts.sort_by_key(|artifact| artifact.contract_fingerprint != contract);
         artifacts.truncate(MAX_RECALLED);
-        Ok(Memory { artifacts })
+        Ok(Memory { artifacts, earlier: state.earlier(request) })
     }
 
     fn surroundings(
@@ -91,7 +94,10 @@ impl Store for MemoryStore {
         request: &CallRequest,
     ) -> Result<Surroundings, StoreFault> {
         let state = self.state();
-        let names = ranking::best(state.candidates(), request, MAX_TOOLS);
+        let candidates = state.candidates();
+        let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
+        let patterns = repeated(&state.patterns_of(&request.role), request, known);
+        let names = ranking::best(candidates, request, MAX_TOOLS);
         Ok(Surroundings {
             tools: names
                 .iter()
@@ -102,6 +108,7 @@ impl Store for MemoryStore {
                 .owners
                 .get(&owner_key(owner))
                 .map_or(0, |held| held.history.len() as u64),
+            patterns,
         })
     }
 
@@ -123,6 +130,7 @@ impl Store for MemoryStore {
         if let Some(lane) = changes.exhausted {
             state.count_exhaustion(request, lane);
         }
+        state.observe(request, &changes.event);
         state.record(owner, request, changes.record.clone());
         if let Some(content) = &changes.content {
             state.keep_content(content);
@@ -167,6 +175,16 @@ impl Store for MemoryStore {
         let state = self.state();
         let of_role = state.exhaustions.iter().filter(|((owner, ..), _)| owner == role);
         Ok(of_role.map(|(_, counted)| counted.clone()).take(MAX_EXHAUSTIONS).collect())
+    }
+
+    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault> {
+        Ok(self.state().patterns_of(role))
+    }
+
+    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault> {
+        let state = self.state();
+        let later = state.patterns.keys().filter(|role| after.is_none_or(|after| *role > after));
+        Ok(later.take(limit).cloned().collect())
     }
 
     fn history(
@@ -390,6 +408,27 @@ impl State {
         while self.contents.len() as u64 > MAX_CONTENTS || bytes > MAX_CONTENTS_BYTES {
             bytes -= self.contents.pop_front().as_ref().map_or(bytes, size);
         }
+    }
+
+    fn observe(&mut self, request: &CallRequest, event: &PatternEvent) {
+        let events = self.patterns.entry(request.role.clone()).or_default();
+        events.push_back(event.clone());
+        if events.len() > MAX_EVENTS {
+            events.pop_front();
+        }
+    }
+
+    fn patterns_of(&self, role: &Role) -> Vec<PatternEvent> {
+        self.patterns.get(role).into_iter().flatten().cloned().collect()
+    }
+
+    fn earlier(&self, request: &CallRequest) -> Option<PatternEvent> {
+        let trace = &request.lineage.trace().0;
+        let latest = self.patterns.get(&request.role)?.iter().rev().take(MAX_REASK_DISTANCE);
+        let mut of_root = latest.filter(|_| request.lineage.depth() == 0);
+        of_root
+            .find(|e| e.method_name == request.method.as_str() && e.trace_id == *trace)
+            .cloned()
     }
 
     fn candidates(&self) -> Vec<Candidate> {

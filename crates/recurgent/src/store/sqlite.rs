@@ -8,6 +8,7 @@ mod column;
 mod fault;
 mod file;
 mod lines;
+mod pattern;
 mod read;
 mod write;
 
@@ -18,6 +19,7 @@ use lifecycle::admission::Case;
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
+use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::prompt::Surroundings;
 use lifecycle::request::{CallRequest, Role};
@@ -204,6 +206,14 @@ impl Store for SqliteStore {
         self.read(|connection| read::exhaustions(connection, role))
     }
 
+    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault> {
+        self.read(|connection| pattern::events(connection, role))
+    }
+
+    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault> {
+        self.read(|connection| pattern::roles(connection, limit, after))
+    }
+
     fn history(
         &self,
         owner: &Owner,
@@ -301,7 +311,9 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         let connections = store.connections();
         let connection = locked(&connections.writer);
-        for sql in [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..]].concat() {
+        let seeks =
+            [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..], &pattern::SEEKS[..]];
+        for sql in seeks.concat() {
             let plan = plan(&connection, sql);
             let scans =
                 plan.lines().filter(|step| step.starts_with("SCAN") && !is_of_few(step)).count();

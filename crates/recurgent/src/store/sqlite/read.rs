@@ -3,6 +3,7 @@
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
 use lifecycle::guardrail::SiblingState;
+use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, Surroundings};
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::standing::StateKeys;
@@ -18,10 +19,12 @@ use super::super::{
 use super::column::{Json, Word};
 use super::fault::Fault;
 use super::lines;
+use super::pattern;
 use super::{SessionSummary, owner_key};
 
 pub(super) fn recall(connection: &Connection, request: &CallRequest) -> Result<Memory, Fault> {
-    Ok(Memory { artifacts: lines::recall(connection, request)? })
+    let earlier = pattern::earlier(connection, request)?;
+    Ok(Memory { artifacts: lines::recall(connection, request)?, earlier })
 }
 
 const CANDIDATES: &str = "
@@ -41,6 +44,11 @@ pub(super) fn surroundings(
     let candidates = rows(connection, CANDIDATES, [MAX_CANDIDATES], |row| {
         Ok(Candidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
     })?;
+    let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
+    let patterns = match request.lineage.depth() {
+        0 => repeated(&pattern::events(connection, &request.role)?, request, known),
+        _ => Vec::new(),
+    };
     let mut tools = Vec::new();
     for name in ranking::best(candidates, request, MAX_TOOLS) {
         tools.extend(rows(connection, TOOL, params![MAX_TOOL_METHODS, name], known_tool)?);
@@ -51,7 +59,12 @@ pub(super) fn surroundings(
         Ok(SiblingState { method: row.get(0)?, reads, writes })
     })?;
     let count = one(connection, HISTORY_COUNT, owner_key(owner), |row| row.get(0))?;
-    Ok(Surroundings { tools, siblings: merged(siblings), history_count: count.unwrap_or(0) })
+    Ok(Surroundings {
+        tools,
+        siblings: merged(siblings),
+        history_count: count.unwrap_or(0),
+        patterns,
+    })
 }
 
 macro_rules! tool_columns {

@@ -15,6 +15,7 @@ use super::super::{
 use super::column::{Json, Word};
 use super::fault::Fault;
 use super::lines;
+use super::pattern;
 use super::owner_key;
 use super::read::one;
 
@@ -44,6 +45,7 @@ pub(super) fn commit(
         count_exhaustion(transaction, request, lane)?;
     }
     run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
+    pattern::observe(transaction, request, &changes.event)?;
     if let Some(content) = &changes.content {
         keep_content(transaction, &held, content)?;
     }
