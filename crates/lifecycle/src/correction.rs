@@ -30,18 +30,33 @@ const MIN_WORD_OVERLAP: f64 = 0.5;
 
 /// Words that say nothing about what is asked.
 const FILLERS: &[&str] = &[
-    "a", "an", "are", "at", "be", "by", "can", "could", "do", "does", "find", "for", "from", "get", "give",
-    "has", "have", "how", "i", "in", "is", "it", "list", "me", "my", "need", "of", "on", "or", "out", "please",
-    "show", "tell", "that", "the", "there", "these", "this", "to", "want", "was", "we", "were", "what", "when",
-    "where", "which", "who", "will", "with", "would", "you", "your",
+    "a", "an", "are", "at", "be", "by", "can", "could", "do", "does", "find", "for", "from", "get",
+    "give", "has", "have", "how", "i", "in", "is", "it", "list", "me", "my", "need", "of", "on",
+    "or", "out", "please", "show", "tell", "that", "the", "there", "these", "this", "to", "want",
+    "was", "we", "were", "what", "when", "where", "which", "who", "will", "with", "would", "you",
+    "your",
 ];
 /// Words by which people say that an answer would not do.
 const CUES: &[&str] = &[
-    "actually", "again", "correct", "empty", "incorrect", "instead", "meant", "mistake", "no", "not", "nothing",
-    "retry", "still", "try", "wrong",
+    "actually",
+    "again",
+    "correct",
+    "empty",
+    "incorrect",
+    "instead",
+    "meant",
+    "mistake",
+    "no",
+    "not",
+    "nothing",
+    "retry",
+    "still",
+    "try",
+    "wrong",
 ];
 /// Words by which people go on instead.
-const GOING_ON: &[&str] = &["also", "and", "another", "else", "more", "next", "page", "then", "too"];
+const GOING_ON: &[&str] =
+    &["also", "and", "another", "else", "more", "next", "page", "then", "too"];
 
 /// What a re-ask corrects, and how that was told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -168,7 +183,8 @@ struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     fn of(earlier: &'a [String], current: &'a [String]) -> Self {
-        let missing_from = |other: &'a [String]| move |word: &&str| !other.iter().any(|o| o == word);
+        let missing_from =
+            |other: &'a [String]| move |word: &&str| !other.iter().any(|o| o == word);
         let all = |words: &'a [String]| words.iter().map(String::as_str);
         let new: Vec<&str> = all(current).filter(missing_from(earlier)).collect();
         let (cues, added) = new.into_iter().partition(|word| CUES.contains(word));
@@ -249,7 +265,11 @@ mod tests {
     fn the_same_question_put_more_exactly_or_in_protest_is_a_correction() {
         for (first, second, signal) in [
             ("movies in Oslo", "movies in Oslo tonight", "temporal_reask"),
-            ("which movies are showing in Oslo today?", "list movies in Oslo today please", "temporal_reask"),
+            (
+                "which movies are showing in Oslo today?",
+                "list movies in Oslo today please",
+                "temporal_reask",
+            ),
             ("movies in Oslo", "no, I meant movies in Bergen", "explicit_reask"),
             ("movies in Oslo", "movies in Oslo, try again", "explicit_reask"),
         ] {
@@ -317,7 +337,8 @@ mod tests {
         };
         assert_eq!(words(&arguments), ["oslo", "sk"]);
         let long: Vec<String> = (0..10_000).map(|n| format!("w{n}")).collect();
-        let arguments = Arguments { args: vec![json!(long.join(" ")), json!(long)], ..Arguments::default() };
+        let arguments =
+            Arguments { args: vec![json!(long.join(" ")), json!(long)], ..Arguments::default() };
         assert_eq!(words(&arguments).len(), MAX_WORDS);
         let deep = (0..50).fold(json!("deep"), |inner, _| json!([inner]));
         assert!(words(&Arguments { args: vec![deep], ..Arguments::default() }).is_empty());

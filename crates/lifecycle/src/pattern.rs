@@ -59,12 +59,25 @@ const ROWS: [Row; 12] = [
     Row { label: "yaml", names: &["yaml", "YAML", "Psych"], words: &["yaml"] },
     Row {
         label: "file",
-        names: &["open", "pathlib", "shutil", "tempfile", "File", "Dir", "FileUtils", "Pathname", "IO"],
+        names: &[
+            "open",
+            "pathlib",
+            "shutil",
+            "tempfile",
+            "File",
+            "Dir",
+            "FileUtils",
+            "Pathname",
+            "IO",
+        ],
         words: &["file", "folder", "directory"],
     },
     Row {
         label: "dates",
-        names: &["datetime", "dateutil", "zoneinfo", "calendar", "date", "time", "Date", "DateTime", "Time"],
+        names: &[
+            "datetime", "dateutil", "zoneinfo", "calendar", "date", "time", "Date", "DateTime",
+            "Time",
+        ],
         words: &["date", "time", "calendar"],
     },
     Row {
@@ -95,7 +108,8 @@ pub struct Capabilities {
 
 /// Derives them from a program's syntax tree.
 pub fn capabilities(inspection: &Inspection) -> Capabilities {
-    let called: Vec<String> = inspection.calls.iter().filter_map(crate::dialect::Call::path).collect();
+    let called: Vec<String> =
+        inspection.calls.iter().filter_map(crate::dialect::Call::path).collect();
     let imported = inspection.imports.iter().map(|import| import.module.as_str());
     let mentioned = inspection.paths.iter().map(|used| used.path.as_str());
     let names: Vec<&str> =
@@ -235,9 +249,8 @@ pub fn repeated<'a>(
     if request.lineage.depth() > 0 {
         return Vec::new();
     }
-    let of_method = |event: &&PatternEvent| {
-        event.is_written() && event.method_name == request.method.as_str()
-    };
+    let of_method =
+        |event: &&PatternEvent| event.is_written() && event.method_name == request.method.as_str();
     let window: Vec<&PatternEvent> = events.iter().rev().filter(of_method).take(WINDOW).collect();
     // Newest first, so that what was seen as often stands in the order it was last seen.
     let mut seen: Vec<(&str, usize)> = Vec::new();
@@ -283,19 +296,55 @@ mod tests {
     #[test]
     fn capabilities_are_read_from_the_syntax_tree() {
         for (language, source, expected) in [
-            (Language::Python, "import requests\nresult = requests.get(args[0]).text", "http_fetch"),
-            (Language::Python, "from bs4 import BeautifulSoup\nresult = BeautifulSoup(args[0]).title", "html_extract"),
+            (
+                Language::Python,
+                "import requests\nresult = requests.get(args[0]).text",
+                "http_fetch",
+            ),
+            (
+                Language::Python,
+                "from bs4 import BeautifulSoup\nresult = BeautifulSoup(args[0]).title",
+                "html_extract",
+            ),
             (Language::Python, "import json\nresult = json.loads(args[0])", "json"),
             (Language::Python, "import jsonschema\nresult = 1", ""),
             (Language::Python, "result = 'import json and open(file)'  # requests.get", ""),
-            (Language::Python, "import xml.etree.ElementTree as ET\nresult = ET.fromstring(args[0]).tag", "xml_parse"),
+            (
+                Language::Python,
+                "import xml.etree.ElementTree as ET\nresult = ET.fromstring(args[0]).tag",
+                "xml_parse",
+            ),
             (Language::Python, "result = open(args[0]).read()", "file"),
-            (Language::Python, "from datetime import date\nresult = date.today().isoformat()", "dates"),
-            (Language::Python, "result = tool('web_fetcher').fetch(args[0])", "http_fetch +delegates"),
-            (Language::Ruby, "require 'net/http'\nresult = Net::HTTP.get(URI(args[0]))", "http_fetch"),
-            (Language::Ruby, "require 'rss'\nresult = RSS::Parser.parse(args[0]).items.size", "rss_parse"),
-            (Language::Ruby, "require 'rexml/document'\nresult = REXML::Document.new(args[0]).root.name", "xml_parse"),
-            (Language::Ruby, "require 'json'\nresult = JSON.parse(File.read(args[0]))", "json,file"),
+            (
+                Language::Python,
+                "from datetime import date\nresult = date.today().isoformat()",
+                "dates",
+            ),
+            (
+                Language::Python,
+                "result = tool('web_fetcher').fetch(args[0])",
+                "http_fetch +delegates",
+            ),
+            (
+                Language::Ruby,
+                "require 'net/http'\nresult = Net::HTTP.get(URI(args[0]))",
+                "http_fetch",
+            ),
+            (
+                Language::Ruby,
+                "require 'rss'\nresult = RSS::Parser.parse(args[0]).items.size",
+                "rss_parse",
+            ),
+            (
+                Language::Ruby,
+                "require 'rexml/document'\nresult = REXML::Document.new(args[0]).root.name",
+                "xml_parse",
+            ),
+            (
+                Language::Ruby,
+                "require 'json'\nresult = JSON.parse(File.read(args[0]))",
+                "json,file",
+            ),
             (Language::Ruby, "result = Time.now.year", "dates"),
             (Language::Ruby, "result = delegate('poet').rhyme", " +delegates"),
         ] {

@@ -211,9 +211,8 @@ fn referrals(evidence: &Evidence<'_>) -> Option<Recommendation> {
 
 /// Second chances that keep running out are spent on a program not worth mending.
 fn exhaustion(evidence: &Evidence<'_>) -> Option<Recommendation> {
-    let pressing = |event: &&PatternEvent| {
-        matches!(event.exhausted.as_deref(), Some("guardrail" | "outcome"))
-    };
+    let pressing =
+        |event: &&PatternEvent| matches!(event.exhausted.as_deref(), Some("guardrail" | "outcome"));
     let calls: Vec<&PatternEvent> = evidence.events.iter().filter(pressing).collect();
     let ever = evidence.exhaustions.max(calls.len() as u64);
     (calls.len() >= MIN_EXHAUSTIONS).then(|| {
@@ -260,10 +259,7 @@ fn about_tool(
 }
 
 /// Their ids in the order of the calls; the latest, if there are many.
-fn ids<'a>(
-    evidence: &Evidence<'_>,
-    calls: impl Iterator<Item = &'a PatternEvent>,
-) -> Vec<String> {
+fn ids<'a>(evidence: &Evidence<'_>, calls: impl Iterator<Item = &'a PatternEvent>) -> Vec<String> {
     let chosen: BTreeSet<&str> = calls.map(|event| event.call_id.as_str()).collect();
     let all = evidence.events.iter().map(|event| event.call_id.as_str());
     let mut ids: Vec<String> = all.filter(|id| chosen.contains(id)).map(str::to_owned).collect();
@@ -349,10 +345,22 @@ mod tests {
     #[test]
     fn every_constraint_can_be_a_contract_and_refuses_what_it_is_about() {
         for (signal, path, text, value, named) in [
-            (Weakness::EmptyArray, Some("movies"), None, json!({"movies": []}), "movies: min_items 1"),
+            (
+                Weakness::EmptyArray,
+                Some("movies"),
+                None,
+                json!({"movies": []}),
+                "movies: min_items 1",
+            ),
             (Weakness::EmptyArray, None, None, json!([]), "min_items 1"),
             (Weakness::EmptyBody, Some("body"), None, json!({"body": ""}), "body: min_length 1"),
-            (Weakness::EmptyObject, Some("film"), None, json!({"film": {}}), "film: at least one field"),
+            (
+                Weakness::EmptyObject,
+                Some("film"),
+                None,
+                json!({"film": {}}),
+                "film: at least one field",
+            ),
             (
                 Weakness::WeakStatus,
                 Some("status"),
@@ -362,13 +370,15 @@ mod tests {
             ),
         ] {
             let events = ["a", "b", "c"].map(|call| weak(call, signal, path, text));
-            let [found] = &recommend(&Evidence { role: "guide", events: &events, exhaustions: 0 })[..]
+            let [found] =
+                &recommend(&Evidence { role: "guide", events: &events, exhaustions: 0 })[..]
             else {
                 panic!("{named}")
             };
             let constraint = found.constraint.as_ref().unwrap();
             assert_eq!(constraint.text, named);
-            let fields = Map::from_iter([("deliverable".to_owned(), constraint.deliverable.clone())]);
+            let fields =
+                Map::from_iter([("deliverable".to_owned(), constraint.deliverable.clone())]);
             let contract = Contract::compose(Some(&fields), &Map::new()).unwrap().0.unwrap();
             assert!(contract.judge(&[], &Map::new(), &value).is_err(), "{named}");
         }

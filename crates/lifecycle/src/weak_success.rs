@@ -173,9 +173,7 @@ fn has_reservation(status: &str) -> bool {
     }
     let lower = status.to_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();
-    let denied = |pair: &[&str]| {
-        matches!(pair, ["no" | "not" | "without", what] if !FINE_WITHOUT.contains(what))
-    };
+    let denied = |pair: &[&str]| matches!(pair, ["no" | "not" | "without", what] if !FINE_WITHOUT.contains(what));
     words.iter().any(|word| RESERVATIONS.contains(word)) || words.windows(2).any(denied)
 }
 

@@ -348,6 +348,11 @@ fn what_is_held_may_be_imported_without_being_declared() {
         since_epoch_ms: 0,
         duration: Duration::ZERO,
     });
+    let changes = accepted.changes(&Moment {
+        timestamp: "now".into(),
+        since_epoch_ms: 0,
+        duration: Duration::ZERO,
+    });
     let [ArtifactChange::Admit(new)] = changes.artifacts.as_slice() else { panic!("{changes:?}") };
     assert_eq!(
         new.artifact.manifest,
@@ -414,7 +419,11 @@ fn a_stored_program_that_does_not_fit_this_agent_is_repaired_and_not_blamed() {
     let (block, again) = feedback(step);
     assert_eq!(block["error_type"], "dependency_manifest_incompatible");
     let commit = commit(run(draft(Step::Generate(again), CODE, &slugify("<8")), answered()));
-    let changes = commit.changes(&Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO });
+    let changes = commit.changes(&Moment {
+        timestamp: "now".into(),
+        since_epoch_ms: 0,
+        duration: Duration::ZERO,
+    });
     let excused = |change: &ArtifactChange| {
         matches!(change, ArtifactChange::Score { verdict: Verdict::Excused, .. })
     };

@@ -10,6 +10,7 @@ pub mod observe;
 pub mod provider;
 pub mod runtime;
 pub mod store;
+pub mod upkeep;
 pub mod worker;
 
 mod agent;

@@ -6,6 +6,8 @@
 pub mod catalog;
 pub mod sqlite;
 pub mod memory;
+pub mod bundle;
+pub mod layout;
 mod ranking;
 
 use std::fmt;

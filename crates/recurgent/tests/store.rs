@@ -130,9 +130,13 @@ fn a_root_call_recalls_the_last_one_on_its_trace_and_no_other() {
         }
         assert_eq!(earlier(&on("t")).as_deref(), Some("c2"));
         assert_eq!(earlier(&on("u")).as_deref(), Some("c3"));
-        assert_eq!(earlier(&CallRequest { method: Method::parse("ask").unwrap(), ..on("t") }), None);
+        assert_eq!(
+            earlier(&CallRequest { method: Method::parse("ask").unwrap(), ..on("t") }),
+            None
+        );
         assert_eq!(earlier(&CallRequest { role: role("poet"), ..on("t") }), None);
-        let nested = CallRequest { lineage: on("t").lineage.child_of(&CallId("p".into())), ..on("t") };
+        let nested =
+            CallRequest { lineage: on("t").lineage.child_of(&CallId("p".into())), ..on("t") };
         assert_eq!(earlier(&nested), None);
     });
 }

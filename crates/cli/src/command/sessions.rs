@@ -5,6 +5,7 @@ use recurgent::store::sqlite::{SessionSummary, SqliteStore};
 use serde_json::{Map, Value, json};
 
 use super::settings::Place;
+use super::store::opened;
 use crate::exit::{Exit, Fault};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
@@ -46,8 +47,7 @@ enum Verb {
 
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
-        let store = SqliteStore::open(&self.place.config(&[])?.store_path()?)?;
-        store.notices().iter().for_each(|notice| render::notice(notice));
+        let store = opened(&self.place)?;
         match &self.verb {
             Verb::List => self.list(&store.sessions()?),
             Verb::Show { name } => self.show(&store, name.trim()),

@@ -426,9 +426,7 @@ impl State {
         let trace = &request.lineage.trace().0;
         let latest = self.patterns.get(&request.role)?.iter().rev().take(MAX_REASK_DISTANCE);
         let mut of_root = latest.filter(|_| request.lineage.depth() == 0);
-        of_root
-            .find(|e| e.method_name == request.method.as_str() && e.trace_id == *trace)
-            .cloned()
+        of_root.find(|e| e.method_name == request.method.as_str() && e.trace_id == *trace).cloned()
     }
 
     fn candidates(&self) -> Vec<Candidate> {

@@ -10,6 +10,7 @@ mod file;
 mod lines;
 mod pattern;
 mod read;
+mod transfer;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
+use super::bundle::{Bundle, Merged};
 use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::{Exhaustions, Owner, Store};
 use fault::Fault;
@@ -96,6 +98,27 @@ impl SqliteStore {
     /// Forgets a session with its memories, history and kept values; false if there was none.
     pub fn remove_session(&self, name: &str) -> Result<bool, StoreFault> {
         self.write(|transaction| write::remove_session(transaction, name))
+    }
+
+    /// Everything about tools, programs and patterns, or what is known of one role.
+    pub fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault> {
+        self.read(|connection| transfer::bundle(connection, role))
+    }
+
+    /// Takes in what is new in a bundle: all of that, or nothing.
+    pub fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault> {
+        self.write(|transaction| transfer::merge(transaction, bundle))
+    }
+
+    /// Forgets a tool that was not used since `used_before` (RFC 3339, UTC), with its programs and patterns; false
+    /// if there is none.
+    pub fn forget_tool(&self, role: &Role, used_before: &str) -> Result<bool, StoreFault> {
+        self.write(|transaction| transfer::forget(transaction, role, used_before))
+    }
+
+    /// Looks at the whole file; what is wrong with it, if anything.
+    pub fn check(&self) -> Result<Vec<String>, StoreFault> {
+        self.read(read::problems)
     }
 
     /// Reads by the writer if it is idle: its page cache is warm, while each write empties the reader's.
