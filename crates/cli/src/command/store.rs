@@ -65,7 +65,9 @@ impl Options {
     }
 
     fn check(&self, store: &SqliteStore) -> Result<Exit, Fault> {
-        let problems = store.check()?;
+        // A file found damaged is moved aside, which is told as a notice: what is whole then is the new one.
+        let mut problems = store.check()?;
+        problems.extend(store.notices());
         let path = self.place.config(&[])?.store_path()?;
         let exit = if problems.is_empty() { Exit::Ok } else { Exit::Failed };
         if self.json {
@@ -73,7 +75,6 @@ impl Options {
                 "store": path.display().to_string(),
                 "ok": problems.is_empty(),
                 "problems": problems,
-                "notices": store.notices(),
             }))?;
             return Ok(exit);
         }

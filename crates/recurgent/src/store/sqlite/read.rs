@@ -228,8 +228,8 @@ pub(super) fn session_context(
         .collect()
 }
 
-const INTEGRITY: &str = "SELECT integrity_check FROM pragma_integrity_check(100)";
-const DANGLING: &str = "SELECT \"table\", rowid, parent FROM pragma_foreign_key_check LIMIT 100";
+const INTEGRITY: &str = "PRAGMA integrity_check(100)";
+const DANGLING: &str = "PRAGMA foreign_key_check";
 const POINTERS: &str = "
     SELECT role, method FROM artifacts a WHERE NOT EXISTS (
       SELECT 1 FROM artifact_versions WHERE artifact_id = a.id AND version = a.current) LIMIT 100";
