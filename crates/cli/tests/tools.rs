@@ -399,3 +399,30 @@ fn a_store_can_be_checked() {
     let checked = bench.json(&["store", "check"]);
     assert_eq!(checked["ok"], false, "{checked}");
 }
+
+#[test]
+fn a_sessions_calls_are_paged_and_forgotten() {
+    let bench = Bench::new();
+    for name in ["Ann", "Bo", "Cy"] {
+        assert_eq!(bench.run(&["call", "greeter", "greet", name, "--session", "desk"]).exit, 0);
+    }
+    let page = |line: &[&str]| -> Vec<Value> {
+        let page = bench.json(&[&["sessions", "history", "desk"], line].concat());
+        page["agents"]["greeter"].as_array().unwrap().clone()
+    };
+    let latest = page(&["--limit", "2"]);
+    assert_eq!((&latest[0]["args"], &latest[1]["args"]), (&json!(["Bo"]), &json!(["Cy"])));
+    let before = page(&["--limit", "2", "--before", latest[0]["call_id"].as_str().unwrap()]);
+    assert_eq!(before.len(), 1);
+    assert_eq!(before[0]["args"], json!(["Ann"]));
+    assert!(bench.run(&["sessions", "history", "desk"]).stdout.contains("greeter.greet ok"));
+
+    assert_eq!(bench.json(&["sessions", "purge", "desk"]), json!({"purged": "desk", "records": 3}));
+    assert_eq!(page(&[]), Vec::<Value>::new());
+    assert_eq!(bench.run(&["sessions", "show", "desk"]).exit, 0, "its memory stays");
+    for verb in ["history", "purge"] {
+        let missing = bench.run(&["sessions", verb, "nowhere"]);
+        assert_eq!(missing.exit, 1);
+        assert!(missing.stderr.contains("desk"), "{}", missing.stderr);
+    }
+}

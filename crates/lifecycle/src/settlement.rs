@@ -94,8 +94,8 @@ pub struct Changes {
     pub case: Option<Case>,
     /// The history record.
     pub record: Value,
-    /// A value to refer to later.
-    pub content: Option<Content>,
+    /// Values to refer to later.
+    pub contents: Vec<Content>,
     /// The lane that was spent, when the call ended for want of it: pressure on the program and its tool.
     pub exhausted: Option<RetryLane>,
     /// What pattern memory keeps of it.
@@ -134,7 +134,7 @@ pub struct Proceedings<'a> {
 pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Moment) -> Changes {
     let Proceedings { request, attempts, outcome, .. } = *call;
     let kept = call.accepted.filter(|_| outcome.is_ok());
-    let content = Content::of(request, outcome);
+    let contents = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
     let mut artifacts = scores(attempts, outcome, exhausted);
     let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.speaks_against());
@@ -146,8 +146,8 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Moment) -> 
         kept: kept.cloned().map(Kept::from),
         artifacts,
         case: case(call),
-        record: history::record(request, outcome, content.as_ref(), moment),
-        content,
+        record: history::record(request, outcome, &contents, moment),
+        contents,
         exhausted,
         event,
     }

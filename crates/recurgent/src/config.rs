@@ -368,6 +368,14 @@ impl Config {
         self.count("max_argument_bytes")
     }
 
+    /// How long a kept value can be referred to; `None`: as long as it is kept.
+    pub fn content_ttl(&self) -> Option<Duration> {
+        match self.count("content_ttl_seconds") {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds as u64)),
+        }
+    }
+
     /// What agents start with.
     pub fn agent_options(&self) -> AgentOptions {
         AgentOptions {

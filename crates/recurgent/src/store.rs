@@ -133,8 +133,12 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
         before: Option<&str>,
     ) -> Result<Vec<Value>, StoreFault>;
 
-    /// A kept value by its reference.
-    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault>;
+    /// A kept value by its reference; none that was kept before `kept_since` (RFC 3339, UTC) if that is given.
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault>;
 }
 
 /// The contract a call is made under, as artifacts are kept by it.

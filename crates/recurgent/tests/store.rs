@@ -379,15 +379,22 @@ fn contents_are_bounded_and_the_oldest_go_first() {
         for n in 0..=MAX_CONTENTS {
             commit(store, "c", &ok("c").keeps(&format!("content:{n}"), &json!(n)));
         }
-        assert_eq!(store.content("content:0").unwrap(), None);
-        assert_eq!(store.content("content:1").unwrap(), Some(json!(1)));
+        assert_eq!(store.content("content:0", None).unwrap(), None);
+        assert_eq!(store.content("content:1", None).unwrap(), Some(json!(1)));
         let quarter = json!("x".repeat(usize::try_from(MAX_CONTENTS_BYTES).unwrap() / 4 - 2));
         for n in 0..5 {
             commit(store, "c", &ok("c").keeps(&format!("content:large:{n}"), &quarter));
         }
-        assert_eq!(store.content(&format!("content:{MAX_CONTENTS}")).unwrap(), None);
-        assert_eq!(store.content("content:large:0").unwrap(), None);
-        assert_eq!(store.content("content:large:1").unwrap(), Some(quarter));
+        assert_eq!(store.content(&format!("content:{MAX_CONTENTS}"), None).unwrap(), None);
+        assert_eq!(
+            store.content("content:large:1", Some("9999-01-01T00:00:00.000Z")).unwrap(),
+            None
+        );
+        assert!(
+            store.content("content:large:1", Some("1999-01-01T00:00:00.000Z")).unwrap().is_some()
+        );
+        assert_eq!(store.content("content:large:0", None).unwrap(), None);
+        assert_eq!(store.content("content:large:1", None).unwrap(), Some(quarter));
     });
 }
 
@@ -426,7 +433,10 @@ fn numbers_of_any_size_survive() {
         store.commit(&owner, &call("c1"), &changes.0).unwrap();
         assert_eq!(store.context(&owner, None).unwrap().unwrap().get("v"), Some(&value));
         assert_eq!(store.history(&owner, 1, None).unwrap(), std::slice::from_ref(&value));
-        assert_eq!(store.content("content:1").unwrap().unwrap().to_string(), value.to_string());
+        assert_eq!(
+            store.content("content:1", None).unwrap().unwrap().to_string(),
+            value.to_string()
+        );
     });
 }
 
@@ -450,7 +460,7 @@ fn sessions_are_listed_shown_and_removed() {
     assert!(store.remove_session("s").unwrap());
     assert!(!store.remove_session("s").unwrap());
     assert!(store.sessions().unwrap().is_empty());
-    assert_eq!(store.content("content:1").unwrap(), None);
+    assert_eq!(store.content("content:1", None).unwrap(), None);
     assert!(store.history(&owner, 10, None).unwrap().is_empty());
 
     let successor = store.context(&owner, None).unwrap().unwrap();
@@ -1173,7 +1183,7 @@ fn ok(id: &str) -> Draft {
         artifacts: Vec::new(),
         case: None,
         record,
-        content: None,
+        contents: Vec::new(),
         exhausted: None,
         event: PatternEvent::default(),
     })
@@ -1233,7 +1243,7 @@ impl Draft {
 
     fn keeps(mut self, reference: &str, value: &Value) -> Self {
         let payload = value.to_string();
-        self.0.content = Some(Content {
+        self.0.contents.push(Content {
             reference: reference.into(),
             kind: "any",
             payload,

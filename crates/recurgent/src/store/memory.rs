@@ -4,6 +4,7 @@ mod lines;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lifecycle::admission::{Admission, Case};
 use lifecycle::artifact::{Artifact, ArtifactChange, ArtifactKey};
@@ -30,6 +31,7 @@ use super::{
     MAX_HISTORY, MAX_REASK_DISTANCE, MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner,
     Store, fingerprint, merged, session_mark,
 };
+use crate::upkeep::time_before;
 use lines::Line;
 
 /// A store that keeps nothing beyond its own life.
@@ -43,7 +45,8 @@ struct State {
     /// Calls that worked and that did not, of roles that are no tools yet.
     early_calls: BTreeMap<Role, (u64, u64)>,
     owners: BTreeMap<Key, Held>,
-    contents: VecDeque<Content>,
+    /// With the time each was kept.
+    contents: VecDeque<(String, Content)>,
     exhaustions: BTreeMap<(Role, Method, Language, String), Exhaustions>,
     /// Oldest first.
     patterns: BTreeMap<Role, VecDeque<PatternEvent>>,
@@ -132,7 +135,7 @@ impl Store for MemoryStore {
         }
         state.observe(request, &changes.event);
         state.record(owner, request, changes.record.clone());
-        if let Some(content) = &changes.content {
+        for content in &changes.contents {
             state.keep_content(content);
         }
         Ok(receipt)
@@ -203,10 +206,15 @@ impl Store for MemoryStore {
         Ok(held.history.range(start..end).map(|(_, record)| record.clone()).collect())
     }
 
-    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault> {
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault> {
         let state = self.state();
-        let found = state.contents.iter().find(|content| content.reference == reference);
-        Ok(found.and_then(|content| serde_json::from_str(&content.payload).ok()))
+        let in_time = |at: &str| kept_since.is_none_or(|since| at >= since);
+        let found = state.contents.iter().find(|(at, c)| c.reference == reference && in_time(at));
+        Ok(found.and_then(|(_, content)| serde_json::from_str(&content.payload).ok()))
     }
 }
 
@@ -401,9 +409,9 @@ impl State {
     }
 
     fn keep_content(&mut self, content: &Content) {
-        self.contents.retain(|kept| kept.reference != content.reference);
-        self.contents.push_back(content.clone());
-        let size = |kept: &Content| kept.payload.len() as u64;
+        self.contents.retain(|(_, kept)| kept.reference != content.reference);
+        self.contents.push_back((time_before(Duration::ZERO), content.clone()));
+        let size = |(_, kept): &(String, Content)| kept.payload.len() as u64;
         let mut bytes: u64 = self.contents.iter().map(size).sum();
         while self.contents.len() as u64 > MAX_CONTENTS || bytes > MAX_CONTENTS_BYTES {
             bytes -= self.contents.pop_front().as_ref().map_or(bytes, size);

@@ -100,6 +100,11 @@ impl SqliteStore {
         self.write(|transaction| write::remove_session(transaction, name))
     }
 
+    /// Forgets a session's history and kept values, not its memory; how many records, or `None` if there is none.
+    pub fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault> {
+        self.write(|transaction| write::purge_session(transaction, name))
+    }
+
     /// Everything about tools, programs and patterns, or what is known of one role.
     pub fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault> {
         self.read(|connection| transfer::bundle(connection, role))
@@ -246,8 +251,12 @@ impl Store for SqliteStore {
         self.read(|connection| read::history(connection, owner, limit, before))
     }
 
-    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault> {
-        self.read(|connection| read::content(connection, reference))
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault> {
+        self.read(|connection| read::content(connection, reference, kept_since))
     }
 }
 
@@ -334,8 +343,7 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         let connections = store.connections();
         let connection = locked(&connections.writer);
-        let seeks =
-            [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..], &pattern::SEEKS[..]];
+        let seeks = [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..], &pattern::SEEKS[..]];
         for sql in seeks.concat() {
             let plan = plan(&connection, sql);
             let scans =

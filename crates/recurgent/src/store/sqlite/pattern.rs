@@ -16,7 +16,10 @@ const EARLIER: &str = "
     WHERE method = ?2 AND trace_id = ?3 LIMIT 1";
 
 /// What a call at the root may correct. An event this version cannot read is none.
-pub(super) fn earlier(connection: &Connection, request: &CallRequest) -> Result<Option<PatternEvent>, Fault> {
+pub(super) fn earlier(
+    connection: &Connection,
+    request: &CallRequest,
+) -> Result<Option<PatternEvent>, Fault> {
     if request.lineage.depth() > 0 {
         return Ok(None);
     }

@@ -187,10 +187,16 @@ pub(super) fn history(
     Ok(newest_first.into_iter().rev().map(|record| record.0).collect())
 }
 
-const CONTENT: &str = "SELECT payload FROM contents WHERE reference = ?1";
+const CONTENT: &str =
+    "SELECT payload FROM contents WHERE reference = ?1 AND (?2 IS NULL OR created_at >= ?2)";
 
-pub(super) fn content(connection: &Connection, reference: &str) -> Result<Option<Value>, Fault> {
-    let found = one(connection, CONTENT, [reference], |row| row.get::<_, Json<_>>(0))?;
+pub(super) fn content(
+    connection: &Connection,
+    reference: &str,
+    kept_since: Option<&str>,
+) -> Result<Option<Value>, Fault> {
+    let found =
+        one(connection, CONTENT, params![reference, kept_since], |row| row.get::<_, Json<_>>(0))?;
     Ok(found.map(|payload| payload.0))
 }
 

@@ -15,8 +15,8 @@ use super::super::{
 use super::column::{Json, Word};
 use super::fault::Fault;
 use super::lines;
-use super::pattern;
 use super::owner_key;
+use super::pattern;
 use super::read::one;
 
 /// Agent objects without a session whose history is kept; the longest unused go first.
@@ -46,7 +46,7 @@ pub(super) fn commit(
     }
     run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
     pattern::observe(transaction, request, &changes.event)?;
-    if let Some(content) = &changes.content {
+    for content in &changes.contents {
         keep_content(transaction, &held, content)?;
     }
     trim(transaction, owner, &held)?;
@@ -257,6 +257,23 @@ pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<boo
     run(transaction, RAISE_FLOOR, [name])?;
     run(transaction, REMOVE_SESSION, [name])?;
     Ok(true)
+}
+
+const PURGE_HISTORY: &str = "
+    DELETE FROM history WHERE owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
+const PURGE_CONTENTS: &str = "
+    DELETE FROM contents WHERE owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
+const UNCOUNT_ALL: &str =
+    "UPDATE owners SET history_count = 0 WHERE kind = 'session' AND name = ?1";
+
+pub(super) fn purge_session(transaction: &Connection, name: &str) -> Result<Option<usize>, Fault> {
+    if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
+        return Ok(None);
+    }
+    let records = run(transaction, PURGE_HISTORY, [name])?;
+    run(transaction, PURGE_CONTENTS, [name])?;
+    run(transaction, UNCOUNT_ALL, [name])?;
+    Ok(Some(records))
 }
 
 /// Runs a statement; gives the number of rows it changed.
