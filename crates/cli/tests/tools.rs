@@ -249,6 +249,44 @@ fn a_newer_program_here_is_not_replaced_by_an_older_one() {
     assert_eq!(bench.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
 }
 
+#[test]
+fn an_earlier_program_runs_again_when_told_to() {
+    let bench = Bench::grown();
+    let nothing = bench.run(&["tools", "rollback", "greeter", "greet"]);
+    assert_eq!(nothing.exit, 1, "{}", nothing.stdout);
+    assert!(nothing.stderr.contains("no earlier version"), "{}", nothing.stderr);
+
+    // A second version, by way of an import.
+    bench.run(&["store", "export", "old"]);
+    let place = bench.path("old/artifacts/greeter/greet.json");
+    let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
+    let first = file["code_checksum"].as_str().unwrap().to_owned();
+    let code = "def greet(name):\n    return 'good day ' + name";
+    let mut second = file["versions"][&first].clone();
+    second["version"] = json!(2);
+    second["code"] = json!(code);
+    file["versions"][Checksum::of(code).as_str()] = second;
+    file["code_checksum"] = json!(Checksum::of(code));
+    fs::write(&place, file.to_string()).unwrap();
+    assert_eq!(bench.run(&["store", "import", "old"]).exit, 0);
+    let greeting = || bench.run(&["call", "builder", "build", "Bo"]).stdout;
+    assert_eq!(greeting(), "good day Bo\n");
+    assert_eq!(bench.json(&["tools", "rollback", "greeter", "greet"])["current"], json!(first));
+    assert_eq!(greeting(), "hello Bo\n");
+    let start = &Checksum::of(code).to_string()[7..20];
+    assert_eq!(bench.run(&["tools", "rollback", "greeter", "greet", "--to", start]).exit, 0);
+    assert_eq!(greeting(), "good day Bo\n");
+    assert_eq!(bench.json(&["tools", "pin", "greeter", "greet"])["pinned"], true);
+    assert_eq!(bench.json(&["tools", "pin", "greeter", "greet", "--off"])["pinned"], false);
+    for line in [["greeter", "fly"], ["nobody", "greet"]] {
+        let missing = bench.run(&["tools", "pin", line[0], line[1]]);
+        assert_eq!(missing.exit, 1);
+        assert!(missing.stderr.contains("tools show"), "{}", missing.stderr);
+    }
+    assert_eq!(bench.run(&["tools", "rollback", "greeter", "greet", "--to", "ffff"]).exit, 1);
+    assert_eq!(bench.run(&["tools", "rollback", "greeter", "greet", "--guest", "ruby"]).exit, 1);
+}
+
 // ---- The reference runtime's files ----
 
 /// As it wrote them: Ruby, one file per method, counters for the method and a card per version.

@@ -256,8 +256,8 @@ mod tests {
     }
 
     /// What asking `second` after `first` is taken for; the first answer was a weak one.
-    fn check(first: Value, second: Value) -> Option<String> {
-        let (first, second) = (weak(event("c1", &first)), event("c2", &second));
+    fn check(first: &Value, second: &Value) -> Option<String> {
+        let (first, second) = (weak(event("c1", first)), event("c2", second));
         detect(&first, &second, 1_010_000).map(|correction| correction.signal)
     }
 
@@ -273,7 +273,7 @@ mod tests {
             ("movies in Oslo", "no, I meant movies in Bergen", "explicit_reask"),
             ("movies in Oslo", "movies in Oslo, try again", "explicit_reask"),
         ] {
-            assert_eq!(check(json!(first), json!(second)).as_deref(), Some(signal), "{second}");
+            assert_eq!(check(&json!(first), &json!(second)).as_deref(), Some(signal), "{second}");
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
             (json!(144), json!(32)),
             (json!(["a", 1]), json!({"b": 2})),
         ] {
-            assert_eq!(check(first.clone(), second.clone()), None, "{first} {second}");
+            assert_eq!(check(&first, &second), None, "{first} {second}");
         }
     }
 

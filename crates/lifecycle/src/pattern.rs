@@ -244,7 +244,7 @@ pub struct Repeated {
 pub fn repeated<'a>(
     events: &[PatternEvent],
     request: &CallRequest,
-    tools: impl Iterator<Item = (&'a str, Option<&'a str>)> + Clone,
+    tools: &(impl Iterator<Item = (&'a str, Option<&'a str>)> + Clone),
 ) -> Vec<Repeated> {
     if request.lineage.depth() > 0 {
         return Vec::new();

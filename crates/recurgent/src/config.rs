@@ -370,10 +370,8 @@ impl Config {
 
     /// How long a kept value can be referred to; `None`: as long as it is kept.
     pub fn content_ttl(&self) -> Option<Duration> {
-        match self.count("content_ttl_seconds") {
-            0 => None,
-            seconds => Some(Duration::from_secs(seconds as u64)),
-        }
+        let seconds: u32 = self.count("content_ttl_seconds");
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
     /// What agents start with.

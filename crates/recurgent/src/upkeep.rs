@@ -21,18 +21,17 @@ pub fn recommend(
     role: Option<&Role>,
 ) -> Result<Vec<Recommendation>, StoreFault> {
     let mut found = Vec::new();
-    match role {
-        Some(role) => found.extend(recommend_for(store, role)?),
-        None => {
-            let mut after: Option<Role> = None;
-            loop {
-                let roles = store.pattern_roles(PAGE, after.as_ref())?;
-                for role in &roles {
-                    found.extend(recommend_for(store, role)?);
-                }
-                let Some(last) = roles.into_iter().next_back() else { break };
-                after = Some(last);
+    if let Some(role) = role {
+        found.extend(recommend_for(store, role)?);
+    } else {
+        let mut after: Option<Role> = None;
+        loop {
+            let roles = store.pattern_roles(PAGE, after.as_ref())?;
+            for role in &roles {
+                found.extend(recommend_for(store, role)?);
             }
+            let Some(last) = roles.into_iter().next_back() else { break };
+            after = Some(last);
         }
     }
     // Stable: among equals, roles stay in the order of their names.

@@ -1,5 +1,6 @@
 //! `recurgent tools`: the tools agents forged, how they fare, and what should be done about them.
 
+mod line;
 mod show;
 
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ Examples:
   recurgent tools stale --older-than 14d
   recurgent tools prune --older-than 30d                what would go; nothing is removed
   recurgent tools prune --older-than 30d --yes
+  recurgent tools rollback web_fetcher fetch            back to the version that ran before
+  recurgent tools pin web_fetcher fetch                 nothing replaces the one that runs
   recurgent tools export backup web_fetcher unit_converter
   recurgent tools import backup";
 
@@ -85,6 +88,22 @@ enum Verb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Let an earlier version of a method's program run again
+    Rollback {
+        #[command(flatten)]
+        line: line::Line,
+        /// The version, by its checksum or the start of it; the one that ran before, if not given
+        #[arg(long, value_name = "CHECKSUM")]
+        to: Option<String>,
+    },
+    /// Hold on to the version that runs: nothing replaces it
+    Pin {
+        #[command(flatten)]
+        line: line::Line,
+        /// Let go of it again
+        #[arg(long)]
+        off: bool,
+    },
     /// Write tools with their programs and patterns to a new directory
     Export {
         /// The directory, which must be empty or new
@@ -115,6 +134,8 @@ impl Options {
                 self.stale(&stale)
             }
             Verb::Prune { older_than, yes, dry_run: _ } => self.prune(&store, *older_than, *yes),
+            Verb::Rollback { line, to } => line.rollback(&store, to.as_deref(), self.json),
+            Verb::Pin { line, off } => line.pin(&store, !off, self.json),
             Verb::Export { directory, names } => {
                 export(&chosen(&store, names)?, directory, self.json)
             }

@@ -99,7 +99,7 @@ impl Store for MemoryStore {
         let state = self.state();
         let candidates = state.candidates();
         let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
-        let patterns = repeated(&state.patterns_of(&request.role), request, known);
+        let patterns = repeated(&state.patterns_of(&request.role), request, &known);
         let names = ranking::best(candidates, request, MAX_TOOLS);
         Ok(Surroundings {
             tools: names

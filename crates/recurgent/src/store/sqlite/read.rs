@@ -46,7 +46,7 @@ pub(super) fn surroundings(
     })?;
     let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
     let patterns = match request.lineage.depth() {
-        0 => repeated(&pattern::events(connection, &request.role)?, request, known),
+        0 => repeated(&pattern::events(connection, &request.role)?, request, &known),
         _ => Vec::new(),
     };
     let mut tools = Vec::new();

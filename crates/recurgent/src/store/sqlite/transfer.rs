@@ -129,7 +129,7 @@ fn version(row: &Row<'_>) -> rusqlite::Result<VersionEntry> {
 /// The columns nobody named, by name; those that hold nothing are left out.
 fn rest(row: &Row<'_>, named: &[&str]) -> rusqlite::Result<Map<String, Value>> {
     let mut rest = Map::new();
-    for (index, column) in row.as_ref().column_names().into_iter().enumerate() {
+    for (index, column) in row.as_ref().column_names().enumerate() {
         let value = match row.get_ref(index)? {
             _ if named.contains(&column) => continue,
             ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => continue,
