@@ -174,17 +174,11 @@ impl Options {
 }
 
 fn history_row(role: &str, record: &Value) -> String {
-    let text = |path: &str| {
-        let found = record.pointer(path).map(|value| match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        });
-        clean(&found.unwrap_or_default())
-    };
+    let text = |path: &str| clean(record.pointer(path).and_then(Value::as_str).unwrap_or_default());
     let paint = render::paint(Stream::Output);
     let call = paint.in_style(Style::Name, &format!("{}.{}", clean(role), text("/method_name")));
     let source = match text("/outcome_summary/primary_uri") {
-        uri if uri.is_empty() || uri == "null" => String::new(),
+        uri if uri.is_empty() => String::new(),
         uri => format!(" from {uri}"),
     };
     format!(

@@ -99,7 +99,7 @@ pub(super) fn opened(place: &Place) -> Result<SqliteStore, Fault> {
 }
 
 pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result<(), Fault> {
-    let files = layout::write(bundle, directory).map_err(fault)?;
+    let files = layout::write(bundle, directory).map_err(|problem| fault(&problem))?;
     let counts = json!({
         "directory": directory.display().to_string(),
         "files": files,
@@ -122,7 +122,7 @@ pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result
 
 /// All that could be read goes in together; a refused file makes the exit code say so.
 pub(super) fn import(store: &SqliteStore, directory: &Path, as_json: bool) -> Result<Exit, Fault> {
-    let read = layout::read(directory).map_err(fault)?;
+    let read = layout::read(directory).map_err(|problem| fault(&problem))?;
     let merged = store.merge(&read.bundle)?;
     let refused = !read.refused.is_empty() || !merged.conflicts.is_empty();
     let exit = if refused { Exit::Failed } else { Exit::Ok };
@@ -159,7 +159,7 @@ fn verdicts_json(verdicts: &[Verdict]) -> Value {
     verdicts.iter().map(|Verdict { what, why }| json!({"what": what, "why": why})).collect()
 }
 
-fn fault(fault: LayoutFault) -> Fault {
+fn fault(fault: &LayoutFault) -> Fault {
     match fault {
         LayoutFault::Occupied(_) => Fault::usage(fault.to_string()),
         LayoutFault::NothingThere(_) => Fault::missing(fault.to_string()),

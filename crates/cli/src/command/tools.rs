@@ -135,7 +135,10 @@ impl Options {
             }
             Verb::Prune { older_than, yes, dry_run: _ } => self.prune(&store, *older_than, *yes),
             Verb::Rollback { line, to } => line.rollback(&store, to.as_deref(), self.json),
-            Verb::Pin { line, off } => line.pin(&store, !off, self.json),
+            Verb::Pin { line, off } => {
+                let held = if *off { line::Hold::Free } else { line::Hold::Pinned };
+                line.pin(&store, held, self.json)
+            }
             Verb::Export { directory, names } => {
                 export(&chosen(&store, names)?, directory, self.json)
             }
@@ -362,7 +365,7 @@ mod tests {
 
     #[test]
     fn an_age_has_a_unit() {
-        assert_eq!(age("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(age("30d"), Ok(Duration::from_hours(720)));
         assert_eq!(age("0s"), Ok(Duration::ZERO));
         for wrong in ["", "d", "30", "-1d", "3 d", "30é", "99999999999999999999d"] {
             assert!(age(wrong).is_err(), "{wrong}");

@@ -16,6 +16,15 @@ use crate::render::paint::clean;
 /// Most programs of one role that are looked through.
 const MAX_LISTED: usize = 10_000;
 
+/// Whether what runs may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It may not.
+    Pinned,
+    /// It may, by something that proved itself.
+    Free,
+}
+
 /// A method, and if there are several programs for it, which.
 #[derive(Debug, Args)]
 pub(super) struct Line {
@@ -54,13 +63,9 @@ impl Line {
         Ok(())
     }
 
-    pub(super) fn pin(
-        &self,
-        store: &SqliteStore,
-        pinned: bool,
-        as_json: bool,
-    ) -> Result<(), Fault> {
+    pub(super) fn pin(&self, store: &SqliteStore, held: Hold, as_json: bool) -> Result<(), Fault> {
         let key = self.key(store)?;
+        let pinned = held == Hold::Pinned;
         if !store.pin(&key, pinned)? {
             return Err(self.unknown());
         }
@@ -69,8 +74,11 @@ impl Line {
                 &json!({"role": key.role, "method": key.method, "pinned": pinned}),
             );
         }
-        let held = if pinned { "is held on to" } else { "may be replaced again" };
-        render::note(&format!("the program of {} {held}", clean(&self.title())));
+        let told = match held {
+            Hold::Pinned => "is held on to",
+            Hold::Free => "may be replaced again",
+        };
+        render::note(&format!("the program of {} {told}", clean(&self.title())));
         Ok(())
     }
 
