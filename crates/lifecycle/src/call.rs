@@ -331,9 +331,20 @@ impl Default for Trial {
 
 impl Trial {
     fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, told: _, took, packages, capabilities, output, worker, last_resort } = self;
+        let Self { origin, told: _, took, packages, capabilities, output, worker, last_resort } =
+            self;
         let last_resort = last_resort.is_some();
-        Attempt { origin, rejection, code, packages, capabilities, output, worker, took, last_resort }
+        Attempt {
+            origin,
+            rejection,
+            code,
+            packages,
+            capabilities,
+            output,
+            worker,
+            took,
+            last_resort,
+        }
     }
 }
 
