@@ -414,6 +414,45 @@ fn damaged_files_are_refused_one_by_one() {
     assert_eq!(bench.json(&["store", "check"])["ok"], true);
 }
 
+/// What only the store can judge is refused there, and takes nothing else with it.
+#[test]
+fn a_file_the_store_does_not_take_is_told_and_the_others_are_taken() {
+    let bench = Bench::grown();
+    bench.run(&["store", "export", "out"]);
+    let place = bench.path("out/artifacts/greeter/greet.json");
+    let whole = fs::read_to_string(&place).unwrap();
+    let import = |file: &Value, state: &str| -> Value {
+        fs::write(&place, file.to_string()).unwrap();
+        let ran = bench.run_in(state, &["store", "import", "out", "--json"]);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr))
+    };
+    let mut odd: Value = serde_json::from_str(&whole).unwrap();
+    odd["state"]["pinned"] = json!("surely");
+    let report = import(&odd, "odd");
+    assert_eq!(report["conflicts"].as_array().unwrap().len(), 1, "{report}");
+    assert!(
+        report["conflicts"][0]["why"].as_str().unwrap().contains("does not take it"),
+        "{report}"
+    );
+    assert!(report["taken"].to_string().contains("guide.movies"), "{report}");
+    assert!(!report["taken"].to_string().contains("greeter.greet"), "{report}");
+
+    // Every field of the file in turn is something else: read or refused, never worse.
+    let whole: Value = serde_json::from_str(&whole).unwrap();
+    let checksum = whole["code_checksum"].as_str().unwrap();
+    let top = whole.as_object().unwrap().keys().map(|key| format!("/{key}"));
+    let version = whole["versions"][checksum].as_object().unwrap();
+    let inner = version.keys().map(|key| format!("/versions/{checksum}/{key}"));
+    for (n, path) in top.chain(inner).enumerate() {
+        for (m, nonsense) in [json!(-1), json!([[]]), json!({"": null})].into_iter().enumerate() {
+            let mut odd = whole.clone();
+            *odd.pointer_mut(&path).unwrap() = nonsense;
+            let report = import(&odd, &format!("odd-{n}-{m}"));
+            assert!(report["taken"].to_string().contains("guide.movies"), "{path}: {report}");
+        }
+    }
+}
+
 #[test]
 fn a_store_can_be_checked() {
     let bench = Bench::grown();

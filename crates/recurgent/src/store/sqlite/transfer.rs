@@ -8,7 +8,7 @@ use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
 use lifecycle::program::Checksum;
 use lifecycle::request::Role;
 use rusqlite::types::{Value as Cell, ValueRef};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params};
 use serde_json::{Map, Value, json};
 
 use super::super::bundle::{ArtifactEntry, Bundle, Merged, ToolEntry, VersionEntry};
@@ -162,7 +162,19 @@ pub(super) fn merge(transaction: &Connection, bundle: &Bundle) -> Result<Merged,
         merge_tool(transaction, tool, &mut merged)?;
     }
     for artifact in &bundle.artifacts {
-        merge_artifact(transaction, artifact, &mut merged)?;
+        let before = merged.clone();
+        transaction.execute_batch("SAVEPOINT artifact")?;
+        match merge_artifact(transaction, artifact, &mut merged) {
+            Ok(()) => {}
+            // What travelled along is somebody else's word; one file's nonsense is no other's fault.
+            Err(Fault::Engine(error)) if is_refusal(&error) => {
+                transaction.execute_batch("ROLLBACK TO artifact")?;
+                merged = before;
+                merged.conflict(&artifact.title(), &format!("the store does not take it: {error}"));
+            }
+            Err(fault) => return Err(fault),
+        }
+        transaction.execute_batch("RELEASE artifact")?;
     }
     let mut by_role: Vec<(&str, Vec<&PatternEvent>)> = Vec::new();
     for event in &bundle.patterns {
@@ -175,6 +187,11 @@ pub(super) fn merge(transaction: &Connection, bundle: &Bundle) -> Result<Merged,
         merge_patterns(transaction, role, &events, &mut merged)?;
     }
     Ok(merged)
+}
+
+/// A value that does not fit its column.
+fn is_refusal(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
 const PUT_TOOL: &str = "
