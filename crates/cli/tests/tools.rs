@@ -1,11 +1,5 @@
 //! `recurgent tools` and `recurgent store` as their users meet them, over real stores.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "test"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "test")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -348,11 +348,6 @@ fn what_is_held_may_be_imported_without_being_declared() {
         since_epoch_ms: 0,
         duration: Duration::ZERO,
     });
-    let changes = accepted.changes(&Moment {
-        timestamp: "now".into(),
-        since_epoch_ms: 0,
-        duration: Duration::ZERO,
-    });
     let [ArtifactChange::Admit(new)] = changes.artifacts.as_slice() else { panic!("{changes:?}") };
     assert_eq!(
         new.artifact.manifest,

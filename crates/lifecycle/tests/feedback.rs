@@ -80,7 +80,7 @@ fn every_violation_is_told_at_once() {
 #[test]
 fn a_program_rejected_before_is_not_run_again() {
     let program = "import os\nos.fork()\nresult = args[0]";
-    let mut barred = generate(first_generate().generated(drafted(program), Duration::ZERO));
+    let barred = generate(first_generate().generated(drafted(program), Duration::ZERO));
     let malformed = generate(barred.generated(drafted("result = ("), Duration::ZERO));
     let step = malformed.generated(drafted(program), Duration::ZERO);
     let last = step.attempts().last().unwrap().rejection.as_ref().unwrap();
