@@ -11,6 +11,8 @@ mod env;
 mod repl;
 mod sessions;
 mod settings;
+mod store;
+mod tools;
 mod trace;
 mod watch;
 
@@ -33,6 +35,7 @@ Examples:
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
   recurgent env list                                    packages programs were given
+  recurgent tools recommend                             what should be done about your tools
   recurgent doctor                                      what is missing on this machine";
 
 /// An agent runtime that grows software through use
@@ -59,6 +62,8 @@ enum Verb {
     Demo(demo::Options),
     Doctor(doctor::Options),
     Config(config::Options),
+    Tools(tools::Options),
+    Store(store::Options),
     Sessions(sessions::Options),
     Env(env::Options),
     Watch(watch::Options),
@@ -91,6 +96,8 @@ fn perform(verb: Verb) -> Result<Exit, Fault> {
         Verb::Demo(options) => options.run(),
         Verb::Doctor(options) => options.run(),
         Verb::Config(options) => options.run(),
+        Verb::Tools(options) => options.run(),
+        Verb::Store(options) => options.run(),
         Verb::Sessions(options) => options.run(),
         Verb::Env(options) => options.run(),
         Verb::Watch(options) => options.run(),

@@ -70,11 +70,11 @@ fn fits(printed: &str, shown: &str) -> bool {
     rest == Some("")
 }
 
-#[test]
-fn the_tour_is_true() {
+/// Writes the files a document shows and runs its commands, in order; gives how many there were.
+fn check_document(path: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let mut commands = 0;
-    for block in blocks(&read("docs/tour.md")) {
+    for block in blocks(&read(path)) {
         if let Some(name) = block.info.strip_prefix("json file=") {
             std::fs::write(dir.path().join(name), &block.text).unwrap();
         } else if block.info == "console" {
@@ -82,7 +82,17 @@ fn the_tour_is_true() {
             check_console(dir.path(), &block);
         }
     }
-    assert!(commands >= 7, "the tour shows something");
+    commands
+}
+
+#[test]
+fn the_tour_is_true() {
+    assert!(check_document("docs/tour.md") >= 7, "the tour shows something");
+}
+
+#[test]
+fn the_page_about_tools_is_true() {
+    assert!(check_document("docs/tools.md") >= 4, "it shows something");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::event::EventKind;
 use crate::execution::{Output, Packages, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
+use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
 use told::{excerpt, shortened};
 
@@ -402,6 +403,8 @@ pub struct Attempt {
     pub code: Option<String>,
     /// The packages it asked for and got.
     pub packages: Packages,
+    /// What it does, if it could be read and was allowed.
+    pub capabilities: Capabilities,
     /// What it printed.
     pub output: Output,
     /// Who ran it.

@@ -29,6 +29,7 @@ use crate::execution::{Output, Packages, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, SiblingState};
 use crate::judgement::{barred, fit, malformed, undrafted};
 use crate::outcome::{Cause, Failure, FailureKind, Outcome};
+use crate::pattern::{self, Capabilities, PatternEvent};
 use crate::program::{Checksum, GeneratedProgram, VetFault, VettedProgram, vet};
 use crate::prompt::{Prompt, Surroundings};
 use crate::request::CallRequest;
@@ -72,6 +73,8 @@ pub struct Policy {
 pub struct Memory {
     /// Programs stored for this role, method and language.
     pub artifacts: Vec<Artifact>,
+    /// The last call of this role and method on the same trace, for a call at the root.
+    pub earlier: Option<PatternEvent>,
 }
 
 /// Why the store could not answer.
@@ -142,6 +145,8 @@ struct Call {
     siblings: Vec<SiblingState>,
     /// A program sent back for its style: it runs after all when nothing better comes.
     advised: Option<Box<Advised>>,
+    /// What was asked before it, if this may correct it.
+    earlier: Option<PatternEvent>,
     usage: Usage,
     model_calls: u32,
 }
@@ -197,6 +202,7 @@ impl Recall {
             Ok(memory) => memory,
             Err(fault) => return call.end(Err(fault.into_failure()), None),
         };
+        call.earlier = memory.earlier;
         call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
         match call.selected.clone() {
             Ok(artifact) => call.run_stored(artifact),
@@ -310,6 +316,7 @@ struct Trial {
     told: Option<Value>,
     took: Duration,
     packages: Packages,
+    capabilities: Capabilities,
     output: Output,
     worker: Option<WorkerTrace>,
     /// What the call ends as should this fail, too: it runs only because nothing better came.
@@ -323,6 +330,7 @@ impl Default for Trial {
             told: None,
             took: Duration::ZERO,
             packages: Packages::default(),
+            capabilities: Capabilities::default(),
             output: Output::default(),
             worker: None,
             last_resort: None,
@@ -332,9 +340,20 @@ impl Default for Trial {
 
 impl Trial {
     fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, told: _, took, packages, output, worker, last_resort } = self;
+        let Self { origin, told: _, took, packages, capabilities, output, worker, last_resort } =
+            self;
         let last_resort = last_resort.is_some();
-        Attempt { origin, rejection, code, packages, output, worker, took, last_resort }
+        Attempt {
+            origin,
+            rejection,
+            code,
+            packages,
+            capabilities,
+            output,
+            worker,
+            took,
+            last_resort,
+        }
     }
 }
 
@@ -347,6 +366,7 @@ impl Call {
             selected: Err(Miss::NoArtifact),
             siblings: Vec::new(),
             advised: None,
+            earlier: None,
             usage: Usage::default(),
             model_calls: 0,
         }
@@ -402,6 +422,7 @@ impl Call {
     fn prepare(self, program: VettedProgram, mut trial: Trial) -> Step {
         let wanted = program.program();
         trial.packages.notes = wanted.manifest.notes().to_vec();
+        trial.capabilities = pattern::capabilities(program.inspection());
         match fit(wanted, &self.request, &self.policy, trial.packages.declared.as_ref()) {
             Ok(manifest) => {
                 trial.packages.effective = Some(manifest.clone());

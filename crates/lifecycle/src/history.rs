@@ -15,6 +15,11 @@ const PREVIEW_CHARS: usize = 160;
 /// Largest value the content store takes.
 pub const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
+/// Long arguments of one call that are kept.
+const MAX_BODIES: usize = 4;
+/// The place of a call's value; arguments stand under their number or name.
+const VALUE: &str = "";
+
 /// A value kept so that later calls can refer to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
@@ -29,15 +34,29 @@ pub struct Content {
 }
 
 impl Content {
-    /// The value of an ok top-level outcome, if it is worth keeping and small enough.
-    pub fn of(request: &CallRequest, outcome: &Outcome) -> Option<Self> {
-        let value =
-            outcome.value().filter(|value| !value.is_null() && request.lineage.depth() == 0)?;
+    /// What a top-level call leaves to refer to: arguments too long for its record, and its value.
+    pub fn of(request: &CallRequest, outcome: &Outcome) -> Vec<Self> {
+        if request.lineage.depth() > 0 {
+            return Vec::new();
+        }
+        let args = request.arguments.args.iter().enumerate();
+        let args = args.map(|(index, value)| (index.to_string(), value));
+        let kwargs = request.arguments.kwargs.iter().map(|(key, value)| (key.clone(), value));
+        let long = |(_, value): &(String, &Value)| encoded_bytes(value) > MAX_RECORDED_VALUE_BYTES;
+        let bodies = args.chain(kwargs).filter(long).take(MAX_BODIES);
+        let mut contents: Vec<Self> =
+            bodies.filter_map(|(place, value)| Self::new(request, &place, value)).collect();
+        let value = outcome.value().filter(|value| !value.is_null());
+        contents.extend(value.and_then(|value| Self::new(request, VALUE, value)));
+        contents
+    }
+
+    /// What stands at a place of a call, if it is small enough.
+    fn new(request: &CallRequest, place: &str, value: &Value) -> Option<Self> {
         let payload =
             serde_json::to_string(value).ok().filter(|text| text.len() <= MAX_CONTENT_BYTES)?;
-        let identity = hex(&Sha256::digest(request.id.0.as_bytes()));
         Some(Self {
-            reference: format!("content:{}", identity.get(..24).unwrap_or(&identity)),
+            reference: reference(request, place),
             kind: type_name(value),
             digest: format!("sha256:{}", hex(&Sha256::digest(payload.as_bytes()))),
             payload,
@@ -45,21 +64,42 @@ impl Content {
     }
 }
 
+/// The same for the same place of the same call.
+fn reference(request: &CallRequest, place: &str) -> String {
+    let place = if place.is_empty() { String::new() } else { format!("\n{place}") };
+    let identity = hex(&Sha256::digest(format!("{}{place}", request.id).as_bytes()));
+    format!("content:{}", identity.get(..24).unwrap_or(&identity))
+}
+
 /// The record of one call, as programs read it from `context.conversation_history`.
 pub fn record(
     request: &CallRequest,
     outcome: &Outcome,
-    content: Option<&Content>,
+    contents: &[Content],
     moment: &Moment,
 ) -> Value {
+    let at = |place: &str| {
+        let wanted = reference(request, place);
+        contents.iter().find(|content| content.reference == wanted)
+    };
+    let body = |place: &str, value: &Value| {
+        let mut told = bounded(value);
+        let is_preview = told != *value;
+        if let (true, Value::Object(told), Some(content)) = (is_preview, &mut told, at(place)) {
+            told.insert("content_ref".to_owned(), json!(content.reference));
+        }
+        told
+    };
+    let args = request.arguments.args.iter().enumerate();
+    let kwargs = request.arguments.kwargs.iter();
     json!({
         "call_id": request.id,
         "timestamp": moment.timestamp,
         "speaker": if request.lineage.depth() == 0 { "user" } else { "tool" },
         "method_name": request.method,
-        "args": request.arguments.args.iter().map(bounded).collect::<Vec<_>>(),
-        "kwargs": bounded_map(&request.arguments.kwargs),
-        "outcome_summary": summary(outcome, content),
+        "args": args.map(|(index, value)| body(&index.to_string(), value)).collect::<Vec<_>>(),
+        "kwargs": kwargs.map(|(key, value)| (key.clone(), body(key, value))).collect::<Map<_, _>>(),
+        "outcome_summary": summary(outcome, at(VALUE)),
         "trace_id": request.lineage.trace(),
         "parent_call_id": request.lineage.parent(),
         "depth": request.lineage.depth(),

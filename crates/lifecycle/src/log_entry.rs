@@ -102,6 +102,7 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
         environment(commit, circumstances),
         outcome(commit),
         trace(commit, circumstances),
+        patterns(commit, circumstances),
     ] {
         if let Value::Object(fields) = group {
             entry.extend(fields);
@@ -345,6 +346,21 @@ fn trace(commit: &Commit, circumstances: &Circumstances) -> Value {
         "contract_source": circumstances.contract_source.name(),
         "specialist_instance_id": circumstances.specialist_instance_id,
         "session": circumstances.session,
+    })
+}
+
+fn patterns(commit: &Commit, circumstances: &Circumstances) -> Value {
+    let event = commit.observed(&circumstances.moment);
+    let correction = event.user_correction.as_ref();
+    json!({
+        "capability_patterns": event.capability_patterns,
+        "user_correction_detected": correction.is_some(),
+        "user_correction_signal": correction.map(|correction| &correction.signal),
+        "user_correction_reference_call_id":
+            correction.map(|correction| &correction.correction_of_call_id),
+        "user_correction_evidence": correction,
+        "weak_success": event.is_weak(),
+        "weak_success_signals": event.weak_success_signals,
     })
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::Language;
 use crate::guardrail::SiblingState;
+use crate::pattern::Repeated;
 use crate::program::type_name;
 use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
@@ -72,6 +73,8 @@ pub struct Surroundings {
     pub siblings: Vec<SiblingState>,
     /// Earlier calls of this agent.
     pub history_count: u64,
+    /// What programs for this method keep doing.
+    pub patterns: Vec<Repeated>,
 }
 
 /// The schema a payload must have: constraint-free, since providers refuse more; we check the rest.
@@ -145,6 +148,9 @@ pub fn build(
     }
     if !surroundings.siblings.is_empty() {
         section(&mut user, "sibling_methods", &siblings(&surroundings.siblings), SIBLINGS_BYTES);
+    }
+    if !surroundings.patterns.is_empty() {
+        section(&mut user, "recent_patterns", &patterns(&surroundings.patterns), SECTION_BYTES);
     }
     if surroundings.history_count > 0 {
         section(
@@ -241,6 +247,15 @@ fn siblings(known: &[SiblingState]) -> Value {
         (sibling.method.clone(), Value::Object(state))
     });
     Value::Object(shown.collect())
+}
+
+/// What is written again and again is worth forging once.
+fn patterns(repeated: &[Repeated]) -> Value {
+    let shown = repeated.iter().map(|pattern| {
+        let seen = format!("{} of last {}", pattern.seen, pattern.of);
+        json!({"capability": pattern.capability, "seen": seen, "tool": pattern.tool.as_deref().map(preview)})
+    });
+    Value::Array(shown.collect())
 }
 
 fn tools(known: &[KnownTool]) -> Value {

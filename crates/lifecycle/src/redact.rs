@@ -60,7 +60,7 @@ fn field(name: &str, value: Value) -> Value {
 }
 
 /// `api_key`, `dbPassword`, `auth-token`; but not `input_tokens`.
-fn names_a_secret(name: &str) -> bool {
+pub(crate) fn names_a_secret(name: &str) -> bool {
     let mut words = words(name);
     words.iter().any(|word| SECRET_WORDS.contains(&word.as_str()))
         || words.iter().zip(words.iter().skip(1)).any(|(first, second)| {

@@ -14,6 +14,7 @@ use crate::dependency::DependencyManifest;
 use crate::guardrail::Rule;
 use crate::history::{self, Content};
 use crate::outcome::{Cause, Outcome};
+use crate::pattern::PatternEvent;
 use crate::program::{Checksum, VettedProgram};
 use crate::purity::is_pure;
 use crate::request::CallRequest;
@@ -31,6 +32,8 @@ const MAX_FAILURE_CHARS: usize = 400;
 pub struct Moment {
     /// RFC 3339, UTC.
     pub timestamp: String,
+    /// The same, in milliseconds since 1970.
+    pub since_epoch_ms: u64,
     /// From request to settlement.
     pub duration: Duration,
 }
@@ -39,6 +42,12 @@ impl Moment {
     /// In milliseconds, to a tenth.
     pub fn duration_ms(&self) -> f64 {
         (self.duration.as_secs_f64() * 10_000.0).round() / 10.0
+    }
+
+    /// When the call began, in milliseconds since 1970.
+    pub fn began_ms(&self) -> u64 {
+        let took = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
+        self.since_epoch_ms.saturating_sub(took)
     }
 }
 
@@ -85,10 +94,12 @@ pub struct Changes {
     pub case: Option<Case>,
     /// The history record.
     pub record: Value,
-    /// A value to refer to later.
-    pub content: Option<Content>,
+    /// Values to refer to later.
+    pub contents: Vec<Content>,
     /// The lane that was spent, when the call ended for want of it: pressure on the program and its tool.
     pub exhausted: Option<RetryLane>,
+    /// What pattern memory keeps of it.
+    pub event: PatternEvent,
 }
 
 /// What the store made of them.
@@ -120,10 +131,10 @@ pub struct Proceedings<'a> {
 }
 
 /// Derives the changes from what happened.
-pub fn changes(call: &Proceedings<'_>, moment: &Moment) -> Changes {
+pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Moment) -> Changes {
     let Proceedings { request, attempts, outcome, .. } = *call;
     let kept = call.accepted.filter(|_| outcome.is_ok());
-    let content = Content::of(request, outcome);
+    let contents = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
     let mut artifacts = scores(attempts, outcome, exhausted);
     let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.speaks_against());
@@ -135,9 +146,10 @@ pub fn changes(call: &Proceedings<'_>, moment: &Moment) -> Changes {
         kept: kept.cloned().map(Kept::from),
         artifacts,
         case: case(call),
-        record: history::record(request, outcome, content.as_ref(), moment),
-        content,
+        record: history::record(request, outcome, &contents, moment),
+        contents,
         exhausted,
+        event,
     }
 }
 
@@ -157,7 +169,7 @@ fn case(call: &Proceedings<'_>) -> Option<Case> {
 
 /// A call that ends with a rejected attempt of a lane has spent that lane: else there would be another attempt.
 /// A last resort comes after that, and makes it good when it is accepted.
-fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
+pub(crate) fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
     attempts.last().filter(|last| last.rejection.is_some())?;
     attempts.iter().rfind(|attempt| !attempt.last_resort).and_then(Attempt::lane)
 }

@@ -33,7 +33,7 @@ fn policy() -> Policy {
 
 fn recalls() -> Vec<Result<Memory, StoreFault>> {
     let other = Artifact { contract_fingerprint: Fingerprint::none(), ..artifact(STORED, 0) };
-    let stored = |artifact| Ok(Memory { artifacts: vec![artifact] });
+    let stored = |artifact| Ok(Memory { artifacts: vec![artifact], ..Memory::default() });
     vec![
         Ok(Memory::default()),
         stored(artifact(STORED, 0)),
@@ -166,7 +166,7 @@ fn check_invariants(commit: &Commit, path: &[usize]) {
         accepted <= 1 && attempts.iter().rev().skip(1).all(|a| a.rejection.is_some()),
         "{path:?}"
     );
-    let moment = Moment { timestamp: "now".into(), duration: Duration::ZERO };
+    let moment = Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
     let changes = commit.changes(&moment);
     assert_eq!(
         changes.kept.is_some(),

@@ -343,7 +343,11 @@ fn imports_are_held_against_what_the_environment_provides() {
 fn what_is_held_may_be_imported_without_being_declared() {
     let step = Scene::holding(slugify(">=8")).declaring(&json!([]));
     let accepted = commit(run(step, answered()));
-    let changes = accepted.changes(&Moment { timestamp: "now".into(), duration: Duration::ZERO });
+    let changes = accepted.changes(&Moment {
+        timestamp: "now".into(),
+        since_epoch_ms: 0,
+        duration: Duration::ZERO,
+    });
     let [ArtifactChange::Admit(new)] = changes.artifacts.as_slice() else { panic!("{changes:?}") };
     assert_eq!(
         new.artifact.manifest,
@@ -390,7 +394,7 @@ fn stored(manifest: DependencyManifest) -> Memory {
         repairs: 0,
         repute: Repute::default(),
     };
-    Memory { artifacts: vec![artifact] }
+    Memory { artifacts: vec![artifact], ..Memory::default() }
 }
 
 #[test]
@@ -410,7 +414,11 @@ fn a_stored_program_that_does_not_fit_this_agent_is_repaired_and_not_blamed() {
     let (block, again) = feedback(step);
     assert_eq!(block["error_type"], "dependency_manifest_incompatible");
     let commit = commit(run(draft(Step::Generate(again), CODE, &slugify("<8")), answered()));
-    let changes = commit.changes(&Moment { timestamp: "now".into(), duration: Duration::ZERO });
+    let changes = commit.changes(&Moment {
+        timestamp: "now".into(),
+        since_epoch_ms: 0,
+        duration: Duration::ZERO,
+    });
     let excused = |change: &ArtifactChange| {
         matches!(change, ArtifactChange::Score { verdict: Verdict::Excused, .. })
     };
@@ -439,13 +447,13 @@ fn the_model_is_shown_what_is_held() {
 
 fn logged(commit: &Commit) -> Value {
     let circumstances = Circumstances {
-        moment: Moment { timestamp: "now".into(), duration: Duration::ZERO },
+        moment: Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO },
         model: "m".into(),
         contract_source: ContractSource::None,
         specialist_instance_id: "i".into(),
         session: None,
-        sandbox_tier: "none".into(),
-        grants: serde_json::Value::Null,
+        sandbox_tier: "process".into(),
+        grants: json!({"network": "off", "read": [], "write": []}),
         prep_ticket_id: Some("ticket-1".into()),
         debug: None,
     };

@@ -415,7 +415,7 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
             lines.push(format!("{key} {value}"));
         }
     }
-    let moment = Moment { timestamp: "now".into(), duration: Duration::ZERO };
+    let moment = Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
     let changes = commit.changes(&moment);
     let mut effects = vec![format!("{} asked", commit.model_calls())];
     effects.extend(changes.exhausted.map(|lane| format!("{} exhausted", lane.name())));

@@ -13,6 +13,7 @@ use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::guardrail::SiblingState;
+use lifecycle::pattern::Repeated;
 use lifecycle::prompt::{MAX_TOOLS, Prompt, Surroundings, build};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
@@ -159,6 +160,10 @@ fn a_retry_adds_at_most_500_tokens() {
     }
 }
 
+fn repeated(capability: &str, tool: &str) -> Repeated {
+    Repeated { capability: capability.into(), seen: 2, of: 5, tool: Some(tool.into()) }
+}
+
 /// The rules a prompt must state, each by words that carry it.
 #[test]
 fn every_required_rule_is_stated() {
@@ -166,6 +171,7 @@ fn every_required_rule_is_stated() {
         tools: vec![known("fetcher", "fetches pages")],
         siblings: vec![sibling("subtract", "total")],
         history_count: 3,
+        patterns: vec![repeated("http_fetch", "fetcher")],
     };
     for language in LANGUAGES {
         let mut request = request(language, vec![json!(3)]);
@@ -202,6 +208,7 @@ fn every_required_rule_is_stated() {
             ("siblings", "sibling_methods: {\"subtract\":"),
             ("state keys", "\"writes\":[\"total\"]"),
             ("contract", "contract: {"),
+            ("patterns", "recent_patterns: [{\"capability\":\"http_fetch\""),
             ("history count", "history: {\"records\":3}"),
         ] {
             assert!(all.contains(words), "{language:?} does not state {rule}: {words:?}");
@@ -337,6 +344,7 @@ fn nothing_inserted_leaves_its_field() {
             tools: vec![known("page_reader", &random.text())],
             siblings: vec![sibling(&random.text(), &random.text())],
             history_count: 1,
+            patterns: vec![repeated(&random.text(), &random.text())],
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
         let prompt = build(&request, &surroundings, Some(&feedback));
@@ -346,7 +354,15 @@ fn nothing_inserted_leaves_its_field() {
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
         assert_eq!(
             names,
-            ["invocation", "contract", "known_tools", "sibling_methods", "history", "feedback"],
+            [
+                "invocation",
+                "contract",
+                "known_tools",
+                "sibling_methods",
+                "recent_patterns",
+                "history",
+                "feedback"
+            ],
             "{}",
             prompt.user
         );

@@ -3,6 +3,7 @@
 use lifecycle::attempt::{Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, next};
 use lifecycle::execution::{Output, Packages};
 use lifecycle::outcome::{Failure, FailureKind};
+use lifecycle::pattern::Capabilities;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -65,6 +66,7 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         rejection: Some(rejection),
         code: None,
         packages: Packages::default(),
+        capabilities: Capabilities::default(),
         output: Output::default(),
         worker: None,
         took: Duration::ZERO,

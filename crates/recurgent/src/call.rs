@@ -145,8 +145,10 @@ impl Performance<'_> {
     /// Commits, then writes the log line from what was committed.
     fn settle(&self, commit: Commit) -> (Outcome, Option<Kept>) {
         let runtime = self.agent.runtime();
+        let now = jiff::Timestamp::now();
         let moment = Moment {
-            timestamp: jiff::Timestamp::now().to_string(),
+            timestamp: now.to_string(),
+            since_epoch_ms: u64::try_from(now.as_millisecond()).unwrap_or_default(),
             duration: self.started.elapsed(),
         };
         let changes = commit.changes(&moment);

@@ -430,6 +430,12 @@ impl Config {
         self.count("max_argument_bytes")
     }
 
+    /// How long a kept value can be referred to; `None`: as long as it is kept.
+    pub fn content_ttl(&self) -> Option<Duration> {
+        let seconds: u32 = self.count("content_ttl_seconds");
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
     /// What agents start with.
     pub fn agent_options(&self) -> AgentOptions {
         AgentOptions {

@@ -13,6 +13,7 @@ use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::AGENT_KEYS;
 use crate::guest::{Answer, Ask, Said, Seat};
 use crate::tree::Tree;
+use crate::upkeep::time_before;
 
 /// Most history records one ask may read.
 const MAX_HISTORY: usize = 1000;
@@ -119,7 +120,10 @@ impl<'a> Host<'a> {
             }
             Ask::Attach { name } => Err(self.violated(attached(&name))),
             Ask::Content { reference } => {
-                let value = store.content(&reference).map_err(AgentFault::from)?;
+                let ttl = self.agent.runtime().config().content_ttl();
+                let kept_since = ttl.map(time_before);
+                let value =
+                    store.content(&reference, kept_since.as_deref()).map_err(AgentFault::from)?;
                 Ok(Answer::Value(value.unwrap_or(Value::Null)))
             }
             Ask::Tools => {

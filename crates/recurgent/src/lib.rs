@@ -12,6 +12,7 @@ pub mod provider;
 pub mod replay;
 pub mod runtime;
 pub mod store;
+pub mod upkeep;
 pub mod worker;
 
 mod agent;

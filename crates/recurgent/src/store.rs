@@ -6,6 +6,8 @@
 pub mod catalog;
 pub mod sqlite;
 pub mod memory;
+pub mod bundle;
+pub mod layout;
 mod ranking;
 
 use std::fmt;
@@ -15,6 +17,7 @@ use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
+use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::prompt::Surroundings;
 use lifecycle::request::{CallRequest, Method, Role};
@@ -46,6 +49,9 @@ pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
 const SESSION_MARK_CHARS: usize = 16;
 /// Most recently used tools among which those worth showing are picked.
 const MAX_CANDIDATES: usize = 512;
+
+/// Latest calls of a role among which one is looked for that a new call may correct.
+const MAX_REASK_DISTANCE: usize = 16;
 
 /// Whose memory and history: an agent object, or a session that outlives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +119,12 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
     /// How often calls of a role ended because their second chances ran out, per stored program's place.
     fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault>;
 
+    /// What pattern memory keeps of a role, oldest first.
+    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault>;
+
+    /// Roles pattern memory knows, by name, at most `limit`, after `after` if given.
+    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault>;
+
     /// The owner's latest history records, oldest first, at most `limit`, before call `before` if given.
     fn history(
         &self,
@@ -121,8 +133,12 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
         before: Option<&str>,
     ) -> Result<Vec<Value>, StoreFault>;
 
-    /// A kept value by its reference.
-    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault>;
+    /// A kept value by its reference; none that was kept before `kept_since` (RFC 3339, UTC) if that is given.
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault>;
 }
 
 /// The contract a call is made under, as artifacts are kept by it.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use lifecycle::admission::Admission;
 use lifecycle::artifact::{ArtifactKey, Trigger};
 use lifecycle::contract::Fingerprint;
+use lifecycle::pattern::PatternEvent;
 use lifecycle::request::{Method, Role};
 use lifecycle::standing::Standing;
 use recurgent::config::Config;
@@ -260,8 +261,9 @@ fn leave(world: &mut World, artifact: lifecycle::artifact::Artifact) {
         artifacts: vec![ArtifactChange::Admit(Box::new(generation))],
         case: None,
         record: json!({}),
-        content: None,
+        contents: Vec::new(),
         exhausted: None,
+        event: PatternEvent::default(),
     };
     let receipt = world.runtime().store().commit(&owner, &request, &changes).unwrap();
     assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));

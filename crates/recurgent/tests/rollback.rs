@@ -25,8 +25,8 @@ const CASES: u64 = 60;
 /// **The property.** For any program that changes memory, registry, process and children and then fails, in any lane
 /// and on any path (fresh, persisted, repaired): memory, registry, store and a new worker are as they were.
 ///
-/// What may be added to the store is evidence, and only this: a history record per call (with its owner's count and
-/// time), counts of failures and of spent lanes, and, for calls of children that succeeded inside the attempt, what
+/// What may be added to the store is evidence, and only this: a history record and a pattern event per call (with its
+/// owner's count and time), counts of failures and of spent lanes, and, for calls of children that succeeded inside the attempt, what
 /// those calls are entitled to themselves: owner, history, program, and their counts in a tool that exists.
 #[test]
 fn whatever_a_rejected_program_did_is_gone() {
@@ -307,8 +307,8 @@ fn tables(path: &Path) -> BTreeMap<String, Vec<String>> {
         .unwrap();
     let evidence = |name: &str| {
         match name {
-        // A record per call, how often lanes were spent, what was decided, accepted calls to be held to.
-        "history" | "exhaustions" | "decisions" | "corpus" => "SELECT 0 WHERE 0",
+        // A record and an event per call, how often lanes were spent, what was decided, calls to be held to.
+        "history" | "patterns" | "exhaustions" | "decisions" | "corpus" => "SELECT 0 WHERE 0",
         // Calls of roles that are no tools.
         "early_calls" => "SELECT 0 WHERE 0",
         // Children that succeeded keep their programs; the probes and failures of stored programs are counted.

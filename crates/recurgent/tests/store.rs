@@ -20,6 +20,7 @@ use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::history::Content;
+use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::MAX_TOOLS;
 use lifecycle::request::{
@@ -90,6 +91,86 @@ fn second_chances_that_ran_out_are_counted_per_program_and_tool() {
         };
         assert_eq!(*method, call("c").method);
         assert!(store.exhaustions(&role("poet")).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_last_calls_of_each_role_are_kept_as_patterns() {
+    check(|store| {
+        assert!(store.patterns(&role("calculator")).unwrap().is_empty());
+        for n in 0..MAX_EVENTS + 3 {
+            commit(store, "c", &ok("c").observes(&format!("c{n}"), "t", &[]));
+        }
+        let poet = CallRequest { role: role("poet"), ..call("p") };
+        store.commit(&alone("p1"), &poet, &ok("p").observes("p", "t", &[]).0).unwrap();
+        let kept = store.patterns(&role("calculator")).unwrap();
+        assert_eq!((kept.len(), kept[0].call_id.as_str()), (MAX_EVENTS, "c3"));
+        assert_eq!(kept.last().unwrap().call_id, "c52");
+        let roles = |limit, after| store.pattern_roles(limit, after).unwrap();
+        assert_eq!(roles(9, None), [role("calculator"), role("poet")]);
+        assert_eq!(roles(1, None), [role("calculator")]);
+        assert_eq!(roles(9, Some(&role("calculator"))), [role("poet")]);
+    });
+}
+
+#[test]
+fn a_root_call_recalls_the_last_one_on_its_trace_and_no_other() {
+    check(|store| {
+        let earlier = |request: &CallRequest| {
+            store.recall(request).unwrap().earlier.map(|event| event.call_id)
+        };
+        let on = |trace: &str| CallRequest {
+            lineage: Lineage::Root { trace: TraceId(trace.into()) },
+            ..call("c9")
+        };
+        assert_eq!(earlier(&on("t")), None);
+        for (id, trace) in [("c1", "t"), ("c2", "t"), ("c3", "u")] {
+            let changes = ok(id).observes(id, trace, &[]);
+            store.commit(&alone("a1"), &on(trace), &changes.0).unwrap();
+        }
+        assert_eq!(earlier(&on("t")).as_deref(), Some("c2"));
+        assert_eq!(earlier(&on("u")).as_deref(), Some("c3"));
+        assert_eq!(
+            earlier(&CallRequest { method: Method::parse("ask").unwrap(), ..on("t") }),
+            None
+        );
+        assert_eq!(earlier(&CallRequest { role: role("poet"), ..on("t") }), None);
+        let nested =
+            CallRequest { lineage: on("t").lineage.child_of(&CallId("p".into())), ..on("t") };
+        assert_eq!(earlier(&nested), None);
+    });
+}
+
+#[test]
+fn what_is_written_again_and_again_is_told_to_the_model_at_the_root() {
+    check(|store| {
+        let contract = Contract { purpose: Some("fetch a web page".into()), ..no_contract() };
+        commit(store, "c0", &ok("c0").forges("reader", Some(contract)));
+        for (id, labels) in [
+            ("c1", &["json"][..]),
+            ("c2", &["http_fetch"]),
+            ("c3", &["http_fetch", "dates"]),
+            ("c4", &["dates"]),
+            ("c5", &["http_fetch"]),
+        ] {
+            commit(store, id, &ok(id).observes(id, "t", labels));
+        }
+        let told = |request: &CallRequest| -> Vec<(String, usize, usize, Option<String>)> {
+            let told = store.surroundings(&alone("a1"), request).unwrap().patterns;
+            told.into_iter().map(|p| (p.capability, p.seen, p.of, p.tool)).collect()
+        };
+        let fetches = ("http_fetch".to_owned(), 3, 5, Some("reader".to_owned()));
+        let dates = ("dates".to_owned(), 2, 5, None);
+        assert_eq!(told(&call("c6")), [fetches, dates]);
+        let child = call("c6").lineage.child_of(&CallId("p".into()));
+        assert_eq!(told(&CallRequest { lineage: child, ..call("c6") }), []);
+        assert_eq!(told(&method("ask")), [], "another method");
+        for n in 0..5 {
+            let mut stored = ok("c").observes(&format!("s{n}"), "t", &["json"]);
+            stored.0.event.program_source = Some("persisted".into());
+            commit(store, "c", &stored);
+        }
+        assert_eq!(told(&call("c6")).len(), 2, "what storage answered was not written");
     });
 }
 
@@ -298,15 +379,22 @@ fn contents_are_bounded_and_the_oldest_go_first() {
         for n in 0..=MAX_CONTENTS {
             commit(store, "c", &ok("c").keeps(&format!("content:{n}"), &json!(n)));
         }
-        assert_eq!(store.content("content:0").unwrap(), None);
-        assert_eq!(store.content("content:1").unwrap(), Some(json!(1)));
+        assert_eq!(store.content("content:0", None).unwrap(), None);
+        assert_eq!(store.content("content:1", None).unwrap(), Some(json!(1)));
         let quarter = json!("x".repeat(usize::try_from(MAX_CONTENTS_BYTES).unwrap() / 4 - 2));
         for n in 0..5 {
             commit(store, "c", &ok("c").keeps(&format!("content:large:{n}"), &quarter));
         }
-        assert_eq!(store.content(&format!("content:{MAX_CONTENTS}")).unwrap(), None);
-        assert_eq!(store.content("content:large:0").unwrap(), None);
-        assert_eq!(store.content("content:large:1").unwrap(), Some(quarter));
+        assert_eq!(store.content(&format!("content:{MAX_CONTENTS}"), None).unwrap(), None);
+        assert_eq!(
+            store.content("content:large:1", Some("9999-01-01T00:00:00.000Z")).unwrap(),
+            None
+        );
+        assert!(
+            store.content("content:large:1", Some("1999-01-01T00:00:00.000Z")).unwrap().is_some()
+        );
+        assert_eq!(store.content("content:large:0", None).unwrap(), None);
+        assert_eq!(store.content("content:large:1", None).unwrap(), Some(quarter));
     });
 }
 
@@ -345,7 +433,10 @@ fn numbers_of_any_size_survive() {
         store.commit(&owner, &call("c1"), &changes.0).unwrap();
         assert_eq!(store.context(&owner, None).unwrap().unwrap().get("v"), Some(&value));
         assert_eq!(store.history(&owner, 1, None).unwrap(), std::slice::from_ref(&value));
-        assert_eq!(store.content("content:1").unwrap().unwrap().to_string(), value.to_string());
+        assert_eq!(
+            store.content("content:1", None).unwrap().unwrap().to_string(),
+            value.to_string()
+        );
     });
 }
 
@@ -369,7 +460,7 @@ fn sessions_are_listed_shown_and_removed() {
     assert!(store.remove_session("s").unwrap());
     assert!(!store.remove_session("s").unwrap());
     assert!(store.sessions().unwrap().is_empty());
-    assert_eq!(store.content("content:1").unwrap(), None);
+    assert_eq!(store.content("content:1", None).unwrap(), None);
     assert!(store.history(&owner, 10, None).unwrap().is_empty());
 
     let successor = store.context(&owner, None).unwrap().unwrap();
@@ -748,6 +839,7 @@ fn work(store: &dyn Store, worker: &str) {
         let changes = if n < 20 { changes.forges(&id, None) } else { changes };
         store.commit(&alone(worker), &call(&id), &changes.0).unwrap();
     }
+    store.keep_tool(&Tool { name: role("calculator"), contract: None }).unwrap();
 }
 
 fn assert_nothing_lost(store: &SqliteStore) {
@@ -1093,8 +1185,9 @@ fn ok(id: &str) -> Draft {
         artifacts: Vec::new(),
         case: None,
         record,
-        content: None,
+        contents: Vec::new(),
         exhausted: None,
+        event: PatternEvent::default(),
     })
 }
 
@@ -1137,9 +1230,22 @@ impl Draft {
         self
     }
 
+    fn observes(mut self, call: &str, trace: &str, labels: &[&str]) -> Self {
+        self.0.event = PatternEvent {
+            role: "calculator".into(),
+            method_name: "add".into(),
+            call_id: call.into(),
+            trace_id: trace.into(),
+            program_source: Some("generated".into()),
+            capability_patterns: labels.iter().map(|label| (*label).to_owned()).collect(),
+            ..PatternEvent::default()
+        };
+        self
+    }
+
     fn keeps(mut self, reference: &str, value: &Value) -> Self {
         let payload = value.to_string();
-        self.0.content = Some(Content {
+        self.0.contents.push(Content {
             reference: reference.into(),
             kind: "any",
             payload,

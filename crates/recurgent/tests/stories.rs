@@ -60,6 +60,7 @@ stories! {
     a_clean_desk = "08-a-clean-desk.md",
     no_second_chance = "09-no-second-chance.md",
     out_of_second_chances = "10-out-of-second-chances.md",
+    asked_twice = "11-asked-twice.md",
 }
 
 #[test]

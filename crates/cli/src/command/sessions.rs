@@ -1,10 +1,13 @@
 //! `recurgent sessions`: memory that was kept by name.
 
 use clap::{Args, Subcommand};
+use recurgent::lifecycle::request::Role;
 use recurgent::store::sqlite::{SessionSummary, SqliteStore};
+use recurgent::store::{Owner, Store as _};
 use serde_json::{Map, Value, json};
 
 use super::settings::Place;
+use super::store::opened;
 use crate::exit::{Exit, Fault};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
@@ -13,9 +16,11 @@ const EXAMPLES: &str = "\
 Examples:
   recurgent sessions list
   recurgent sessions show desk
+  recurgent sessions history desk --limit 5
+  recurgent sessions purge desk                         forget its calls, keep its memory
   recurgent sessions rm desk";
 
-/// List, show or remove sessions: memory and history that were kept by name
+/// List, show, purge or remove sessions: memory and history that were kept by name
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -37,6 +42,22 @@ enum Verb {
         /// The session
         name: String,
     },
+    /// The calls of a session's agents, oldest first, a page at a time
+    History {
+        /// The session
+        name: String,
+        /// Most records of each agent
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        limit: u16,
+        /// Only what came before this call
+        #[arg(long, value_name = "CALL_ID")]
+        before: Option<String>,
+    },
+    /// Forget a session's history and kept values; its memory stays
+    Purge {
+        /// The session
+        name: String,
+    },
     /// Forget a session: its memory, history and kept values
     Rm {
         /// The session
@@ -46,11 +67,14 @@ enum Verb {
 
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
-        let store = SqliteStore::open(&self.place.config(&[])?.store_path()?)?;
-        store.notices().iter().for_each(|notice| render::notice(notice));
+        let store = opened(&self.place)?;
         match &self.verb {
             Verb::List => self.list(&store.sessions()?),
             Verb::Show { name } => self.show(&store, name.trim()),
+            Verb::History { name, limit, before } => {
+                self.history(&store, name.trim(), usize::from(*limit), before.as_deref())
+            }
+            Verb::Purge { name } => self.purge(&store, name.trim()),
             Verb::Rm { name } => self.remove(&store, name.trim()),
         }?;
         Ok(Exit::Ok)
@@ -97,6 +121,46 @@ impl Options {
         render::text(&format!("{:#}", Value::Object(agents)))
     }
 
+    fn history(
+        &self,
+        store: &SqliteStore,
+        name: &str,
+        limit: usize,
+        before: Option<&str>,
+    ) -> Result<(), Fault> {
+        let agents = store.sessions()?.into_iter().filter(|known| known.name == name);
+        let mut records = Map::new();
+        for agent in agents {
+            let role = Role::parse(&agent.role)?;
+            let owner = Owner { instance: String::new(), session: Some(name.to_owned()), role };
+            let page = store.history(&owner, limit, before)?;
+            records.insert(agent.role, Value::Array(page));
+        }
+        if records.is_empty() {
+            return Err(unknown(store, name)?);
+        }
+        if self.json {
+            return render::json(&json!({ "name": name, "agents": records }));
+        }
+        let rows: Vec<String> = records
+            .iter()
+            .flat_map(|(role, page)| page.as_array().into_iter().flatten().map(move |r| (role, r)))
+            .map(|(role, record)| history_row(role, record))
+            .collect();
+        render::lines(&rows)
+    }
+
+    fn purge(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
+        let Some(records) = store.purge_session(name)? else {
+            return Err(unknown(store, name)?);
+        };
+        if self.json {
+            return render::json(&json!({ "purged": name, "records": records }));
+        }
+        render::note(&format!("forgot {records} call(s) of session {}", clean(name)));
+        Ok(())
+    }
+
     fn remove(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
         if !store.remove_session(name)? {
             return Err(unknown(store, name)?);
@@ -107,6 +171,22 @@ impl Options {
         render::note(&format!("removed session {}", clean(name)));
         Ok(())
     }
+}
+
+fn history_row(role: &str, record: &Value) -> String {
+    let text = |path: &str| clean(record.pointer(path).and_then(Value::as_str).unwrap_or_default());
+    let paint = render::paint(Stream::Output);
+    let call = paint.in_style(Style::Name, &format!("{}.{}", clean(role), text("/method_name")));
+    let source = match text("/outcome_summary/primary_uri") {
+        uri if uri.is_empty() => String::new(),
+        uri => format!(" from {uri}"),
+    };
+    format!(
+        "{} {call} {} {}{source}",
+        paint.in_style(Style::Faint, &text("/timestamp")),
+        text("/outcome_summary/status"),
+        paint.in_style(Style::Faint, &text("/call_id")),
+    )
 }
 
 fn summary_json(session: &SessionSummary) -> Value {

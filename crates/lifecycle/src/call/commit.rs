@@ -9,6 +9,7 @@ use crate::draft::Usage;
 use crate::event::EventKind;
 use crate::guardrail::GuardrailPolicy;
 use crate::outcome::Outcome;
+use crate::pattern::{self, PatternEvent};
 use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::select::Miss;
@@ -107,7 +108,13 @@ impl Commit {
             accepted: self.accepted.as_ref(),
             outcome: &self.outcome,
         };
-        settlement::changes(&call, moment)
+        settlement::changes(&call, self.observed(moment), moment)
+    }
+
+    /// What pattern memory keeps of the call.
+    pub fn observed(&self, moment: &Moment) -> PatternEvent {
+        let earlier = self.call.earlier.as_ref();
+        pattern::event(&self.call.request, &self.outcome, &self.call.attempts, earlier, moment)
     }
 
     /// The store's answer. What could not be committed did not happen.

@@ -103,6 +103,7 @@ pub const KEYS: &[Key] = &[
     key("max_tree_seconds",             Kind::Optional { most: MANY },           "",            "time one call tree may take, models and programs together; empty: no limit"),
     key("asks_per_call",                Kind::Count { least: 0, most: MANY },    "10000",       "questions one program may ask the host"),
     key("max_argument_bytes",           Kind::Count { least: 1, most: MANY },    "16777216",    "largest arguments of one call, as JSON"),
+    key("content_ttl_seconds",          Kind::Count { least: 0, most: MANY },    "0",           "seconds an earlier result can be referred to; 0: as long as it is kept"),
     key("max_running_workers",          Kind::Count { least: 0, most: MANY },    "0",           "programs running at once; 0: twice the cores"),
     key("max_live_workers",             Kind::Count { least: 1, most: MANY },    "256",         "worker processes alive at once, idle ones included"),
     key("queue_timeout_seconds",        Kind::Seconds,                           "60",          "time a call may wait for its turn to run, or for a worker"),

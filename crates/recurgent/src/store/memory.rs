@@ -4,6 +4,7 @@ mod lines;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lifecycle::admission::{Admission, Case};
 use lifecycle::artifact::{Artifact, ArtifactChange, ArtifactKey};
@@ -14,6 +15,7 @@ use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::history::Content;
+use lifecycle::pattern::{MAX_EVENTS, PatternEvent, repeated};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::{MAX_TOOLS, Surroundings};
 use lifecycle::request::{CallRequest, Method, Role};
@@ -26,9 +28,10 @@ use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::ranking::{self, Candidate};
 use super::{
     Exhaustions, HISTORY_BATCH, MAX_CANDIDATES, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_EXHAUSTIONS,
-    MAX_HISTORY, MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner, Store, fingerprint,
-    merged, session_mark,
+    MAX_HISTORY, MAX_REASK_DISTANCE, MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner,
+    Store, fingerprint, merged, session_mark,
 };
+use crate::upkeep::time_before;
 use lines::Line;
 
 /// A store that keeps nothing beyond its own life.
@@ -42,8 +45,11 @@ struct State {
     /// Calls that worked and that did not, of roles that are no tools yet.
     early_calls: BTreeMap<Role, (u64, u64)>,
     owners: BTreeMap<Key, Held>,
-    contents: VecDeque<Content>,
+    /// With the time each was kept.
+    contents: VecDeque<(String, Content)>,
     exhaustions: BTreeMap<(Role, Method, Language, String), Exhaustions>,
+    /// Oldest first.
+    patterns: BTreeMap<Role, VecDeque<PatternEvent>>,
     /// Counts uses of tools, to order them by the last.
     clock: u64,
 }
@@ -82,7 +88,7 @@ impl Store for MemoryStore {
         let mut artifacts: Vec<Artifact> = stored.filter_map(|(_, line)| line.recalled()).collect();
         artifacts.sort_by_key(|artifact| artifact.contract_fingerprint != contract);
         artifacts.truncate(MAX_RECALLED);
-        Ok(Memory { artifacts })
+        Ok(Memory { artifacts, earlier: state.earlier(request) })
     }
 
     fn surroundings(
@@ -91,7 +97,10 @@ impl Store for MemoryStore {
         request: &CallRequest,
     ) -> Result<Surroundings, StoreFault> {
         let state = self.state();
-        let names = ranking::best(state.candidates(), request, MAX_TOOLS);
+        let candidates = state.candidates();
+        let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
+        let patterns = repeated(&state.patterns_of(&request.role), request, &known);
+        let names = ranking::best(candidates, request, MAX_TOOLS);
         Ok(Surroundings {
             tools: names
                 .iter()
@@ -102,6 +111,7 @@ impl Store for MemoryStore {
                 .owners
                 .get(&owner_key(owner))
                 .map_or(0, |held| held.history.len() as u64),
+            patterns,
         })
     }
 
@@ -123,8 +133,9 @@ impl Store for MemoryStore {
         if let Some(lane) = changes.exhausted {
             state.count_exhaustion(request, lane);
         }
+        state.observe(request, &changes.event);
         state.record(owner, request, changes.record.clone());
-        if let Some(content) = &changes.content {
+        for content in &changes.contents {
             state.keep_content(content);
         }
         Ok(receipt)
@@ -169,6 +180,16 @@ impl Store for MemoryStore {
         Ok(of_role.map(|(_, counted)| counted.clone()).take(MAX_EXHAUSTIONS).collect())
     }
 
+    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault> {
+        Ok(self.state().patterns_of(role))
+    }
+
+    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault> {
+        let state = self.state();
+        let later = state.patterns.keys().filter(|role| after.is_none_or(|after| *role > after));
+        Ok(later.take(limit).cloned().collect())
+    }
+
     fn history(
         &self,
         owner: &Owner,
@@ -185,10 +206,15 @@ impl Store for MemoryStore {
         Ok(held.history.range(start..end).map(|(_, record)| record.clone()).collect())
     }
 
-    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault> {
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault> {
         let state = self.state();
-        let found = state.contents.iter().find(|content| content.reference == reference);
-        Ok(found.and_then(|content| serde_json::from_str(&content.payload).ok()))
+        let in_time = |at: &str| kept_since.is_none_or(|since| at >= since);
+        let found = state.contents.iter().find(|(at, c)| c.reference == reference && in_time(at));
+        Ok(found.and_then(|(_, content)| serde_json::from_str(&content.payload).ok()))
     }
 }
 
@@ -385,13 +411,32 @@ impl State {
     }
 
     fn keep_content(&mut self, content: &Content) {
-        self.contents.retain(|kept| kept.reference != content.reference);
-        self.contents.push_back(content.clone());
-        let size = |kept: &Content| kept.payload.len() as u64;
+        self.contents.retain(|(_, kept)| kept.reference != content.reference);
+        self.contents.push_back((time_before(Duration::ZERO), content.clone()));
+        let size = |(_, kept): &(String, Content)| kept.payload.len() as u64;
         let mut bytes: u64 = self.contents.iter().map(size).sum();
         while self.contents.len() as u64 > MAX_CONTENTS || bytes > MAX_CONTENTS_BYTES {
             bytes -= self.contents.pop_front().as_ref().map_or(bytes, size);
         }
+    }
+
+    fn observe(&mut self, request: &CallRequest, event: &PatternEvent) {
+        let events = self.patterns.entry(request.role.clone()).or_default();
+        events.push_back(event.clone());
+        if events.len() > MAX_EVENTS {
+            events.pop_front();
+        }
+    }
+
+    fn patterns_of(&self, role: &Role) -> Vec<PatternEvent> {
+        self.patterns.get(role).into_iter().flatten().cloned().collect()
+    }
+
+    fn earlier(&self, request: &CallRequest) -> Option<PatternEvent> {
+        let trace = &request.lineage.trace().0;
+        let latest = self.patterns.get(&request.role)?.iter().rev().take(MAX_REASK_DISTANCE);
+        let mut of_root = latest.filter(|_| request.lineage.depth() == 0);
+        of_root.find(|e| e.method_name == request.method.as_str() && e.trace_id == *trace).cloned()
     }
 
     fn candidates(&self) -> Vec<Candidate> {

@@ -8,7 +8,9 @@ mod column;
 mod fault;
 mod file;
 mod lines;
+mod pattern;
 mod read;
+mod transfer;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use lifecycle::admission::Case;
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
+use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::prompt::Surroundings;
 use lifecycle::request::{CallRequest, Role};
@@ -26,6 +29,7 @@ use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
+use super::bundle::{Bundle, Merged};
 use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::{Exhaustions, Owner, Store};
 use fault::Fault;
@@ -94,6 +98,32 @@ impl SqliteStore {
     /// Forgets a session with its memories, history and kept values; false if there was none.
     pub fn remove_session(&self, name: &str) -> Result<bool, StoreFault> {
         self.write(|transaction| write::remove_session(transaction, name))
+    }
+
+    /// Forgets a session's history and kept values, not its memory; how many records, or `None` if there is none.
+    pub fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault> {
+        self.write(|transaction| write::purge_session(transaction, name))
+    }
+
+    /// Everything about tools, programs and patterns, or what is known of one role.
+    pub fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault> {
+        self.read(|connection| transfer::bundle(connection, role))
+    }
+
+    /// Takes in what is new in a bundle: all of that, or nothing.
+    pub fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault> {
+        self.write(|transaction| transfer::merge(transaction, bundle))
+    }
+
+    /// Forgets a tool that was not used since `used_before` (RFC 3339, UTC), with its programs and patterns; false
+    /// if there is none.
+    pub fn forget_tool(&self, role: &Role, used_before: &str) -> Result<bool, StoreFault> {
+        self.write(|transaction| transfer::forget(transaction, role, used_before))
+    }
+
+    /// Looks at the whole file; what is wrong with it, if anything.
+    pub fn check(&self) -> Result<Vec<String>, StoreFault> {
+        self.read(read::problems)
     }
 
     /// Reads by the writer if it is idle: its page cache is warm, while each write empties the reader's.
@@ -204,6 +234,14 @@ impl Store for SqliteStore {
         self.read(|connection| read::exhaustions(connection, role))
     }
 
+    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault> {
+        self.read(|connection| pattern::events(connection, role))
+    }
+
+    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault> {
+        self.read(|connection| pattern::roles(connection, limit, after))
+    }
+
     fn history(
         &self,
         owner: &Owner,
@@ -213,8 +251,12 @@ impl Store for SqliteStore {
         self.read(|connection| read::history(connection, owner, limit, before))
     }
 
-    fn content(&self, reference: &str) -> Result<Option<Value>, StoreFault> {
-        self.read(|connection| read::content(connection, reference))
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault> {
+        self.read(|connection| read::content(connection, reference, kept_since))
     }
 }
 
@@ -301,7 +343,8 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         let connections = store.connections();
         let connection = locked(&connections.writer);
-        for sql in [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..]].concat() {
+        let seeks = [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..], &pattern::SEEKS[..]];
+        for sql in seeks.concat() {
             let plan = plan(&connection, sql);
             let scans =
                 plan.lines().filter(|step| step.starts_with("SCAN") && !is_of_few(step)).count();

@@ -3,6 +3,7 @@
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
 use lifecycle::guardrail::SiblingState;
+use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, Surroundings};
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::standing::StateKeys;
@@ -18,10 +19,12 @@ use super::super::{
 use super::column::{Json, Word};
 use super::fault::Fault;
 use super::lines;
+use super::pattern;
 use super::{SessionSummary, owner_key};
 
 pub(super) fn recall(connection: &Connection, request: &CallRequest) -> Result<Memory, Fault> {
-    Ok(Memory { artifacts: lines::recall(connection, request)? })
+    let earlier = pattern::earlier(connection, request)?;
+    Ok(Memory { artifacts: lines::recall(connection, request)?, earlier })
 }
 
 const CANDIDATES: &str = "
@@ -41,6 +44,11 @@ pub(super) fn surroundings(
     let candidates = rows(connection, CANDIDATES, [MAX_CANDIDATES], |row| {
         Ok(Candidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
     })?;
+    let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
+    let patterns = match request.lineage.depth() {
+        0 => repeated(&pattern::events(connection, &request.role)?, request, &known),
+        _ => Vec::new(),
+    };
     let mut tools = Vec::new();
     for name in ranking::best(candidates, request, MAX_TOOLS) {
         tools.extend(rows(connection, TOOL, params![MAX_TOOL_METHODS, name], known_tool)?);
@@ -51,7 +59,12 @@ pub(super) fn surroundings(
         Ok(SiblingState { method: row.get(0)?, reads, writes })
     })?;
     let count = one(connection, HISTORY_COUNT, owner_key(owner), |row| row.get(0))?;
-    Ok(Surroundings { tools, siblings: merged(siblings), history_count: count.unwrap_or(0) })
+    Ok(Surroundings {
+        tools,
+        siblings: merged(siblings),
+        history_count: count.unwrap_or(0),
+        patterns,
+    })
 }
 
 macro_rules! tool_columns {
@@ -174,10 +187,16 @@ pub(super) fn history(
     Ok(newest_first.into_iter().rev().map(|record| record.0).collect())
 }
 
-const CONTENT: &str = "SELECT payload FROM contents WHERE reference = ?1";
+const CONTENT: &str =
+    "SELECT payload FROM contents WHERE reference = ?1 AND (?2 IS NULL OR created_at >= ?2)";
 
-pub(super) fn content(connection: &Connection, reference: &str) -> Result<Option<Value>, Fault> {
-    let found = one(connection, CONTENT, [reference], |row| row.get::<_, Json<_>>(0))?;
+pub(super) fn content(
+    connection: &Connection,
+    reference: &str,
+    kept_since: Option<&str>,
+) -> Result<Option<Value>, Fault> {
+    let found =
+        one(connection, CONTENT, params![reference, kept_since], |row| row.get::<_, Json<_>>(0))?;
     Ok(found.map(|payload| payload.0))
 }
 
@@ -213,6 +232,28 @@ pub(super) fn session_context(
         .into_iter()
         .map(|(role, id, version)| Ok((role, restored(&snapshot, id, version)?)))
         .collect()
+}
+
+const INTEGRITY: &str = "PRAGMA integrity_check(100)";
+const DANGLING: &str = "PRAGMA foreign_key_check";
+const POINTERS: &str = "
+    SELECT role, method FROM artifacts a WHERE NOT EXISTS (
+      SELECT 1 FROM artifact_versions WHERE artifact_id = a.id AND version = a.current) LIMIT 100";
+
+/// What is wrong with the file: its pages and indexes, references to nothing, artifacts without a program.
+pub(super) fn problems(connection: &Connection) -> Result<Vec<String>, Fault> {
+    let mut problems = rows(connection, INTEGRITY, [], |row| row.get::<_, String>(0))?;
+    problems.retain(|problem| problem != "ok");
+    problems.extend(rows(connection, DANGLING, [], |row| {
+        let (table, id, parent) =
+            (row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, String>(2)?);
+        Ok(format!("row {} of {table} refers to no row of {parent}", id.unwrap_or_default()))
+    })?);
+    problems.extend(rows(connection, POINTERS, [], |row| {
+        let (role, method) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+        Ok(format!("{role}.{method} has no current program"))
+    })?);
+    Ok(problems)
 }
 
 pub(super) fn rows<T>(

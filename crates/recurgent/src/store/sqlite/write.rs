@@ -16,6 +16,7 @@ use super::column::{Json, Word};
 use super::fault::Fault;
 use super::lines;
 use super::owner_key;
+use super::pattern;
 use super::read::one;
 
 /// Agent objects without a session whose history is kept; the longest unused go first.
@@ -44,7 +45,8 @@ pub(super) fn commit(
         count_exhaustion(transaction, request, lane)?;
     }
     run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
-    if let Some(content) = &changes.content {
+    pattern::observe(transaction, request, &changes.event)?;
+    for content in &changes.contents {
         keep_content(transaction, &held, content)?;
     }
     trim(transaction, owner, &held)?;
@@ -256,6 +258,23 @@ pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<boo
     run(transaction, RAISE_FLOOR, [name])?;
     run(transaction, REMOVE_SESSION, [name])?;
     Ok(true)
+}
+
+const PURGE_HISTORY: &str = "
+    DELETE FROM history WHERE owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
+const PURGE_CONTENTS: &str = "
+    DELETE FROM contents WHERE owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
+const UNCOUNT_ALL: &str =
+    "UPDATE owners SET history_count = 0 WHERE kind = 'session' AND name = ?1";
+
+pub(super) fn purge_session(transaction: &Connection, name: &str) -> Result<Option<usize>, Fault> {
+    if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
+        return Ok(None);
+    }
+    let records = run(transaction, PURGE_HISTORY, [name])?;
+    run(transaction, PURGE_CONTENTS, [name])?;
+    run(transaction, UNCOUNT_ALL, [name])?;
+    Ok(Some(records))
 }
 
 /// Runs a statement; gives the number of rows it changed.

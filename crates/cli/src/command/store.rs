@@ -1,0 +1,168 @@
+//! `recurgent store`: what outlives calls, as a whole.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use recurgent::store::bundle::{Bundle, Verdict};
+use recurgent::store::layout::{self, LayoutFault};
+use recurgent::store::sqlite::SqliteStore;
+use serde_json::{Value, json};
+
+use super::settings::Place;
+use crate::exit::{Exit, Fault};
+use crate::render::paint::{Style, clean};
+use crate::render::{self, Stream};
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent store export backup        registry.json, patterns.json and artifacts/ in a new directory
+  recurgent store import backup        takes what is new; says what it left and why
+  recurgent store check                is the file whole?";
+
+/// Export, import or check what outlives calls
+///
+/// An export holds tools, programs and patterns; sessions, history and kept values stay. Exporting what was
+/// imported into an empty store gives the same bytes.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Write tools, programs and patterns to a new directory
+    Export {
+        /// The directory, which must be empty or new
+        directory: PathBuf,
+    },
+    /// Take in what an export, or the reference runtime, wrote; what is newer here stays
+    Import {
+        /// The directory
+        directory: PathBuf,
+    },
+    /// Look at the whole file for damage
+    Check,
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let store = opened(&self.place)?;
+        match &self.verb {
+            Verb::Export { directory } => {
+                export(&store.bundle(None)?, directory, self.json)?;
+                Ok(Exit::Ok)
+            }
+            Verb::Import { directory } => import(&store, directory, self.json),
+            Verb::Check => self.check(&store),
+        }
+    }
+
+    fn check(&self, store: &SqliteStore) -> Result<Exit, Fault> {
+        // A file found damaged is moved aside, which is told as a notice: what is whole then is the new one.
+        let mut problems = store.check()?;
+        problems.extend(store.notices());
+        let path = self.place.config(&[])?.store_path()?;
+        let exit = if problems.is_empty() { Exit::Ok } else { Exit::Failed };
+        if self.json {
+            render::json(&json!({
+                "store": path.display().to_string(),
+                "ok": problems.is_empty(),
+                "problems": problems,
+            }))?;
+            return Ok(exit);
+        }
+        if problems.is_empty() {
+            render::text(&format!("{} is whole", path.display()))?;
+        } else {
+            let rows: Vec<String> = problems.iter().map(|problem| clean(problem)).collect();
+            render::lines(&rows)?;
+            render::notice(
+                "save what is readable with `recurgent store export DIR`, move the file away, and import DIR",
+            );
+        }
+        Ok(exit)
+    }
+}
+
+/// The store these settings name; what people should be told of it is told.
+pub(super) fn opened(place: &Place) -> Result<SqliteStore, Fault> {
+    let store = SqliteStore::open(&place.config(&[])?.store_path()?)?;
+    store.notices().iter().for_each(|notice| render::notice(notice));
+    Ok(store)
+}
+
+pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result<(), Fault> {
+    let files = layout::write(bundle, directory).map_err(|problem| fault(&problem))?;
+    let counts = json!({
+        "directory": directory.display().to_string(),
+        "files": files,
+        "tools": bundle.tools.len(),
+        "artifacts": bundle.artifacts.len(),
+        "patterns": bundle.patterns.len(),
+    });
+    if as_json {
+        return render::json(&counts);
+    }
+    render::note(&format!(
+        "wrote {} tool(s), {} method(s) and {} pattern event(s) to {}",
+        bundle.tools.len(),
+        bundle.artifacts.len(),
+        bundle.patterns.len(),
+        directory.display()
+    ));
+    Ok(())
+}
+
+/// All that could be read goes in together; a refused file makes the exit code say so.
+pub(super) fn import(store: &SqliteStore, directory: &Path, as_json: bool) -> Result<Exit, Fault> {
+    let read = layout::read(directory).map_err(|problem| fault(&problem))?;
+    let merged = store.merge(&read.bundle)?;
+    let refused = !read.refused.is_empty() || !merged.conflicts.is_empty();
+    let exit = if refused { Exit::Failed } else { Exit::Ok };
+    let groups = [
+        ("taken", &merged.taken, Style::Good),
+        ("skipped", &merged.skipped, Style::Faint),
+        ("conflicts", &merged.conflicts, Style::Warning),
+        ("refused", &read.refused, Style::Bad),
+    ];
+    if as_json {
+        let report: serde_json::Map<String, Value> = groups
+            .iter()
+            .map(|(name, verdicts, _)| ((*name).to_owned(), verdicts_json(verdicts)))
+            .collect();
+        render::json(&Value::Object(report))?;
+        return Ok(exit);
+    }
+    let paint = render::paint(Stream::Output);
+    let mut rows = Vec::new();
+    for (name, verdicts, style) in groups {
+        for Verdict { what, why } in verdicts {
+            let label = paint.in_style(style, &format!("{name:<9}"));
+            rows.push(format!("{label} {}: {}", clean(what), clean(why)));
+        }
+    }
+    render::lines(&rows)?;
+    if !read.refused.is_empty() {
+        render::notice("mend or remove the refused files and import again; what was taken stays");
+    }
+    Ok(exit)
+}
+
+fn verdicts_json(verdicts: &[Verdict]) -> Value {
+    verdicts.iter().map(|Verdict { what, why }| json!({"what": what, "why": why})).collect()
+}
+
+fn fault(fault: &LayoutFault) -> Fault {
+    match fault {
+        LayoutFault::Occupied(_) => Fault::usage(fault.to_string()),
+        LayoutFault::NothingThere(_) => Fault::missing(fault.to_string()),
+        LayoutFault::TooMany(_) | LayoutFault::File { .. } => Fault::setup(fault.to_string()),
+    }
+}

@@ -1,0 +1,374 @@
+//! `recurgent tools`: the tools agents forged, how they fare, and what should be done about them.
+
+mod line;
+mod show;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use recurgent::lifecycle::recommendation::Recommendation;
+use recurgent::lifecycle::request::Role;
+use recurgent::lifecycle::tool::KnownTool;
+use recurgent::store::Store as _;
+use recurgent::store::bundle::{Bundle, ToolEntry};
+use recurgent::store::sqlite::SqliteStore;
+use recurgent::upkeep::{self, Condition, Health};
+use serde_json::{Value, json};
+
+use super::settings::Place;
+use super::store::{export, import, opened};
+use crate::exit::{Exit, Fault};
+use crate::render::paint::{Style, clean, clip};
+use crate::render::{self, Stream};
+
+/// Most tools that are listed.
+const MAX_LISTED: usize = 10_000;
+/// Columns of a purpose that are shown.
+const PURPOSE_COLUMNS: usize = 60;
+
+const EXAMPLES: &str = "\
+Examples:
+  recurgent tools list
+  recurgent tools show web_fetcher
+  recurgent tools health
+  recurgent tools recommend --json
+  recurgent tools stale --older-than 14d
+  recurgent tools prune --older-than 30d                what would go; nothing is removed
+  recurgent tools prune --older-than 30d --yes
+  recurgent tools rollback web_fetcher fetch            back to the version that ran before
+  recurgent tools pin web_fetcher fetch                 nothing replaces the one that runs
+  recurgent tools export backup web_fetcher unit_converter
+  recurgent tools import backup";
+
+/// Look after the tools that agents forged
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print one JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Every tool, most used first
+    List,
+    /// Its contract, methods with signatures and memory keys, versions, and how it fares
+    Show {
+        /// The tool
+        name: String,
+    },
+    /// How every tool fares: failures, weak successes, corrections, spent retries
+    Health,
+    /// What should be done about them, with the calls that say so; changes nothing
+    Recommend {
+        /// One tool or role only
+        name: Option<String>,
+    },
+    /// Tools nobody has used for a while
+    Stale {
+        /// How long, such as 12h or 30d
+        #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age)]
+        older_than: Duration,
+    },
+    /// Remove tools nobody has used for a while, with their programs; says what would go unless --yes is given
+    Prune {
+        /// How long, such as 12h or 30d
+        #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age)]
+        older_than: Duration,
+        /// Remove them
+        #[arg(long, conflicts_with = "dry_run")]
+        yes: bool,
+        /// Only say what would go (the default)
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Let an earlier version of a method's program run again
+    Rollback {
+        #[command(flatten)]
+        line: line::Line,
+        /// The version, by its checksum or the start of it; the one that ran before, if not given
+        #[arg(long, value_name = "CHECKSUM")]
+        to: Option<String>,
+    },
+    /// Hold on to the version that runs: nothing replaces it
+    Pin {
+        #[command(flatten)]
+        line: line::Line,
+        /// Let go of it again
+        #[arg(long)]
+        off: bool,
+    },
+    /// Write tools with their programs and patterns to a new directory
+    Export {
+        /// The directory, which must be empty or new
+        directory: PathBuf,
+        /// These tools only
+        names: Vec<String>,
+    },
+    /// Take in what an export, or the reference runtime, wrote
+    Import {
+        /// The directory
+        directory: PathBuf,
+    },
+}
+
+impl Options {
+    pub(crate) fn run(self) -> Result<Exit, Fault> {
+        let store = opened(&self.place)?;
+        match &self.verb {
+            Verb::List => self.list(&store.tools(None, MAX_LISTED)?),
+            Verb::Show { name } => show::show(&store, &known_role(&store, name)?, self.json),
+            Verb::Health => self.health(&store),
+            Verb::Recommend { name } => {
+                let role = name.as_deref().map(|name| known_role(&store, name)).transpose()?;
+                self.recommend(&upkeep::recommend(&store, role.as_ref())?)
+            }
+            Verb::Stale { older_than } => {
+                let stale = upkeep::stale(&store.bundle(None)?, &upkeep::time_before(*older_than));
+                self.stale(&stale)
+            }
+            Verb::Prune { older_than, yes, dry_run: _ } => self.prune(&store, *older_than, *yes),
+            Verb::Rollback { line, to } => line.rollback(&store, to.as_deref(), self.json),
+            Verb::Pin { line, off } => {
+                let held = if *off { line::Hold::Free } else { line::Hold::Pinned };
+                line.pin(&store, held, self.json)
+            }
+            Verb::Export { directory, names } => {
+                export(&chosen(&store, names)?, directory, self.json)
+            }
+            Verb::Import { directory } => return import(&store, directory, self.json),
+        }?;
+        Ok(Exit::Ok)
+    }
+
+    fn list(&self, tools: &[KnownTool]) -> Result<(), Fault> {
+        if self.json {
+            let tools: Vec<Value> = tools.iter().map(known_json).collect();
+            return render::json(&json!({ "tools": tools }));
+        }
+        if tools.is_empty() {
+            render::notice("no tools yet; a program forges one with `delegate`");
+        }
+        let paint = render::paint(Stream::Output);
+        let rows: Vec<String> = tools
+            .iter()
+            .map(|known| {
+                let purpose = known.tool.contract.as_ref().and_then(|c| c.purpose.as_deref());
+                let facts = format!(
+                    "used {}, ok {}, failed {}",
+                    known.usage_count, known.success_count, known.failure_count
+                );
+                format!(
+                    "{} {:<26} {}",
+                    paint
+                        .in_style(Style::Name, &format!("{:<24}", clean(known.tool.name.as_str()))),
+                    paint.in_style(Style::Faint, &facts),
+                    clip(&clean(purpose.unwrap_or_default()), PURPOSE_COLUMNS)
+                )
+            })
+            .collect();
+        render::lines(&rows)
+    }
+
+    fn health(&self, store: &SqliteStore) -> Result<(), Fault> {
+        let tools = store.bundle(None)?.tools;
+        let healths: Vec<Health> =
+            tools.iter().map(|tool| upkeep::health(store, tool)).collect::<Result<_, _>>()?;
+        if self.json {
+            return render::json(&json!({ "tools": healths }));
+        }
+        if healths.is_empty() {
+            render::notice("no tools yet; a program forges one with `delegate`");
+        }
+        let rows: Vec<String> = healths.iter().map(health_row).collect();
+        render::lines(&rows)
+    }
+
+    fn recommend(&self, found: &[Recommendation]) -> Result<(), Fault> {
+        if self.json {
+            return render::json(&json!({ "recommendations": found }));
+        }
+        if found.is_empty() {
+            render::notice("nothing to recommend: no tool shows a pattern of trouble");
+        }
+        let paint = render::paint(Stream::Output);
+        let mut lines = Vec::new();
+        for recommendation in found {
+            let method =
+                recommendation.method.as_ref().map(|m| format!(".{m}")).unwrap_or_default();
+            let subject = clean(&format!("{}{method}", recommendation.tool));
+            let constraint =
+                recommendation.constraint.as_ref().map(|c| format!("  {}", clean(&c.text)));
+            lines.push(format!(
+                "{} {}{}",
+                paint.in_style(Style::Warning, &format!("{:<20}", recommendation.action.name())),
+                paint.in_style(Style::Name, &subject),
+                constraint.unwrap_or_default()
+            ));
+            lines.push(format!("  {}", clean(&recommendation.reason)));
+            let calls = recommendation.evidence_call_ids.join(" ");
+            lines.push(format!(
+                "  {}",
+                paint.in_style(Style::Faint, &clean(&format!("calls: {calls}")))
+            ));
+        }
+        render::lines(&lines)
+    }
+
+    fn stale(&self, stale: &[ToolEntry]) -> Result<(), Fault> {
+        if self.json {
+            return render::json(
+                &json!({ "stale": stale.iter().map(stale_json).collect::<Vec<_>>() }),
+            );
+        }
+        if stale.is_empty() {
+            render::notice("no tool has been unused for that long");
+        }
+        render::lines(&stale.iter().map(stale_row).collect::<Vec<_>>())
+    }
+
+    fn prune(&self, store: &SqliteStore, older_than: Duration, yes: bool) -> Result<(), Fault> {
+        let used_before = upkeep::time_before(older_than);
+        let mut stale = upkeep::stale(&store.bundle(None)?, &used_before);
+        if yes {
+            let mut removed = Vec::new();
+            for tool in stale {
+                // One that was used meanwhile stays.
+                if store.forget_tool(&tool.name, &used_before)? {
+                    removed.push(tool);
+                }
+            }
+            stale = removed;
+        }
+        if self.json {
+            let tools: Vec<Value> = stale.iter().map(stale_json).collect();
+            return render::json(&json!({ "dry_run": !yes, "pruned": tools }));
+        }
+        let count = stale.len();
+        render::notice(&match (count, yes) {
+            (0, _) => "no tool has been unused for that long".to_owned(),
+            (_, true) => format!("removed {count} tool(s) with their programs"),
+            (_, false) => format!(
+                "{count} tool(s) would go; keep a copy with `recurgent tools export DIR`, then add --yes"
+            ),
+        });
+        render::lines(&stale.iter().map(stale_row).collect::<Vec<_>>())
+    }
+}
+
+fn known_json(known: &KnownTool) -> Value {
+    let mut entry = known.to_json();
+    if let Value::Object(fields) = &mut entry {
+        fields.insert("name".to_owned(), json!(known.tool.name));
+    }
+    entry
+}
+
+fn health_row(health: &Health) -> String {
+    let paint = render::paint(Stream::Output);
+    let style = match health.condition {
+        Condition::Good => Style::Good,
+        Condition::Weak => Style::Warning,
+        Condition::Failing => Style::Bad,
+        Condition::Unused => Style::Faint,
+    };
+    format!(
+        "{} {} calls {}, failed {}, weak {}, corrected {}, retries spent {}",
+        paint.in_style(style, &format!("{:<8}", health.condition.name())),
+        paint.in_style(Style::Name, &format!("{:<24}", clean(&health.name))),
+        health.recent_calls,
+        health.recent_failures,
+        health.recent_weak_successes,
+        health.recent_corrections,
+        health.exhaustion_count,
+    )
+}
+
+fn stale_json(tool: &ToolEntry) -> Value {
+    let calls = tool.success_count + tool.failure_count;
+    json!({
+        "name": tool.name,
+        "purpose": tool.contract.as_ref().and_then(|contract| contract.purpose.as_ref()),
+        "usage_count": tool.usage_count,
+        "success_count": tool.success_count,
+        "calls": calls,
+        "created_at": tool.created_at,
+        "last_used_at": tool.last_used_at,
+    })
+}
+
+fn stale_row(tool: &ToolEntry) -> String {
+    let paint = render::paint(Stream::Output);
+    let name = paint.in_style(Style::Name, &format!("{:<24}", clean(tool.name.as_str())));
+    format!("{name} last used {}, used {}", clean(&tool.last_used_at), tool.usage_count)
+}
+
+/// What is known of the named tools, or of everything.
+fn chosen(store: &SqliteStore, names: &[String]) -> Result<Bundle, Fault> {
+    if names.is_empty() {
+        return Ok(store.bundle(None)?);
+    }
+    let mut roles =
+        names.iter().map(|name| known_role(store, name)).collect::<Result<Vec<_>, _>>()?;
+    roles.sort();
+    roles.dedup();
+    let mut bundle = Bundle::default();
+    for role in &roles {
+        let known = store.bundle(Some(role))?;
+        bundle.tools.extend(known.tools);
+        bundle.artifacts.extend(known.artifacts);
+        bundle.patterns.extend(known.patterns);
+    }
+    Ok(bundle)
+}
+
+/// A role something is known of: a tool, or an agent that was called.
+fn known_role(store: &SqliteStore, name: &str) -> Result<Role, Fault> {
+    let role = Role::parse(name)?;
+    let known = store.bundle(Some(&role))?;
+    if known != Bundle::default() {
+        return Ok(role);
+    }
+    let names: Vec<String> =
+        store.tools(None, 12)?.iter().map(|known| known.tool.name.to_string()).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Err(Fault::missing(format!(
+        "nothing is known of {:?}; tools there are: {names}",
+        role.as_str()
+    )))
+}
+
+/// `90s`, `12h`, `30d`.
+fn age(text: &str) -> Result<Duration, String> {
+    let problem = || format!("{text:?} is no age; write a number and s, m, h or d, such as 30d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(problem)?;
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err(problem()),
+    };
+    let number: u64 = number.parse().map_err(|_| problem())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_a_unit() {
+        assert_eq!(age("30d"), Ok(Duration::from_hours(720)));
+        assert_eq!(age("0s"), Ok(Duration::ZERO));
+        for wrong in ["", "d", "30", "-1d", "3 d", "30é", "99999999999999999999d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

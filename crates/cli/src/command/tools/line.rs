@@ -1,0 +1,147 @@
+//! Which of a method's programs runs: taking one back, holding on to one.
+
+use clap::Args;
+use recurgent::Language;
+use recurgent::lifecycle::artifact::ArtifactKey;
+use recurgent::lifecycle::program::Checksum;
+use recurgent::lifecycle::request::{Method, Role};
+use recurgent::store::catalog::Catalog as _;
+use recurgent::store::sqlite::SqliteStore;
+use serde_json::json;
+
+use crate::exit::Fault;
+use crate::render;
+use crate::render::paint::clean;
+
+/// Most programs of one role that are looked through.
+const MAX_LISTED: usize = 10_000;
+
+/// Whether what runs may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It may not.
+    Pinned,
+    /// It may, by something that proved itself.
+    Free,
+}
+
+/// A method, and if there are several programs for it, which.
+#[derive(Debug, Args)]
+pub(super) struct Line {
+    /// The tool or role
+    role: String,
+    /// The method
+    method: String,
+    /// The language, if there are programs in several
+    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
+    guest: Option<String>,
+    /// The start of the contract's fingerprint, if there are programs under several; \"none\" is none
+    #[arg(long, value_name = "FINGERPRINT")]
+    contract: Option<String>,
+}
+
+impl Line {
+    pub(super) fn rollback(
+        &self,
+        store: &SqliteStore,
+        to: Option<&str>,
+        as_json: bool,
+    ) -> Result<(), Fault> {
+        let key = self.key(store)?;
+        let to = to.map(|to| version(store, &key, to)).transpose()?;
+        let Some(now) = store.rollback(&key, to.as_ref())? else {
+            return Err(Fault::missing(format!(
+                "{} has no earlier version that ever worked; `recurgent tools show {}` lists them",
+                clean(&self.title()),
+                clean(&self.role)
+            )));
+        };
+        if as_json {
+            return render::json(&json!({"role": key.role, "method": key.method, "current": now}));
+        }
+        render::note(&format!("{} now runs {now}", clean(&self.title())));
+        Ok(())
+    }
+
+    pub(super) fn pin(&self, store: &SqliteStore, held: Hold, as_json: bool) -> Result<(), Fault> {
+        let key = self.key(store)?;
+        let pinned = held == Hold::Pinned;
+        if !store.pin(&key, pinned)? {
+            return Err(self.unknown());
+        }
+        if as_json {
+            return render::json(
+                &json!({"role": key.role, "method": key.method, "pinned": pinned}),
+            );
+        }
+        let told = match held {
+            Hold::Pinned => "is held on to",
+            Hold::Free => "may be replaced again",
+        };
+        render::note(&format!("the program of {} {told}", clean(&self.title())));
+        Ok(())
+    }
+
+    fn key(&self, store: &SqliteStore) -> Result<ArtifactKey, Fault> {
+        let (role, method) = (Role::parse(&self.role)?, Method::parse(&self.method)?);
+        let language: Option<Language> =
+            self.guest.as_deref().map(str::parse).transpose().map_err(
+                |fault: recurgent::lifecycle::dialect::UnknownLanguage| {
+                    Fault::usage(fault.to_string())
+                },
+            )?;
+        let contract = self.contract.as_deref().unwrap_or_default();
+        let is_meant = |key: &ArtifactKey| {
+            key.method == method
+                && language.is_none_or(|language| language == key.language)
+                && key.contract_fingerprint.as_str().starts_with(contract)
+        };
+        let known = store.artifacts(Some(&role), MAX_LISTED)?;
+        let mut keys = known.iter().map(|known| known.current.key()).filter(is_meant);
+        match (keys.next(), keys.next()) {
+            (Some(key), None) => Ok(key),
+            (None, _) => Err(self.unknown()),
+            (Some(_), Some(_)) => Err(Fault::usage(format!(
+                "{} has several programs; say which with --guest and --contract \
+                 (`recurgent tools show {} --json` lists them)",
+                clean(&self.title()),
+                clean(&self.role)
+            ))),
+        }
+    }
+
+    fn title(&self) -> String {
+        format!("{}.{}", self.role, self.method)
+    }
+
+    fn unknown(&self) -> Fault {
+        Fault::missing(format!(
+            "no program is stored for {}; `recurgent tools show {}` lists what is",
+            clean(&self.title()),
+            clean(&self.role)
+        ))
+    }
+}
+
+/// The version whose checksum begins so, with or without `sha256:`.
+fn version(store: &SqliteStore, key: &ArtifactKey, start: &str) -> Result<Checksum, Fault> {
+    let versions = store.versions(key)?;
+    let begins = |checksum: &Checksum| {
+        let text = checksum.as_str();
+        text.starts_with(start) || text.trim_start_matches("sha256:").starts_with(start)
+    };
+    let mut found = versions.iter().map(|version| &version.artifact.checksum).filter(|c| begins(c));
+    match (found.next(), found.next()) {
+        (Some(checksum), None) => Ok(checksum.clone()),
+        (Some(_), Some(_)) => {
+            Err(Fault::usage(format!("{start:?} begins several checksums; give more of it")))
+        }
+        (None, _) => {
+            let known: Vec<&str> = versions.iter().map(|v| v.artifact.checksum.as_str()).collect();
+            Err(Fault::missing(format!(
+                "no version begins with {start:?}; there are: {}",
+                known.join(", ")
+            )))
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! One tool, in full.
+
+use recurgent::lifecycle::dialect::{Access, Inspection, Owner, inspect};
+use recurgent::lifecycle::request::Role;
+use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
+use recurgent::store::sqlite::SqliteStore;
+use recurgent::upkeep;
+use serde_json::{Map, Value, json};
+
+use crate::exit::Fault;
+use crate::render::paint::{Style, clean, clip};
+use crate::render::{self, Stream};
+
+/// Characters of a checksum that tell versions apart.
+const CHECKSUM_CHARS: usize = 19;
+/// Columns of one line of a contract.
+const LINE_COLUMNS: usize = 160;
+
+pub(super) fn show(store: &SqliteStore, role: &Role, as_json: bool) -> Result<(), Fault> {
+    let known = store.bundle(Some(role))?;
+    let facts = facts(store, role, &known)?;
+    if as_json { render::json(&facts) } else { render::lines(&lines(&facts)) }
+}
+
+fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Fault> {
+    let tool = known.tools.first();
+    let health = tool.map(|tool| upkeep::health(store, tool)).transpose()?;
+    Ok(json!({
+        "name": role,
+        "is_tool": tool.is_some(),
+        "contract": tool.and_then(|tool| tool.contract.as_ref()),
+        "created_at": tool.map(|tool| &tool.created_at),
+        "health": health,
+        "methods": known.artifacts.iter().map(method).collect::<Vec<_>>(),
+        "recommendations": upkeep::recommend(store, Some(role))?,
+    }))
+}
+
+fn method(artifact: &ArtifactEntry) -> Value {
+    let current = artifact.versions.iter().find(|v| v.checksum == artifact.current);
+    let read = current.and_then(|version| inspect(artifact.language, &version.code).ok());
+    json!({
+        "method": artifact.method,
+        "language": artifact.language,
+        "contract_fingerprint": artifact.contract_fingerprint,
+        "signature": read.as_ref().map(|read| signature(read, artifact.method.as_str())),
+        "reads": read.as_ref().map(|read| keys(read, Access::Read)).unwrap_or_default(),
+        "writes": read.as_ref().map(|read| keys(read, Access::Write)).unwrap_or_default(),
+        "current": artifact.current,
+        "versions": artifact.versions.iter().rev().map(version).collect::<Vec<_>>(),
+        "state": artifact.rest,
+        "code": current.map(|version| &version.code),
+    })
+}
+
+fn version(version: &VersionEntry) -> Value {
+    json!({
+        "version": version.number,
+        "checksum": version.checksum,
+        "successes": version.successes,
+        "failures": version.failures,
+        "repairs": version.repairs,
+        "cacheable": version.cacheability.cacheable(),
+        "cacheability_reason": version.cacheability.reason(),
+        "dependencies": version.manifest.to_json(),
+        "admitted_at": version.admitted_at,
+        "state": version.rest,
+    })
+}
+
+/// The parameters of the function the method is, if its program is one.
+fn signature(read: &Inspection, method: &str) -> String {
+    let own = read.definitions.iter().find(|d| d.owner == Owner::Program && d.name == method);
+    match own {
+        Some(definition) => format!("{method}({})", definition.parameters.join(", ")),
+        None if read.reads_arguments => format!("{method}(*args, **kwargs)"),
+        None => format!("{method}()"),
+    }
+}
+
+fn keys(read: &Inspection, access: Access) -> Vec<String> {
+    let mut keys: Vec<String> = read
+        .context
+        .iter()
+        .filter(|used| used.access == access)
+        .map(|used| used.key.clone())
+        .collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+fn lines(facts: &Value) -> Vec<String> {
+    let paint = render::paint(Stream::Output);
+    let title = |text: &str| paint.in_style(Style::Title, text);
+    let mut lines = vec![paint.in_style(Style::Name, &text(facts, "name"))];
+    if facts.get("is_tool") != Some(&Value::Bool(true)) {
+        lines.push("an agent that was called, not a tool that was forged".to_owned());
+    }
+    let empty = Map::new();
+    let object = |key: &str| facts.get(key).and_then(Value::as_object).unwrap_or(&empty);
+    let list = |value: &Value, key: &str| -> Vec<Value> {
+        value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    lines.extend(object("contract").iter().map(|(key, value)| field(key, value)));
+    lines.push(title("health"));
+    lines.extend(
+        object("health").iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)),
+    );
+    for method in list(facts, "methods") {
+        let signature = text(&method, "signature");
+        let under = match text(&method, "contract_fingerprint").as_str() {
+            "none" => String::new(),
+            fingerprint => format!(", contract {}", clip(fingerprint, 8)),
+        };
+        lines.push(format!("{} ({}{under})", title(&signature), text(&method, "language")));
+        for key in ["reads", "writes"] {
+            let keys = list(&method, key);
+            if !keys.is_empty() {
+                lines.push(field(key, &Value::Array(keys)));
+            }
+        }
+        let current = text(&method, "current");
+        for version in list(&method, "versions") {
+            let checksum = text(&version, "checksum");
+            let runs = if checksum == current { "  runs" } else { "" };
+            let standing = version.pointer("/state/standing").and_then(Value::as_str).unwrap_or("");
+            lines.push(format!(
+                "  version {} {} ok {}, failed {}, {} {}{runs}",
+                text(&version, "version"),
+                checksum.chars().take(CHECKSUM_CHARS).collect::<String>(),
+                text(&version, "successes"),
+                text(&version, "failures"),
+                text(&version, "cacheability_reason"),
+                clean(standing),
+            ));
+        }
+    }
+    for recommended in list(facts, "recommendations") {
+        let constraint = recommended.pointer("/constraint/text").and_then(Value::as_str);
+        lines.push(format!(
+            "{} {} {}",
+            paint.in_style(Style::Warning, &text(&recommended, "action")),
+            clean(constraint.unwrap_or_default()),
+            text(&recommended, "reason")
+        ));
+    }
+    lines
+}
+
+/// A field as harmless text; texts without their quotes.
+fn text(value: &Value, key: &str) -> String {
+    match value.get(key) {
+        Some(Value::String(text)) => clean(text),
+        Some(other) => clean(&other.to_string()),
+        None => String::new(),
+    }
+}
+
+fn field(key: &str, value: &Value) -> String {
+    let shown = match value {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
+    };
+    format!("  {key}: {}", clip(&clean(&shown), LINE_COLUMNS))
+}

@@ -1,0 +1,356 @@
+//! Patterns: what programs keep being written for. An event per call; what repeats is shown to the model.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::Attempt;
+use crate::correction::{self, Correction};
+use crate::dialect::Inspection;
+use crate::guardrail::fetches;
+use crate::outcome::Outcome;
+use crate::request::CallRequest;
+use crate::settlement::{Moment, exhausted};
+use crate::weak_success::{self, WeakSignal};
+
+/// Events kept of one role; the oldest go first.
+pub const MAX_EVENTS: usize = 50;
+/// Latest events among which a repetition counts.
+pub const WINDOW: usize = 5;
+/// Times a capability must be seen among them.
+const MIN_SEEN: usize = 2;
+/// Repeated capabilities shown.
+const MAX_SHOWN: usize = 4;
+
+/// What a program does, by what its syntax tree imports, mentions and calls.
+struct Row {
+    label: &'static str,
+    /// Modules, classes and functions of either language, by the start of their full name.
+    names: &'static [&'static str],
+    /// Words in the name or purpose of a tool that does it.
+    words: &'static [&'static str],
+}
+
+/// Reaching the network is decided by the guardrails' own reading; see [`capabilities`].
+const HTTP_FETCH: Row =
+    Row { label: "http_fetch", names: &[], words: &["http", "fetch", "web", "url", "request"] };
+
+const ROWS: [Row; 12] = [
+    HTTP_FETCH,
+    Row {
+        label: "rss_parse",
+        names: &["feedparser", "feedjira", "rss", "RSS", "Feedjira"],
+        words: &["rss", "feed", "parse", "parser", "xml"],
+    },
+    Row {
+        label: "xml_parse",
+        names: &["xml", "lxml.etree", "rexml", "REXML", "Nokogiri::XML", "Ox"],
+        words: &["xml", "parse", "parser"],
+    },
+    Row {
+        label: "html_extract",
+        names: &["bs4", "html.parser", "lxml.html", "Nokogiri::HTML", "Nokogiri::HTML5", "Oga"],
+        words: &["html", "extract", "scrape", "scraper", "parse"],
+    },
+    Row { label: "json", names: &["json", "JSON", "orjson", "Oj"], words: &["json"] },
+    Row {
+        label: "csv",
+        names: &["csv", "CSV", "pandas.read_csv", "openpyxl"],
+        words: &["csv", "table", "spreadsheet"],
+    },
+    Row { label: "yaml", names: &["yaml", "YAML", "Psych"], words: &["yaml"] },
+    Row {
+        label: "file",
+        names: &[
+            "open",
+            "pathlib",
+            "shutil",
+            "tempfile",
+            "File",
+            "Dir",
+            "FileUtils",
+            "Pathname",
+            "IO",
+        ],
+        words: &["file", "folder", "directory"],
+    },
+    Row {
+        label: "dates",
+        names: &[
+            "datetime", "dateutil", "zoneinfo", "calendar", "date", "time", "Date", "DateTime",
+            "Time",
+        ],
+        words: &["date", "time", "calendar"],
+    },
+    Row {
+        label: "database",
+        names: &["sqlite3", "SQLite3", "psycopg", "psycopg2", "PG", "sqlalchemy"],
+        words: &["database", "sql", "query"],
+    },
+    Row {
+        label: "statistics",
+        names: &["statistics", "numpy", "pandas", "scipy", "Numo"],
+        words: &["statistics", "numbers", "average"],
+    },
+    Row {
+        label: "pdf",
+        names: &["pypdf", "reportlab", "pdfplumber", "Prawn", "prawn", "PDF::Reader"],
+        words: &["pdf", "document"],
+    },
+];
+
+/// What a program does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Labels, in a fixed order.
+    pub labels: Vec<&'static str>,
+    /// Whether it asks other agents.
+    pub delegates: bool,
+}
+
+/// Derives them from a program's syntax tree.
+pub fn capabilities(inspection: &Inspection) -> Capabilities {
+    let called: Vec<String> =
+        inspection.calls.iter().filter_map(crate::dialect::Call::path).collect();
+    let imported = inspection.imports.iter().map(|import| import.module.as_str());
+    let mentioned = inspection.paths.iter().map(|used| used.path.as_str());
+    let names: Vec<&str> =
+        imported.chain(mentioned).chain(called.iter().map(String::as_str)).collect();
+    let does = |row: &&Row| {
+        let named = row.names.iter().any(|known| names.iter().any(|name| is_within(name, known)));
+        named || (row.label == HTTP_FETCH.label && fetches(inspection))
+    };
+    Capabilities {
+        labels: ROWS.iter().filter(does).map(|row| row.label).collect(),
+        delegates: inspection.calls.iter().any(crate::dialect::Call::makes_agent),
+    }
+}
+
+/// `json.loads` is within `json`; `jsonschema` is not.
+fn is_within(name: &str, known: &str) -> bool {
+    let rest = name.trim_start_matches("::").strip_prefix(known);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':', '/']))
+}
+
+/// One call, as pattern memory keeps it. The names are those of `patterns.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PatternEvent {
+    /// When it ended; RFC 3339, UTC.
+    pub timestamp: String,
+    /// The same, in milliseconds since 1970.
+    pub recorded_at_ms: u64,
+    /// Who was asked.
+    pub role: String,
+    /// What was asked.
+    pub method_name: String,
+    /// The tree it belongs to.
+    pub trace_id: String,
+    /// The call.
+    pub call_id: String,
+    /// The call whose program asked.
+    pub parent_call_id: Option<String>,
+    /// Distance from the root.
+    pub depth: u8,
+    /// Whether its program asks other agents.
+    pub had_delegated_calls: bool,
+    /// `generated`, `persisted` or `repaired`; nothing when no program was tried.
+    pub program_source: Option<String>,
+    /// What its program does.
+    pub capability_patterns: Vec<String>,
+    /// `ok` or `error`.
+    pub outcome_status: String,
+    /// Of an error.
+    pub error_type: Option<String>,
+    /// `extrinsic`, `adaptive` or `intrinsic`, of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_class: Option<String>,
+    /// The lane that was spent, when the call ended for want of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exhausted: Option<String>,
+    /// Words of its arguments, by which a correction is told from another question.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub argument_words: Vec<String>,
+    /// Why its success says little.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub weak_success_signals: Vec<WeakSignal>,
+    /// The answer it corrects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_correction: Option<Correction>,
+}
+
+impl PatternEvent {
+    /// Whether its success says little.
+    pub fn is_weak(&self) -> bool {
+        !self.weak_success_signals.is_empty()
+    }
+
+    /// Whether a model wrote its program for this call. Events of older stores are all of that kind.
+    fn is_written(&self) -> bool {
+        self.program_source.as_deref() != Some("persisted")
+    }
+}
+
+/// The event of a finished call; `earlier` is the last one on its trace of the same role and method.
+pub fn event(
+    request: &CallRequest,
+    outcome: &Outcome,
+    attempts: &[Attempt],
+    earlier: Option<&PatternEvent>,
+    moment: &Moment,
+) -> PatternEvent {
+    let last = attempts.last();
+    let does = last.map(|attempt| &attempt.capabilities);
+    let mut event = PatternEvent {
+        timestamp: moment.timestamp.clone(),
+        recorded_at_ms: moment.since_epoch_ms,
+        role: request.role.to_string(),
+        method_name: request.method.to_string(),
+        trace_id: request.lineage.trace().to_string(),
+        call_id: request.id.to_string(),
+        parent_call_id: request.lineage.parent().map(ToString::to_string),
+        depth: request.lineage.depth(),
+        had_delegated_calls: does.is_some_and(|does| does.delegates),
+        program_source: last.map(|attempt| attempt.origin.program_source().to_owned()),
+        capability_patterns: does
+            .map(|does| does.labels.iter().map(|label| (*label).to_owned()).collect())
+            .unwrap_or_default(),
+        outcome_status: outcome.status().to_owned(),
+        error_type: outcome.failure().map(|failure| failure.kind.code().to_owned()),
+        failure_class: outcome.failure().map(|failure| failure.kind.cause().name().to_owned()),
+        exhausted: exhausted(attempts).map(|lane| lane.name().to_owned()),
+        argument_words: correction::words(&request.arguments),
+        weak_success_signals: weak_success::signals(outcome),
+        user_correction: None,
+    };
+    event.user_correction =
+        earlier.and_then(|earlier| correction::detect(earlier, &event, moment.began_ms()));
+    event
+}
+
+/// A capability the model keeps writing anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeated {
+    /// Its label.
+    pub capability: String,
+    /// How often it was seen.
+    pub seen: usize,
+    /// Among how many.
+    pub of: usize,
+    /// A known tool that seems to do it.
+    pub tool: Option<String>,
+}
+
+/// What is repeated among the latest calls of a method for which a model wrote a program; `events` come oldest first.
+/// `tools` are names with what they are for.
+pub fn repeated<'a>(
+    events: &[PatternEvent],
+    request: &CallRequest,
+    tools: &(impl Iterator<Item = (&'a str, Option<&'a str>)> + Clone),
+) -> Vec<Repeated> {
+    if request.lineage.depth() > 0 {
+        return Vec::new();
+    }
+    let of_method =
+        |event: &&PatternEvent| event.is_written() && event.method_name == request.method.as_str();
+    let window: Vec<&PatternEvent> = events.iter().rev().filter(of_method).take(WINDOW).collect();
+    // Newest first, so that what was seen as often stands in the order it was last seen.
+    let mut seen: Vec<(&str, usize)> = Vec::new();
+    for label in window.iter().flat_map(|event| &event.capability_patterns) {
+        match seen.iter_mut().find(|(known, _)| known == label) {
+            Some((_, count)) => *count += 1,
+            None => seen.push((label, 1)),
+        }
+    }
+    seen.retain(|(_, count)| *count >= MIN_SEEN);
+    seen.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let shown = seen.into_iter().take(MAX_SHOWN);
+    shown
+        .map(|(capability, seen)| Repeated {
+            capability: capability.to_owned(),
+            seen,
+            of: window.len(),
+            tool: tool_for(capability, tools.clone()),
+        })
+        .collect()
+}
+
+/// The tool whose name and purpose hold most words of a capability; by name among equals.
+fn tool_for<'a>(
+    capability: &str,
+    tools: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+) -> Option<String> {
+    let words = ROWS.iter().find(|row| row.label == capability)?.words;
+    let score = |(name, purpose): (&'a str, Option<&'a str>)| {
+        let text = format!("{name} {}", purpose.unwrap_or_default()).to_lowercase();
+        let said: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
+        (words.iter().filter(|word| said.contains(word)).count(), std::cmp::Reverse(name))
+    };
+    let (count, std::cmp::Reverse(name)) = tools.map(score).max()?;
+    (count > 0).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::{Language, inspect};
+
+    #[test]
+    fn capabilities_are_read_from_the_syntax_tree() {
+        for (language, source, expected) in [
+            (
+                Language::Python,
+                "import requests\nresult = requests.get(args[0]).text",
+                "http_fetch",
+            ),
+            (
+                Language::Python,
+                "from bs4 import BeautifulSoup\nresult = BeautifulSoup(args[0]).title",
+                "html_extract",
+            ),
+            (Language::Python, "import json\nresult = json.loads(args[0])", "json"),
+            (Language::Python, "import jsonschema\nresult = 1", ""),
+            (Language::Python, "result = 'import json and open(file)'  # requests.get", ""),
+            (
+                Language::Python,
+                "import xml.etree.ElementTree as ET\nresult = ET.fromstring(args[0]).tag",
+                "xml_parse",
+            ),
+            (Language::Python, "result = open(args[0]).read()", "file"),
+            (
+                Language::Python,
+                "from datetime import date\nresult = date.today().isoformat()",
+                "dates",
+            ),
+            (
+                Language::Python,
+                "result = tool('web_fetcher').fetch(args[0])",
+                "http_fetch +delegates",
+            ),
+            (
+                Language::Ruby,
+                "require 'net/http'\nresult = Net::HTTP.get(URI(args[0]))",
+                "http_fetch",
+            ),
+            (
+                Language::Ruby,
+                "require 'rss'\nresult = RSS::Parser.parse(args[0]).items.size",
+                "rss_parse",
+            ),
+            (
+                Language::Ruby,
+                "require 'rexml/document'\nresult = REXML::Document.new(args[0]).root.name",
+                "xml_parse",
+            ),
+            (
+                Language::Ruby,
+                "require 'json'\nresult = JSON.parse(File.read(args[0]))",
+                "json,file",
+            ),
+            (Language::Ruby, "result = Time.now.year", "dates"),
+            (Language::Ruby, "result = delegate('poet').rhyme", " +delegates"),
+        ] {
+            let found = capabilities(&inspect(language, source).unwrap());
+            let delegates = if found.delegates { " +delegates" } else { "" };
+            assert_eq!(format!("{}{delegates}", found.labels.join(",")), expected, "{source}");
+        }
+    }
+}

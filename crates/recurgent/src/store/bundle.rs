@@ -1,0 +1,135 @@
+//! What a store can hand to another: tools, their programs and what was observed of them.
+//!
+//! [`super::layout`] writes a bundle as files and reads it back; [`super::sqlite::SqliteStore`] gives one and
+//! takes one in.
+
+use lifecycle::artifact::Cacheability;
+use lifecycle::contract::Contract;
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
+use lifecycle::pattern::PatternEvent;
+use lifecycle::program::Checksum;
+use lifecycle::request::{Method, Role};
+use serde_json::{Map, Value};
+
+/// Everything about some or all roles.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bundle {
+    /// By name.
+    pub tools: Vec<ToolEntry>,
+    /// By role, method, language and contract.
+    pub artifacts: Vec<ArtifactEntry>,
+    /// By role, each role's oldest first.
+    pub patterns: Vec<PatternEvent>,
+}
+
+/// A tool of the registry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolEntry {
+    /// Its role.
+    pub name: Role,
+    /// What it promised.
+    pub contract: Option<Contract>,
+    /// Methods that were called on it.
+    pub methods: Vec<String>,
+    /// How often it was asked for.
+    pub usage_count: u64,
+    /// Calls that gave a value.
+    pub success_count: u64,
+    /// Calls that did not.
+    pub failure_count: u64,
+    /// RFC 3339, UTC.
+    pub created_at: String,
+    /// RFC 3339, UTC; what decides between two stores.
+    pub last_used_at: String,
+}
+
+/// The programs of one method, in one language, under one contract.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArtifactEntry {
+    /// Whose method.
+    pub role: Role,
+    /// The method.
+    pub method: Method,
+    /// The language of its programs.
+    pub language: Language,
+    /// The contract they were made under.
+    pub contract_fingerprint: String,
+    /// The one that runs.
+    pub current: Checksum,
+    /// All that are kept, oldest first.
+    pub versions: Vec<VersionEntry>,
+    /// What else the store knows of it; travels as it is.
+    pub rest: Map<String, Value>,
+}
+
+impl ArtifactEntry {
+    /// Its name for people.
+    pub fn title(&self) -> String {
+        let contract = if self.contract_fingerprint == "none" { "" } else { ", under a contract" };
+        format!("{}.{} ({}{contract})", self.role, self.method, self.language)
+    }
+}
+
+/// One program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionEntry {
+    /// Higher is newer.
+    pub number: u64,
+    /// Of its text.
+    pub checksum: Checksum,
+    /// Its text.
+    pub code: String,
+    /// The packages it declares.
+    pub manifest: DependencyManifest,
+    /// Why it may, or may not, be reused.
+    pub cacheability: Cacheability,
+    /// The guest surface it was made for.
+    pub runtime_version: String,
+    /// The prompt it was made by.
+    pub prompt_version: String,
+    /// Calls that gave a value.
+    pub successes: u64,
+    /// Calls that failed through its own or the task's fault.
+    pub failures: u64,
+    /// Repairs since it was last written from nothing.
+    pub repairs: u64,
+    /// RFC 3339, UTC.
+    pub admitted_at: String,
+    /// What else the store knows of it; travels as it is.
+    pub rest: Map<String, Value>,
+}
+
+/// What became of one thing that was offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What it is: a tool, a method's programs, a role's patterns.
+    pub what: String,
+    /// What was done, or why nothing was.
+    pub why: String,
+}
+
+/// What became of a bundle.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// What the store now has.
+    pub taken: Vec<Verdict>,
+    /// What it had already, or has newer.
+    pub skipped: Vec<Verdict>,
+    /// What contradicts it: neither side is the newer one.
+    pub conflicts: Vec<Verdict>,
+}
+
+impl Merged {
+    pub(super) fn take(&mut self, what: &str, why: &str) {
+        self.taken.push(Verdict { what: what.to_owned(), why: why.to_owned() });
+    }
+
+    pub(super) fn skip(&mut self, what: &str, why: &str) {
+        self.skipped.push(Verdict { what: what.to_owned(), why: why.to_owned() });
+    }
+
+    pub(super) fn conflict(&mut self, what: &str, why: &str) {
+        self.conflicts.push(Verdict { what: what.to_owned(), why: why.to_owned() });
+    }
+}

@@ -1,0 +1,334 @@
+//! The files' form, both ways.
+
+use std::collections::BTreeMap;
+
+use lifecycle::artifact::Cacheability;
+use lifecycle::contract::Contract;
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
+use lifecycle::pattern::PatternEvent;
+use lifecycle::program::{Checksum, MAX_CODE_BYTES, type_name};
+use lifecycle::request::{Method, Role};
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::super::bundle::{ArtifactEntry, ToolEntry, VersionEntry};
+use super::{SCHEMA_VERSION, reference};
+
+/// A file without a version is taken for the first one.
+pub(super) fn check_version(file: &Value) -> Result<(), String> {
+    let found = Fields::of(file)?.number("schema_version")?.unwrap_or(SCHEMA_VERSION);
+    if found == SCHEMA_VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "it has schema version {found} and this program knows {SCHEMA_VERSION}; upgrade to read it"
+    ))
+}
+
+// ---- registry.json ----
+
+pub(super) fn registry(tools: &[ToolEntry]) -> Value {
+    let tools: Map<String, Value> =
+        tools.iter().map(|entry| (entry.name.to_string(), tool(entry))).collect();
+    json!({"schema_version": SCHEMA_VERSION, "tools": tools})
+}
+
+fn tool(entry: &ToolEntry) -> Value {
+    let contract = entry.contract.as_ref();
+    json!({
+        "purpose": contract.and_then(|c| c.purpose.as_ref()),
+        "deliverable": contract.and_then(|c| c.deliverable.as_ref()),
+        "acceptance": contract.and_then(|c| c.acceptance.as_ref()),
+        "failure_policy": contract.and_then(|c| c.failure_policy.as_ref()),
+        "intent_signature": contract.and_then(|c| c.intent_signature.as_ref()),
+        "methods": entry.methods,
+        "usage_count": entry.usage_count,
+        "success_count": entry.success_count,
+        "failure_count": entry.failure_count,
+        "created_at": entry.created_at,
+        "last_used_at": entry.last_used_at,
+    })
+}
+
+pub(super) fn read_registry(file: &Value) -> Result<Vec<ToolEntry>, String> {
+    let file = Fields::of(file)?;
+    let Some(tools) = file.get("tools") else {
+        return Err("it has no `tools`".to_owned());
+    };
+    let tools = tools.as_object().ok_or_else(|| wrong("tools", "an object", tools))?;
+    let mut read: Vec<ToolEntry> = Vec::new();
+    for (name, entry) in tools {
+        // `:fetcher` and `fetcher` are one name, as keys are elsewhere.
+        let name = name.strip_prefix(':').unwrap_or(name);
+        let entry = read_tool(name, entry).map_err(|why| format!("tool {name:?}: {why}"))?;
+        if read.iter().any(|known| known.name == entry.name) {
+            return Err(format!("tool {name:?} is there twice"));
+        }
+        read.push(entry);
+    }
+    read.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(read)
+}
+
+fn read_tool(name: &str, entry: &Value) -> Result<ToolEntry, String> {
+    let name = Role::parse(name).map_err(|fault| fault.to_string())?;
+    let entry = Fields::of(entry)?;
+    let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
+    let told = entry.0.iter().filter(|(_, value)| !is_blank(value));
+    let told: Map<String, Value> = told.map(|(k, v)| (k.clone(), v.clone())).collect();
+    let (contract, _) =
+        Contract::compose(Some(&told), &Map::new()).map_err(|fault| fault.to_string())?;
+    let mut methods: Vec<String> = entry.typed("methods")?.unwrap_or_default();
+    methods.sort();
+    methods.dedup();
+    let created_at = entry.time("created_at")?;
+    Ok(ToolEntry {
+        name,
+        contract,
+        methods,
+        usage_count: entry.number("usage_count")?.unwrap_or(0),
+        success_count: entry.number("success_count")?.unwrap_or(0),
+        failure_count: entry.number("failure_count")?.unwrap_or(0),
+        last_used_at: entry
+            .time("last_used_at")?
+            .or_else(|| created_at.clone())
+            .unwrap_or_default(),
+        created_at: created_at.unwrap_or_default(),
+    })
+}
+
+// ---- patterns.json ----
+
+pub(super) fn patterns(events: &[PatternEvent]) -> Value {
+    let mut roles: BTreeMap<&str, Vec<&PatternEvent>> = BTreeMap::new();
+    for event in events {
+        roles.entry(event.role.as_str()).or_default().push(event);
+    }
+    let roles: Map<String, Value> = roles
+        .into_iter()
+        .map(|(role, events)| (role.to_owned(), json!({ "events": events })))
+        .collect();
+    json!({"schema_version": SCHEMA_VERSION, "roles": roles})
+}
+
+pub(super) fn read_patterns(file: &Value) -> Result<Vec<PatternEvent>, String> {
+    let file = Fields::of(file)?;
+    let roles: BTreeMap<String, Value> = file.typed("roles")?.unwrap_or_default();
+    let mut read = Vec::new();
+    for (name, entry) in &roles {
+        let name = name.strip_prefix(':').unwrap_or(name);
+        let role = Role::parse(name).map_err(|fault| format!("role {name:?}: {fault}"))?;
+        let events: Vec<PatternEvent> = Fields::of(entry)
+            .and_then(|entry| entry.typed("events"))
+            .map_err(|why| format!("role {name:?}: {why}"))?
+            .unwrap_or_default();
+        for mut event in events {
+            if event.call_id.is_empty() || Method::parse(&event.method_name).is_err() {
+                return Err(format!("role {name:?}: an event has no call_id or method_name"));
+            }
+            event.role = role.to_string();
+            read.push(event);
+        }
+    }
+    Ok(read)
+}
+
+// ---- artifacts/<role>/<method>.json ----
+
+/// The program that runs stands at the top, as older readers know it; all of them stand under `versions`.
+pub(super) fn artifact(entry: &ArtifactEntry) -> Value {
+    let versions: Map<String, Value> =
+        entry.versions.iter().map(|v| (v.checksum.to_string(), version(v))).collect();
+    let mut file = json!({
+        "schema_version": SCHEMA_VERSION,
+        "role": entry.role,
+        "method_name": entry.method,
+        "language": entry.language,
+        "contract_fingerprint": entry.contract_fingerprint,
+        "code_checksum": entry.current,
+        "versions": versions,
+        "state": entry.rest,
+    });
+    let current = entry.versions.iter().find(|version| version.checksum == entry.current);
+    if let (Value::Object(file), Some(current)) = (&mut file, current) {
+        for (key, value) in [
+            ("code", json!(current.code)),
+            ("dependencies", current.manifest.to_json()),
+            ("cacheable", json!(current.cacheability.cacheable())),
+            ("cacheability_reason", json!(current.cacheability.reason())),
+            ("runtime_version", json!(current.runtime_version)),
+            ("prompt_version", json!(current.prompt_version)),
+            ("success_count", json!(current.successes)),
+            ("failure_count", json!(current.failures)),
+            ("repair_count_since_regen", json!(current.repairs)),
+            ("created_at", json!(current.admitted_at)),
+        ] {
+            file.insert(key.to_owned(), value);
+        }
+    }
+    file
+}
+
+fn version(version: &VersionEntry) -> Value {
+    json!({
+        "version": version.number,
+        "code": version.code,
+        "dependencies": version.manifest.to_json(),
+        "cacheability_reason": version.cacheability.reason(),
+        "runtime_version": version.runtime_version,
+        "prompt_version": version.prompt_version,
+        "success_count": version.successes,
+        "failure_count": version.failures,
+        "repair_count_since_regen": version.repairs,
+        "created_at": version.admitted_at,
+        "state": version.rest,
+    })
+}
+
+/// Files of the reference runtime name no language: it had one.
+pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<ArtifactEntry, String> {
+    let file = Fields::of(file)?;
+    let Some(language) = file.text("language")? else {
+        return reference::artifact(&file, tools);
+    };
+    let language: Language =
+        language.parse().map_err(|fault: lifecycle::dialect::UnknownLanguage| fault.to_string())?;
+    let versions: BTreeMap<String, Value> = file.typed("versions")?.unwrap_or_default();
+    let versions = versions.iter().map(|(checksum, version)| {
+        read_version(language, checksum, version)
+            .map_err(|why| format!("version {checksum}: {why}"))
+    });
+    let mut versions = versions.collect::<Result<Vec<_>, _>>()?;
+    versions.sort_by_key(|version| version.number);
+    let numbers = versions.iter().map(|v| v.number).zip(versions.iter().skip(1).map(|v| v.number));
+    if numbers.into_iter().any(|(one, next)| one == next) {
+        return Err("two of its versions have the same number".to_owned());
+    }
+    let entry = ArtifactEntry {
+        role: file.role()?,
+        method: file.method()?,
+        language,
+        contract_fingerprint: file.needed("contract_fingerprint")?,
+        current: Checksum::stored(file.needed("code_checksum")?),
+        versions,
+        rest: file.typed("state")?.unwrap_or_default(),
+    };
+    if !entry.versions.iter().any(|version| version.checksum == entry.current) {
+        return Err(format!("`code_checksum` names {}, which is no version of it", entry.current));
+    }
+    Ok(entry)
+}
+
+fn read_version(language: Language, checksum: &str, value: &Value) -> Result<VersionEntry, String> {
+    let fields = Fields::of(value)?;
+    let code = fields.code(checksum)?;
+    Ok(VersionEntry {
+        number: fields.number("version")?.ok_or("it has no `version`")?,
+        checksum: Checksum::of(&code),
+        code,
+        manifest: fields.manifest(language)?,
+        cacheability: fields.cacheability()?,
+        runtime_version: fields.needed("runtime_version")?,
+        prompt_version: fields.needed("prompt_version")?,
+        successes: fields.number("success_count")?.unwrap_or(0),
+        failures: fields.number("failure_count")?.unwrap_or(0),
+        repairs: fields.number("repair_count_since_regen")?.unwrap_or(0),
+        admitted_at: fields.time("created_at")?.unwrap_or_default(),
+        rest: fields.typed("state")?.unwrap_or_default(),
+    })
+}
+
+// ---- Reading what others wrote ----
+
+/// The fields of an object; `key` and `:key` are alike.
+pub(super) struct Fields<'a>(pub(super) &'a Map<String, Value>);
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(value: &'a Value) -> Result<Self, String> {
+        value
+            .as_object()
+            .map(Self)
+            .ok_or_else(|| format!("an object is needed, not {}", type_name(value)))
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        let found = self.0.get(key).or_else(|| self.0.get(&format!(":{key}")));
+        found.filter(|value| !value.is_null())
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, String> {
+        let text = |value: &Value| {
+            value.as_str().map(str::to_owned).ok_or_else(|| wrong(key, "a text", value))
+        };
+        self.get(key).map(text).transpose()
+    }
+
+    pub(super) fn needed(&self, key: &str) -> Result<String, String> {
+        self.text(key)?.ok_or_else(|| format!("it has no `{key}`"))
+    }
+
+    pub(super) fn number(&self, key: &str) -> Result<Option<u64>, String> {
+        // SQLite counts in signed numbers.
+        let number = |value: &Value| {
+            let counted = value.as_u64().filter(|number| i64::try_from(*number).is_ok());
+            counted.ok_or_else(|| wrong(key, "a whole number", value))
+        };
+        self.get(key).map(number).transpose()
+    }
+
+    pub(super) fn typed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, String> {
+        let typed = |value: &Value| {
+            T::deserialize(value).map_err(|error| format!("`{key}` cannot be read: {error}"))
+        };
+        self.get(key).map(typed).transpose()
+    }
+
+    /// A time we can compare, in our own spelling.
+    pub(super) fn time(&self, key: &str) -> Result<Option<String>, String> {
+        let Some(text) = self.text(key)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+        let time: jiff::Timestamp =
+            text.parse().map_err(|_| format!("`{key}` is {text:?}, which is no time"))?;
+        Ok(Some(time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()))
+    }
+
+    pub(super) fn role(&self) -> Result<Role, String> {
+        Role::parse(&self.needed("role")?).map_err(|fault| fault.to_string())
+    }
+
+    pub(super) fn method(&self) -> Result<Method, String> {
+        Method::parse(&self.needed("method_name")?).map_err(|fault| fault.to_string())
+    }
+
+    /// A program text that is what its checksum says.
+    pub(super) fn code(&self, checksum: &str) -> Result<String, String> {
+        let code = self.needed("code")?;
+        if code.trim().is_empty() || code.len() > MAX_CODE_BYTES {
+            return Err(format!("`code` is blank or longer than {MAX_CODE_BYTES} bytes"));
+        }
+        if Checksum::of(&code).as_str() != checksum {
+            return Err(format!("its text is not the one {checksum} was made of"));
+        }
+        Ok(code)
+    }
+
+    pub(super) fn manifest(&self, language: Language) -> Result<DependencyManifest, String> {
+        DependencyManifest::parse(language, self.get("dependencies")).map_err(|f| f.to_string())
+    }
+
+    /// A reason nobody knows forbids reuse, unless the file says otherwise.
+    pub(super) fn cacheability(&self) -> Result<Cacheability, String> {
+        let reason = self.text("cacheability_reason")?.unwrap_or_default();
+        let allowed = self.get("cacheable").and_then(Value::as_bool).unwrap_or(false);
+        Ok(match Cacheability::deserialize(Value::String(reason)) {
+            Ok(known) => known,
+            Err(_) if allowed => Cacheability::StableMethodDefault,
+            Err(_) => Cacheability::AdviceIgnored,
+        })
+    }
+}
+
+fn wrong(key: &str, needed: &str, found: &Value) -> String {
+    format!("`{key}` must be {needed}, not {}", type_name(found))
+}

@@ -1,0 +1,82 @@
+//! Pattern memory: the last calls of each role.
+
+use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
+use lifecycle::request::{CallRequest, Role};
+use rusqlite::{Connection, params};
+
+use super::super::MAX_REASK_DISTANCE;
+use super::column::{Json, Word};
+use super::fault::Fault;
+use super::read::{one, rows};
+use super::write::run;
+
+const EARLIER: &str = "
+    SELECT event FROM (
+      SELECT method, trace_id, event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?4)
+    WHERE method = ?2 AND trace_id = ?3 LIMIT 1";
+
+/// What a call at the root may correct. An event this version cannot read is none.
+pub(super) fn earlier(
+    connection: &Connection,
+    request: &CallRequest,
+) -> Result<Option<PatternEvent>, Fault> {
+    if request.lineage.depth() > 0 {
+        return Ok(None);
+    }
+    let (role, method) = (request.role.as_str(), request.method.as_str());
+    let key = params![role, method, request.lineage.trace().0, MAX_REASK_DISTANCE];
+    let found = one(connection, EARLIER, key, |row| row.get::<_, String>(0))?;
+    Ok(found.and_then(|event| serde_json::from_str(&event).ok()))
+}
+
+const EVENTS: &str = "SELECT event FROM patterns WHERE role = ?1 ORDER BY sequence";
+
+pub(super) fn events(connection: &Connection, role: &Role) -> Result<Vec<PatternEvent>, Fault> {
+    let events = rows(connection, EVENTS, [role.as_str()], |row| row.get::<_, String>(0))?;
+    Ok(events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect())
+}
+
+const NEXT_ROLE: &str = "SELECT role FROM patterns WHERE role > ?1 ORDER BY role LIMIT 1";
+
+/// A seek per role: there are many events to each.
+pub(super) fn roles(
+    connection: &Connection,
+    limit: usize,
+    after: Option<&Role>,
+) -> Result<Vec<Role>, Fault> {
+    let mut roles: Vec<Role> = Vec::new();
+    let mut last = after.map_or("", Role::as_str).to_owned();
+    while roles.len() < limit {
+        let Some(Word(role)) = one(connection, NEXT_ROLE, [&last], |row| row.get(0))? else {
+            break;
+        };
+        let role: Role = role;
+        role.as_str().clone_into(&mut last);
+        roles.push(role);
+    }
+    Ok(roles)
+}
+
+const OBSERVE: &str = "
+    INSERT INTO patterns (role, sequence, method, trace_id, event)
+    VALUES (?1, 1 + coalesce((SELECT max(sequence) FROM patterns WHERE role = ?1), 0), ?2, ?3, ?4)
+    RETURNING sequence";
+const DROP_EVENTS: &str = "DELETE FROM patterns WHERE role = ?1 AND sequence <= ?2";
+
+/// Adds to pattern memory; its numbers only grow, so what is too old is found without counting.
+pub(super) fn observe(
+    transaction: &Connection,
+    request: &CallRequest,
+    event: &PatternEvent,
+) -> Result<(), Fault> {
+    let role = request.role.as_str();
+    let row = params![role, request.method.as_str(), request.lineage.trace().0, Json(event)];
+    let newest: usize = transaction.prepare_cached(OBSERVE)?.query_row(row, |row| row.get(0))?;
+    if newest > MAX_EVENTS {
+        run(transaction, DROP_EVENTS, params![role, newest - MAX_EVENTS])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) const SEEKS: [&str; 5] = [EARLIER, EVENTS, NEXT_ROLE, OBSERVE, DROP_EVENTS];

@@ -1,0 +1,221 @@
+//! What calls teach: weak successes are noted and change nothing, corrections are told from other questions, and
+//! the evaluator says what to do. Real workers, both guests, both stores.
+#![cfg(test)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lifecycle::pattern::PatternEvent;
+use lifecycle::recommendation::{Action, Recommendation};
+use lifecycle::request::Role;
+use recurgent::config::Config;
+use recurgent::provider::{Provider, Scripted};
+use recurgent::store::Store;
+use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
+use recurgent::{Agent, Language, Runtime, upkeep};
+use serde_json::{Map, Value, json};
+
+/// A cinema that shows nothing, whoever asks.
+const EMPTY: [&str; 2] = [
+    "def movies(where, **more):\n    return {'status': 'success_no_parse', 'movies': [m for m in [] if m == where]}",
+    "def movies(where, **more)\n  { 'status' => 'success_no_parse', 'movies' => [].select { |m| m == where } }\nend",
+];
+/// One that does.
+const FULL: [&str; 2] = [
+    "def movies(where, **more):\n    return {'status': 'ok', 'movies': [where]}",
+    "def movies(where, **more)\n  { 'status' => 'ok', 'movies' => [where] }\nend",
+];
+
+/// A runtime with one store and a model that answers `guide.movies` with these programs.
+struct World {
+    runtime: Runtime,
+    language: Language,
+    folder: tempfile::TempDir,
+}
+
+fn check(behaviour: impl Fn(World)) {
+    for language in Language::ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(&folder.path().join("store.db")).unwrap();
+        behaviour(World::new(language, folder, Arc::new(sqlite)));
+        let folder = tempfile::tempdir().unwrap();
+        behaviour(World::new(language, folder, Arc::new(MemoryStore::default())));
+    }
+}
+
+impl World {
+    fn new(language: Language, folder: tempfile::TempDir, store: Arc<dyn Store>) -> Self {
+        let mut config = Config::defaults();
+        let log = folder.path().join("log.jsonl");
+        config.set("state_dir", &folder.path().display().to_string()).unwrap();
+        config.set("log", &log.display().to_string()).unwrap();
+        let model = Arc::new(Scripted::new());
+        for program in [EMPTY, FULL] {
+            let index = Language::ALL.iter().position(|known| *known == language).unwrap();
+            model.add("guide.movies", json!({"code": program[index]}));
+        }
+        let provider = model as Arc<dyn Provider>;
+        let runtime = Runtime::builder(config).provider(provider).store(store).build().unwrap();
+        Self { runtime, language, folder }
+    }
+
+    fn agent(&self, deliverable: Option<Value>) -> Agent {
+        let agent = self.runtime.agent("guide").guest(self.language);
+        match deliverable {
+            Some(deliverable) => agent.deliverable(deliverable).build().unwrap(),
+            None => agent.build().unwrap(),
+        }
+    }
+
+    fn patterns(&self) -> Vec<PatternEvent> {
+        self.runtime.store().patterns(&Role::parse("guide").unwrap()).unwrap()
+    }
+
+    fn recommended(&self) -> Vec<Recommendation> {
+        upkeep::recommend(self.runtime.store(), None).unwrap()
+    }
+
+    fn log(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path().join("log.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn weak() -> Value {
+    json!({"status": "success_no_parse", "movies": []})
+}
+
+#[test]
+fn with_the_constraint_an_empty_list_is_repaired_in_the_same_call() {
+    check(|world| {
+        let deliverable = json!({
+            "type": "object",
+            "required": ["movies"],
+            "constraints": {"properties": {"movies": {"type": "array", "min_items": 1}}},
+        });
+        let mut guide = world.agent(Some(deliverable));
+        let outcome = guide.call("movies", ("Oslo",)).unwrap();
+        assert_eq!(outcome.value(), Some(&json!({"status": "ok", "movies": ["Oslo"]})));
+        let [entry] = &world.log()[..] else { panic!() };
+        assert_eq!(entry["attempt_failures"][0]["error_type"], "contract_violation");
+        assert_eq!(entry["outcome_repair_attempts"], 1);
+        assert_eq!(
+            (&entry["weak_success"], &entry["weak_success_signals"]),
+            (&json!(false), &json!([]))
+        );
+        assert_eq!(world.recommended(), []);
+    });
+}
+
+#[test]
+fn without_it_a_weak_success_is_noted_and_stays_a_success() {
+    check(|world| {
+        let outcome = world.agent(None).call("movies", ("Oslo",)).unwrap();
+        assert_eq!(outcome.value(), Some(&weak()));
+        let [entry] = &world.log()[..] else { panic!() };
+        assert_eq!(entry["outcome_status"], "ok");
+        assert_eq!(entry["weak_success"], true);
+        assert_eq!(
+            entry["weak_success_signals"],
+            json!([
+                {"signal": "weak_status", "path": "status", "text": "success_no_parse"},
+                {"signal": "empty_array", "path": "movies"},
+            ])
+        );
+        let [event] = &world.patterns()[..] else { panic!() };
+        assert!(event.is_weak());
+        assert_eq!(event.program_source.as_deref(), Some("generated"));
+        assert_eq!(world.recommended(), [], "once is no pattern");
+    });
+}
+
+#[test]
+fn asked_again_it_asks_for_the_constraint() {
+    check(|world| {
+        let mut guide = world.agent(None);
+        assert_eq!(guide.call("movies", ("Oslo",)).unwrap().value(), Some(&weak()));
+        let again = kwargs("Oslo", "day", "tonight");
+        assert_eq!(guide.call("movies", again).unwrap().value(), Some(&weak()), "from storage");
+
+        let [first, second] = &world.patterns()[..] else { panic!() };
+        assert_eq!(second.program_source.as_deref(), Some("persisted"));
+        let correction = second.user_correction.as_ref().unwrap();
+        assert_eq!(correction.correction_of_call_id, first.call_id);
+        assert_eq!(
+            (correction.signal.as_str(), correction.of_weak_success),
+            ("temporal_reask", true)
+        );
+        assert_eq!(correction.shared_words, ["oslo"]);
+        let entry = &world.log()[1];
+        assert_eq!(entry["user_correction_detected"], true);
+        assert_eq!(entry["user_correction_reference_call_id"], json!(first.call_id));
+
+        let found = world.recommended();
+        let by_text = |text: &str| {
+            found.iter().find(|r| r.constraint.as_ref().is_some_and(|c| c.text == text)).unwrap()
+        };
+        let strengthen = by_text("movies: min_items 1");
+        assert_eq!(strengthen.action, Action::StrengthenContract);
+        assert_eq!(
+            (strengthen.tool.as_str(), strengthen.method.as_deref()),
+            ("guide", Some("movies"))
+        );
+        assert_eq!(strengthen.evidence_call_ids, [first.call_id.clone(), second.call_id.clone()]);
+        by_text("status: not \"success_no_parse\"");
+
+        // Taken at its word, the contract refuses what was of no use, and the call repairs it.
+        let deliverable = strengthen.constraint.clone().unwrap().deliverable;
+        let mut strict = world.agent(Some(deliverable));
+        assert_eq!(
+            strict.call("movies", ("Oslo",)).unwrap().value().unwrap()["movies"],
+            json!(["Oslo"])
+        );
+    });
+}
+
+#[test]
+fn a_different_question_is_no_correction() {
+    check(|world| {
+        let mut guide = world.agent(None);
+        for place in ["Oslo", "Bergen"] {
+            assert_eq!(guide.call("movies", (place,)).unwrap().value(), Some(&weak()));
+        }
+        assert!(world.patterns().iter().all(|event| event.user_correction.is_none()));
+        assert!(world.log().iter().all(|entry| entry["user_correction_detected"] == false));
+        // The same words, asked by somebody else.
+        let mut other = world.agent(None);
+        assert_eq!(
+            other.call("movies", kwargs("Bergen", "day", "tonight")).unwrap().value(),
+            Some(&weak())
+        );
+        assert!(world.patterns().iter().all(|event| event.user_correction.is_none()));
+        let linked = |r: &Recommendation| r.reason.contains("asked again after 0");
+        assert!(world.recommended().iter().all(linked), "three in a row speak for themselves");
+    });
+}
+
+/// Every line of the log is as the schema says, whatever was observed.
+#[test]
+fn what_is_observed_is_logged_as_documented() {
+    let specs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs/log-entry.schema.json");
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(specs).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    check(|world| {
+        let mut guide = world.agent(None);
+        guide.call("movies", ("Oslo",)).unwrap();
+        guide.call("movies", ("Oslo, try again",)).unwrap();
+        let log = world.log();
+        assert_eq!(log[1]["user_correction_signal"], "explicit_reask");
+        for entry in log {
+            validator.validate(&entry).unwrap_or_else(|error| panic!("{error}"));
+        }
+    });
+}
+
+fn kwargs(place: &str, name: &str, value: &str) -> recurgent::Arguments {
+    recurgent::Arguments {
+        args: vec![json!(place)],
+        kwargs: Map::from_iter([(name.to_owned(), json!(value))]),
+    }
+}
