@@ -1,5 +1,5 @@
 //! Logged calls run again: as the log says, or with what is different.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "test")]
+#![cfg(test)]
 
 use std::sync::Arc;
 

@@ -47,8 +47,8 @@ pub(crate) struct Settings {
     /// Which model to ask
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// Where the model service is; any server that speaks OpenAI's chat form, such as
-    /// http://127.0.0.1:8080/v1
+    /// Where the model service is; any server that speaks OpenAI's chat form will do, such as
+    /// `http://127.0.0.1:8080/v1`
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// Take the model's answers from a recording; short for --provider replay:FILE

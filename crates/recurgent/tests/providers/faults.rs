@@ -12,12 +12,15 @@ use super::{CANARY, PATIENT, ask, ask_at, ask_until, bare, options};
 /// Every status services document, on every wire.
 #[test]
 fn every_documented_status_is_mapped() {
-    let kind = |fault: &DraftFault| match fault {
-        DraftFault::Auth(_) => "auth",
-        DraftFault::RateLimited { .. } => "rate",
-        DraftFault::Overloaded { .. } => "down",
-        DraftFault::Rejected(_) => "rejected",
-        other => panic!("{other:?}"),
+    let kind = |fault: &DraftFault| {
+        let name = format!("{fault:?}");
+        let kinds = [
+            ("Auth", "auth"),
+            ("RateLimited", "rate"),
+            ("Overloaded", "down"),
+            ("Rejected", "rejected"),
+        ];
+        kinds.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, kind)| kind)
     };
     for (provider, statuses) in [
         // invalid_request, authentication, billing, permission, not_found, conflict, too_large, rate_limit, api, timeout, overloaded
@@ -48,7 +51,7 @@ fn every_documented_status_is_mapped() {
             );
             let server = Server::new(vec![answer]);
             let fault = ask_at(provider, server.url("/v1")).unwrap_err();
-            assert_eq!(kind(&fault), wanted, "{provider} {status}");
+            assert_eq!(kind(&fault), Some(wanted), "{provider} {status}");
             let words = format!("{fault} {fault:?}");
             assert!(words.contains(status), "{words}");
             if provider != "compatible" {
@@ -130,10 +133,9 @@ fn what_is_no_reply_is_told_and_ends() {
     ] {
         let server = Server::new(vec![answer]);
         let fault = bare(ask_at("openai-chat", server.url("/v1")).unwrap_err());
-        let words = match &fault {
-            DraftFault::Unavailable(words) | DraftFault::Overloaded { message: words, .. } => words,
-            other => panic!("{what}: {other:?}"),
-        };
+        let is_down = matches!(fault, DraftFault::Unavailable(_) | DraftFault::Overloaded { .. });
+        assert!(is_down, "{what}: {fault:?}");
+        let words = fault.to_string();
         assert!(words.contains(wanted), "{what}: {words}");
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn ask_until(
 }
 
 /// Long enough for any answer on a busy machine.
-pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+pub(crate) const PATIENT: Duration = Duration::from_mins(1);
 
 pub(crate) fn ask_at(provider: &str, base_url: String) -> Result<Draft, DraftFault> {
     ask(make(&options(provider, base_url)).unwrap().as_ref(), PATIENT, false)
@@ -83,8 +83,8 @@ pub(crate) fn ask_at(provider: &str, base_url: String) -> Result<Draft, DraftFau
 
 /// The fault itself, when a model was paid for it.
 pub(crate) fn bare(fault: DraftFault) -> DraftFault {
-    match fault {
-        DraftFault::Charged(fault, _) => *fault,
-        other => other,
+    if let DraftFault::Charged(fault, _) = fault {
+        return *fault;
     }
+    fault
 }

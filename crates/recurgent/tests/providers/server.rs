@@ -137,7 +137,9 @@ fn serve(
 fn respond(mut stream: &TcpStream, answer: Answer) {
     match answer {
         Answer::Says(status, headers, body) => {
-            let headers: String = headers.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+            let headers: Vec<String> =
+                headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let headers = headers.concat();
             let length = body.len();
             let _ = write!(
                 stream,

@@ -133,85 +133,42 @@ fn anthropic_needs_its_version_header() {
     assert_eq!(server.request().header("anthropic-version"), Some("2023-06-01"));
 }
 
-/// Whether a fault is of a kind.
-type Is = fn(&DraftFault) -> bool;
+/// What models say instead of a program: the service, the fault it is, the reply.
+const NO_PROGRAMS: &str = r#"
+anthropic Refused {"stop_reason": "refusal", "content": []}
+anthropic Truncated {"stop_reason": "max_tokens", "content": [{"type": "tool_use", "input": {"code": "result = 1"}}]}
+anthropic Truncated {"stop_reason": "model_context_window_exceeded", "content": []}
+anthropic Malformed {"stop_reason": "end_turn", "content": [{"type": "text", "text": "Hello"}]}
+anthropic Unavailable {"type": "message"}
+openai Truncated {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}
+openai Refused {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}, "output": []}
+openai Refused {"status": "completed", "output": [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]}
+openai Malformed {"status": "completed", "output": []}
+openai Unavailable {"status": "failed", "error": {"code": "server_error", "message": "x"}}
+openai RateLimited {"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "x"}}
+openai Unavailable [1, 2]
+openai-chat Truncated {"choices": [{"finish_reason": "length", "message": {"content": "{\"code\": \"resu"}}]}
+openai-chat Truncated {"choices": [{"finish_reason": "length", "message": {"content": "{\"code\": \"result = 1\"}"}}]}
+openai-chat Refused {"choices": [{"finish_reason": "content_filter", "message": {"content": null}}]}
+openai-chat Refused {"choices": [{"finish_reason": "stop", "message": {"content": null, "refusal": "no"}}]}
+openai-chat Malformed {"choices": [{"finish_reason": "stop", "message": {"content": "I would rather not."}}]}
+openai-chat Malformed {"choices": [{"finish_reason": "stop", "message": {"content": null}}]}
+openai-chat Unavailable {"choices": []}
+openai-chat Unavailable {"choices": [{"message": {}}]}
+gemini Refused {"promptFeedback": {"blockReason": "SAFETY"}}
+gemini Refused {"candidates": [{"finishReason": "SAFETY"}]}
+gemini Truncated {"candidates": [{"finishReason": "MAX_TOKENS"}]}
+gemini Unavailable {"candidates": [{"finishReason": "STOP"}]}
+gemini Unavailable {"candidates": []}
+"#;
 
-/// What models say instead of a program.
 #[test]
 fn refusals_truncations_and_nonsense_are_told_apart() {
-    let chat = |reason: &str, content: Value| json!({"choices": [{"finish_reason": reason, "message": {"content": content}}]});
-    let refused = |fault: &DraftFault| matches!(fault, DraftFault::Refused(_));
-    let truncated = |fault: &DraftFault| matches!(fault, DraftFault::Truncated);
-    let malformed = |fault: &DraftFault| matches!(fault, DraftFault::Malformed(_));
-    let unavailable = |fault: &DraftFault| matches!(fault, DraftFault::Unavailable(_));
-    let limited = |fault: &DraftFault| matches!(fault, DraftFault::RateLimited { .. });
-    let cases: Vec<(&str, Value, Is)> = vec![
-        ("anthropic", json!({"stop_reason": "refusal", "content": []}), refused),
-        (
-            "anthropic",
-            json!({"stop_reason": "max_tokens", "content": good("anthropic")["content"]}),
-            truncated,
-        ),
-        (
-            "anthropic",
-            json!({"stop_reason": "model_context_window_exceeded", "content": []}),
-            truncated,
-        ),
-        (
-            "anthropic",
-            json!({"stop_reason": "end_turn", "content": [{"type": "text", "text": "Hello"}]}),
-            malformed,
-        ),
-        ("anthropic", json!({"type": "message"}), unavailable),
-        (
-            "openai",
-            json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}),
-            truncated,
-        ),
-        (
-            "openai",
-            json!({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}, "output": []}),
-            refused,
-        ),
-        (
-            "openai",
-            json!({"status": "completed", "output": [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]}),
-            refused,
-        ),
-        ("openai", json!({"status": "completed", "output": []}), malformed),
-        (
-            "openai",
-            json!({"status": "failed", "error": {"code": "server_error", "message": "x"}}),
-            unavailable,
-        ),
-        (
-            "openai",
-            json!({"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "x"}}),
-            limited,
-        ),
-        ("openai", json!([1, 2]), unavailable),
-        ("openai-chat", chat("length", json!("{\"code\": \"resu")), truncated),
-        ("openai-chat", chat("length", json!(payload().to_string())), truncated),
-        ("openai-chat", chat("content_filter", json!(null)), refused),
-        (
-            "openai-chat",
-            json!({"choices": [{"finish_reason": "stop", "message": {"content": null, "refusal": "no"}}]}),
-            refused,
-        ),
-        ("openai-chat", chat("stop", json!("I would rather not.")), malformed),
-        ("openai-chat", chat("stop", json!(null)), malformed),
-        ("openai-chat", json!({"choices": []}), unavailable),
-        ("openai-chat", json!({"choices": [{"message": {}}]}), unavailable),
-        ("gemini", json!({"promptFeedback": {"blockReason": "SAFETY"}}), refused),
-        ("gemini", json!({"candidates": [{"finishReason": "SAFETY"}]}), refused),
-        ("gemini", json!({"candidates": [{"finishReason": "MAX_TOKENS"}]}), truncated),
-        ("gemini", json!({"candidates": [{"finishReason": "STOP"}]}), unavailable),
-        ("gemini", json!({"candidates": []}), unavailable),
-    ];
-    for (provider, body, is) in cases {
-        let server = Server::new(vec![says(&body)]);
+    for line in NO_PROGRAMS.trim().lines() {
+        let [provider, kind, body] = line.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+        let server = Server::new(vec![says(&serde_json::from_str(body).unwrap())]);
         let fault = bare(ask_at(provider, server.url("/v1")).unwrap_err());
-        assert!(is(&fault), "{provider} {body} gave {fault:?}");
+        assert!(format!("{fault:?}").starts_with(kind), "{line} gave {fault:?}");
     }
 }
 
