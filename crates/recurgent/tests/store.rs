@@ -839,7 +839,6 @@ fn work(store: &dyn Store, worker: &str) {
         let changes = if n < 20 { changes.forges(&id, None) } else { changes };
         store.commit(&alone(worker), &call(&id), &changes.0).unwrap();
     }
-    store.keep_tool(&Tool { name: role("calculator"), contract: None }).unwrap();
 }
 
 fn assert_nothing_lost(store: &SqliteStore) {
