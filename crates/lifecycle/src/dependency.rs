@@ -121,6 +121,10 @@ impl DependencyManifest {
         if entries.len() > MAX_DEPENDENCIES {
             return Err(ManifestFault::TooMany(entries.len()));
         }
+        Self::parse_entries(language, entries)
+    }
+
+    fn parse_entries(language: Language, entries: &[Value]) -> Result<Self, ManifestFault> {
         let mut manifest = Self::default();
         for (index, entry) in entries.iter().enumerate() {
             parse_entry(language, entry)
@@ -133,10 +137,12 @@ impl DependencyManifest {
 
     /// Parses again what was read back from storage, which is compared and never trusted.
     pub fn readmitted(&self, language: Language) -> Result<Self, ManifestFault> {
-        if self.is_empty() {
-            return Ok(Self::default());
+        if self.dependencies.len() > MAX_HELD_DEPENDENCIES {
+            return Err(ManifestFault::TooMany(self.dependencies.len()));
         }
-        Self::parse(language, Some(&self.to_json()))
+        let entries: Vec<Value> =
+            self.dependencies.iter().map(|dependency| serde_json::json!(dependency)).collect();
+        Self::parse_entries(language, &entries)
     }
 
     /// The packages in name order.

@@ -180,6 +180,7 @@ impl Agent {
             self.runtime.store().context(&self.owner, Some(self.context.version()))?
         {
             self.runtime.guest(self.options.language).discard(&self.owner.instance);
+            self.manifest = kept_manifest(&self.runtime, &self.owner, self.options.language)?;
             self.context = newer;
         }
         Ok(())
@@ -321,6 +322,17 @@ impl Agent {
     pub(crate) fn as_tool(&self) -> Tool {
         Tool { name: self.owner.role.clone(), contract: self.contract.clone() }
     }
+}
+
+/// What a session's agent holds since its last success. Parsed again: what is on disk is never trusted, and
+/// what this version cannot read is forgotten, as the environment it stands for can be made anew.
+fn kept_manifest(
+    runtime: &Runtime,
+    owner: &Owner,
+    language: Language,
+) -> Result<Option<DependencyManifest>, StoreFault> {
+    let kept = runtime.store().manifest(owner, language)?;
+    Ok(kept.and_then(|kept| kept.readmitted(language).ok()))
 }
 
 /// Names of known tools, for messages.

@@ -15,6 +15,7 @@ use std::fmt;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, Fingerprint};
+use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::PatternEvent;
@@ -101,6 +102,14 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
 
     /// The memory kept under the owner's session; `None` when it is still at version `held`.
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault>;
+
+    /// The packages kept under the owner's session since its last success in this language. What one process
+    /// adds is a new version of the session, as a change of its memory is.
+    fn manifest(
+        &self,
+        owner: &Owner,
+        language: Language,
+    ) -> Result<Option<DependencyManifest>, StoreFault>;
 
     /// Writes into a session's memory outside a call; `base` is the version the writer holds.
     fn remember(

@@ -313,6 +313,39 @@ fn a_stale_writer_changes_nothing() {
 }
 
 #[test]
+fn a_session_keeps_what_its_agent_holds_for_each_language() {
+    check(|store| {
+        let owner = in_session("s");
+        let held = |owner: &Owner, language| store.manifest(owner, language).unwrap();
+        let kept = |held: u64| {
+            let context = store.context(&owner, Some(held)).unwrap();
+            context.map_or(held, |newer| newer.version())
+        };
+        assert_eq!(held(&owner, Language::Python), None);
+        store.commit(&owner, &call("c0"), &ok("c0").0).unwrap();
+        assert_eq!(held(&owner, Language::Python), Some(DependencyManifest::default()));
+        assert_eq!(kept(0), 0, "nothing more than the language is no news");
+        store.commit(&owner, &call("c1"), &ok("c1").holds(&["requests"]).0).unwrap();
+        assert_eq!(kept(0), 1, "others learn of it as of a change of memory");
+        let ruby = CallRequest { language: Language::Ruby, ..call("c2") };
+        store.commit(&owner, &ruby, &ok("c2").0).unwrap();
+        assert_eq!(held(&owner, Language::Python), Some(packages(&["requests"])));
+        assert_eq!(held(&owner, Language::Ruby), Some(DependencyManifest::default()));
+        store.commit(&owner, &call("c3"), &failed("c3").0).unwrap();
+        let late = store.commit(&owner, &call("c4"), &ok("c4").holds(&["numpy"]).0);
+        assert_eq!(late, Err(StoreFault::Conflict { session: "s".into() }), "it held version 0");
+        let same = store.commit(&owner, &call("c5"), &ok("c5").holds(&["requests"]).0);
+        assert!(same.is_ok(), "who adds nothing is in time");
+        assert_eq!(held(&owner, Language::Python), Some(packages(&["requests"])));
+        for other in [in_session("t"), alone("a1"), Owner { role: role("poet"), ..owner.clone() }] {
+            assert_eq!(held(&other, Language::Python), None);
+        }
+        store.commit(&alone("a2"), &call("c6"), &ok("c6").holds(&["requests"]).0).unwrap();
+        assert_eq!(held(&alone("a2"), Language::Python), None, "an agent object keeps its own");
+    });
+}
+
+#[test]
 fn memory_without_a_session_is_not_kept() {
     check(|store| {
         let owner = alone("a1");
@@ -1242,6 +1275,11 @@ impl Draft {
         self
     }
 
+    fn holds(mut self, names: &[&str]) -> Self {
+        self.0.kept.as_mut().unwrap().manifest = packages(names);
+        self
+    }
+
     fn keeps(mut self, reference: &str, value: &Value) -> Self {
         let payload = value.to_string();
         self.0.contents.push(Content {
@@ -1260,6 +1298,11 @@ fn sets(key: &str, value: Value) -> ContextChanges {
 
 fn unsets(key: &str) -> ContextChanges {
     ContextChanges { unset: vec![key.to_owned()], ..ContextChanges::default() }
+}
+
+fn packages(names: &[&str]) -> DependencyManifest {
+    let declared: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    DependencyManifest::parse(Language::Python, Some(&json!(declared))).unwrap()
 }
 
 fn role(name: &str) -> Role {

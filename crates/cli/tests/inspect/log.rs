@@ -97,6 +97,33 @@ fn filters_choose_and_a_reader_that_leaves_ends_it() {
     }
 }
 
+/// A session is a conversation with one agent, whatever process it is held in.
+#[test]
+fn a_session_holds_its_packages_in_the_next_process() {
+    let script = r#"{
+      "packer.pack": [{"code": "import sound\nresult = sound.VERSION", "dependencies": [{"name": "sound", "version": "<2"}]}],
+      "packer.look": [{"code": "import sound\nresult = sound.VERSION"}],
+      "packer.swap": [{"code": "result = 1", "dependencies": [{"name": "sound", "version": ">=2"}]}]
+    }"#;
+    let bench = Bench::new(script);
+    build_source(&bench.path("source"));
+    let ask = |method: &str, session: &str| {
+        bench.json(&["call", "packer", method, "--session", session, "--set", "log=log.jsonl"]).0
+    };
+    assert_eq!(ask("pack", "s")["value"], "1.0.0");
+    let again = ask("look", "s");
+    assert_eq!(again["value"], "1.0.0", "it holds what it held: {again:#}");
+    let log = fs::read_to_string(bench.path("log.jsonl")).unwrap();
+    let entry: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(entry["normalized_dependencies"], json!([{"name": "sound", "version": "<2"}]));
+    assert_eq!(entry["environment_cache_hit"], json!(true));
+    let swapped = ask("swap", "s");
+    assert_eq!(swapped["error_type"], "dependency_manifest_incompatible", "{swapped:#}");
+    assert_eq!(ask("swap", "other")["value"], json!(1), "another conversation is free");
+    assert_eq!(bench.run(&["sessions", "rm", "s"]).exit, 0);
+    assert_eq!(ask("swap", "s")["value"], json!(1), "it is forgotten with its session");
+}
+
 #[test]
 fn a_trace_is_shown_as_a_tree_by_trace_or_call() {
     let bench = bench();

@@ -227,6 +227,7 @@ fn an_environment_has_a_limit() {
         held = held.grown_by(&names(step * MAX_DEPENDENCIES), ManifestMode::Additive).unwrap();
     }
     assert_eq!(held.dependencies().len(), MAX_HELD_DEPENDENCIES);
+    assert_eq!(held.readmitted(Ruby).as_ref(), Ok(&held), "what was grown can be read back");
     let more = held.grown_by(&names(10_000), ManifestMode::Additive);
     assert_eq!(more, Err(GrowthFault::TooMany(MAX_HELD_DEPENDENCIES + MAX_DEPENDENCIES)));
 }

@@ -7,7 +7,7 @@ use lifecycle::request::{Lineage, Role, Session, TraceId};
 use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 
-use super::{Agent, AgentFault};
+use super::{Agent, AgentFault, kept_manifest};
 use crate::config::{AgentOptions, ConfigFault};
 use crate::guest::Cancellation;
 use crate::identity;
@@ -168,9 +168,12 @@ impl AgentBuilder {
             session: session.map(|name| name.as_str().to_owned()),
             role,
         };
-        let context = match &owner.session {
-            Some(_) => self.runtime.store().context(&owner, None)?.unwrap_or_default(),
-            None => Context::default(),
+        let (context, manifest) = match &owner.session {
+            Some(_) => (
+                self.runtime.store().context(&owner, None)?.unwrap_or_default(),
+                kept_manifest(&self.runtime, &owner, self.options.language)?,
+            ),
+            None => (Context::default(), None),
         };
         let trace = self.trace.map_or_else(identity::trace_id, TraceId);
         let allowance = self.options.allowance;
@@ -180,7 +183,7 @@ impl AgentBuilder {
             contract,
             contract_source,
             context,
-            manifest: None,
+            manifest,
             preparation: self.preparation,
             lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
             tree: self.tree.map(|tree| tree.narrowed(allowance)),

@@ -12,6 +12,7 @@ use lifecycle::attempt::RetryLane;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
+use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::history::Content;
@@ -71,6 +72,7 @@ type Key = (Option<String>, String, Role);
 struct Held {
     context_version: u64,
     context: BTreeMap<String, Value>,
+    manifests: BTreeMap<Language, DependencyManifest>,
     /// Call ids and records.
     history: VecDeque<(String, Value)>,
 }
@@ -122,8 +124,12 @@ impl Store for MemoryStore {
         changes: &Changes,
     ) -> Result<Receipt, StoreFault> {
         let mut state = self.state();
-        if let Some(Kept { context, tools, manifest: _ }) = &changes.kept {
-            state.set_context(owner, request.context.version(), context)?;
+        if let Some(Kept { context, tools, manifest }) = &changes.kept {
+            let grown = state.outgrown(owner, request.language, manifest);
+            if grown || !context.is_empty() {
+                state.set_context(owner, request.context.version(), context)?;
+            }
+            state.keep_manifest(owner, request.language, manifest);
             for tool in tools {
                 state.keep_tool(tool);
             }
@@ -150,12 +156,25 @@ impl Store for MemoryStore {
         Ok((held != Some(context.version())).then_some(context))
     }
 
+    fn manifest(
+        &self,
+        owner: &Owner,
+        language: Language,
+    ) -> Result<Option<DependencyManifest>, StoreFault> {
+        let state = self.state();
+        let held = state.owners.get(&owner_key(owner));
+        Ok(held.and_then(|held| held.manifests.get(&language)).cloned())
+    }
+
     fn remember(
         &self,
         owner: &Owner,
         base: u64,
         changes: &ContextChanges,
     ) -> Result<(), StoreFault> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         self.state().set_context(owner, base, changes)
     }
 
@@ -285,15 +304,27 @@ impl MemoryStore {
 }
 
 impl State {
+    /// Whether this is news to whoever else uses the owner's session.
+    fn outgrown(&self, owner: &Owner, language: Language, manifest: &DependencyManifest) -> bool {
+        let held = self.owners.get(&owner_key(owner));
+        let before = held.and_then(|held| held.manifests.get(&language));
+        before.map_or(!manifest.is_empty(), |before| before != manifest)
+    }
+
+    fn keep_manifest(&mut self, owner: &Owner, language: Language, manifest: &DependencyManifest) {
+        if owner.session.is_some() {
+            let held = self.owners.entry(owner_key(owner)).or_default();
+            held.manifests.insert(language, manifest.clone());
+        }
+    }
+
     fn set_context(
         &mut self,
         owner: &Owner,
         base: u64,
         changes: &ContextChanges,
     ) -> Result<(), StoreFault> {
-        let Some(session) = owner.session.as_ref().filter(|_| !changes.is_empty()) else {
-            return Ok(());
-        };
+        let Some(session) = &owner.session else { return Ok(()) };
         let held = self.owners.entry(owner_key(owner)).or_default();
         if held.context_version != base {
             return Err(StoreFault::Conflict { session: session.clone() });

@@ -20,6 +20,8 @@ use lifecycle::admission::Case;
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::prompt::Surroundings;
@@ -208,6 +210,14 @@ impl Store for SqliteStore {
 
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault> {
         self.read(|connection| read::context(connection, owner, held))
+    }
+
+    fn manifest(
+        &self,
+        owner: &Owner,
+        language: Language,
+    ) -> Result<Option<DependencyManifest>, StoreFault> {
+        self.read(|connection| read::manifest(connection, owner, language))
     }
 
     fn remember(

@@ -19,11 +19,12 @@ use super::Connections;
 use super::fault::Fault;
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../schema/0001.sql"),
     include_str!("../schema/0002.sql"),
     include_str!("../schema/0003.sql"),
     include_str!("../schema/0004.sql"),
+    include_str!("../schema/0005.sql"),
 ];
 /// Tells our files from other programs' (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;

@@ -2,6 +2,8 @@
 
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, Surroundings};
@@ -160,6 +162,22 @@ fn restored(snapshot: &Connection, owner: i64, version: u64) -> Result<Context, 
     Ok(Context::restored(version, entries))
 }
 
+const MANIFEST: &str = "
+    SELECT manifest FROM manifests
+    WHERE owner_id = (SELECT id FROM owners WHERE kind = ?1 AND name = ?2 AND role = ?3) AND language = ?4";
+
+pub(super) fn manifest(
+    connection: &Connection,
+    owner: &Owner,
+    language: Language,
+) -> Result<Option<DependencyManifest>, Fault> {
+    let (kind, name, role) = owner_key(owner);
+    let found = one(connection, MANIFEST, (kind, name, role, language.name()), |row| {
+        row.get::<_, Json<DependencyManifest>>(0)
+    })?;
+    Ok(found.map(|manifest| manifest.0))
+}
+
 const CALL_POSITION: &str = "
     SELECT h.id FROM history h JOIN owners o ON o.id = h.owner_id
     WHERE h.call_id = ?4 AND o.kind = ?1 AND o.name = ?2 AND o.role = ?3";
@@ -282,7 +300,8 @@ pub(super) fn bounded(limit: usize) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 11] = [
+pub(super) const SEEKS: [&str; 12] = [
+    MANIFEST,
     SIBLINGS,
     HISTORY_COUNT,
     TOOL,

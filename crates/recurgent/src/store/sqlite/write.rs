@@ -3,6 +3,8 @@
 use lifecycle::attempt::RetryLane;
 use lifecycle::call::StoreFault;
 use lifecycle::context::ContextChanges;
+use lifecycle::dependency::DependencyManifest;
+use lifecycle::dialect::Language;
 use lifecycle::history::Content;
 use lifecycle::request::CallRequest;
 use lifecycle::settlement::{Changes, Kept, Receipt};
@@ -31,8 +33,9 @@ pub(super) fn commit(
     changes: &Changes,
 ) -> Result<Receipt, Fault> {
     let held = hold(transaction, owner, 1)?;
-    if let Some(Kept { context, tools, manifest: _ }) = &changes.kept {
-        if !context.is_empty() {
+    if let Some(Kept { context, tools, manifest }) = &changes.kept {
+        let grown = keep_manifest(transaction, owner, &held, request.language, manifest)?;
+        if grown || !context.is_empty() {
             set_context(transaction, owner, &held, request.context.version(), context)?;
         }
         for tool in tools {
@@ -114,6 +117,33 @@ fn set_context(
         run(transaction, SET, params![held.id, key, Json(value)])?;
     }
     Ok(())
+}
+
+const HELD_MANIFEST: &str = "SELECT manifest FROM manifests WHERE owner_id = ?1 AND language = ?2";
+const KEEP_MANIFEST: &str = "
+    INSERT INTO manifests (owner_id, language, manifest) VALUES (?1, ?2, ?3)
+    ON CONFLICT (owner_id, language) DO UPDATE SET manifest = excluded.manifest";
+
+/// Keeps what a session's agent holds; says whether that is news to whoever else uses the session.
+fn keep_manifest(
+    transaction: &Connection,
+    owner: &Owner,
+    held: &Held,
+    language: Language,
+    manifest: &DependencyManifest,
+) -> Result<bool, Fault> {
+    if owner.session.is_none() {
+        return Ok(false);
+    }
+    let before = one(transaction, HELD_MANIFEST, params![held.id, language.name()], |row| {
+        row.get::<_, Json<DependencyManifest>>(0)
+    })?;
+    let before = before.map(|before| before.0);
+    if before.as_ref() == Some(manifest) {
+        return Ok(false);
+    }
+    run(transaction, KEEP_MANIFEST, params![held.id, language.name(), Json(manifest)])?;
+    Ok(before.unwrap_or_default() != *manifest)
 }
 
 /// A tool asked for again without a contract keeps the one it has.
@@ -287,8 +317,10 @@ pub(super) fn run(
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 18] = [
+pub(super) const SEEKS: [&str; 20] = [
     HOLD,
+    HELD_MANIFEST,
+    KEEP_MANIFEST,
     NEXT_CONTEXT,
     UNSET,
     SET,
