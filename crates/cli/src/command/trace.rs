@@ -1,6 +1,6 @@
 //! `recurgent trace`: one call, or a whole tree of them, from the log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
 use recurgent::config::Config;
@@ -228,14 +228,19 @@ fn tree(mut entries: Vec<Value>, from: Option<&str>) -> Vec<Value> {
         None => !known.contains(text(entry, "parent_call_id")),
     };
     let mut open: Vec<Value> = entries.extract_if(.., |entry| is_root(entry)).collect();
+    let mut children: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for entry in entries {
+        children.entry(text(&entry, "parent_call_id").to_owned()).or_default().push(entry);
+    }
     open.reverse();
     while let Some(call) = open.pop() {
-        let id = text(&call, "call_id").to_owned();
-        let mut children: Vec<Value> =
-            entries.extract_if(.., |entry| text(entry, "parent_call_id") == id).collect();
-        children.reverse();
-        open.extend(children);
+        let made = children.remove(text(&call, "call_id")).unwrap_or_default();
+        open.extend(made.into_iter().rev());
         ordered.push(call);
+    }
+    if from.is_none() {
+        // Entries that claim to have made each other hang from nothing, and are shown all the same.
+        ordered.extend(children.into_values().flatten());
     }
     ordered
 }
@@ -274,13 +279,17 @@ mod tests {
             entry("c", Some("a")),
             entry("a", None),
             entry("z", Some("lost")),
+            entry("x", Some("y")),
+            entry("y", Some("x")),
+            entry("own", Some("own")),
         ];
         tree(entries, from).iter().map(|entry| text(entry, "call_id").to_owned()).collect()
     }
 
     #[test]
     fn calls_come_before_those_they_made_and_none_is_lost() {
-        assert_eq!(ordered(None), ["a", "b", "b1", "c", "z"]);
+        assert_eq!(ordered(None), ["a", "b", "b1", "c", "z", "own", "y", "x"]);
+        assert_eq!(ordered(Some("x")), ["x", "y"], "a circle is gone round once");
         assert_eq!(ordered(Some("b")), ["b", "b1"]);
     }
 

@@ -26,17 +26,18 @@ pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
         "{}{} {}({}) {} {}",
         indent(entry),
         paint.in_style(style, mark),
-        paint.in_style(Style::Name, &clean(&name)),
+        paint.in_style(Style::Name, &clip(&clean(&name), VALUE_COLUMNS)),
         clip(&clean(&arguments), VALUE_COLUMNS),
         clip(&clean(&came), VALUE_COLUMNS),
-        paint.in_style(Style::Faint, facts.join(" ").trim())
+        paint.in_style(Style::Faint, &clip(&clean(facts.join(" ").trim()), VALUE_COLUMNS))
     )
 }
 
 /// The environment and the worker of a call, if it had any.
 pub(crate) fn place_line(entry: &Value, paint: Paint) -> Option<String> {
     let facts: Vec<String> = [environment(entry), worker(entry)].into_iter().flatten().collect();
-    let line = format!("{}    {}", indent(entry), clean(&facts.join("  ")));
+    let facts_told = clip(&clean(&facts.join("  ")), 3 * VALUE_COLUMNS);
+    let line = format!("{}    {facts_told}", indent(entry));
     (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
 }
 
@@ -63,7 +64,8 @@ fn attempt_line(entry: &Value, attempt: &Value, paint: Paint) -> String {
         clip(&clean(&ended), 2 * VALUE_COLUMNS)
     );
     let style = if failure.is_some() { Style::Warning } else { Style::Faint };
-    format!("{}    {}", indent(entry), paint.in_style(style, &clean(&line)))
+    let line = clip(&clean(&line), 4 * VALUE_COLUMNS);
+    format!("{}    {}", indent(entry), paint.in_style(style, &line))
 }
 
 fn environment(entry: &Value) -> Option<String> {
@@ -118,6 +120,41 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// Anybody may append to a log: no field of it is taken at its word.
+    #[test]
+    fn no_field_of_an_entry_can_move_the_cursor_or_flood_a_terminal() {
+        let hostile = format!("\u{1b}]0;x\u{7}\u{9b}2J\r\n{}", "x".repeat(1 << 16));
+        let texts = [
+            "role", "method", "outcome_status", "outcome_error_type", "outcome_error_message",
+            "program_source", "duration_ms", "env_id", "sandbox_tier", "depth",
+        ];
+        let mut entry: Value =
+            texts.iter().map(|field| ((*field).to_owned(), json!(hostile))).collect();
+        for (field, value) in [
+            ("worker_pid", json!(u64::MAX)),
+            ("args", json!([hostile])),
+            ("kwargs", json!({hostile.as_str(): 1})),
+            ("attempts", json!([3, {
+                "attempt_id": hostile, "program_source": hostile, "stages": [hostile, 4],
+                "failure": {"error_type": hostile, "error_message": hostile}
+            }])),
+        ] {
+            entry[field] = value;
+        }
+        for status in ["ok", "error"] {
+            entry["outcome_status"] = json!(status);
+            entry["outcome_value"] = json!(hostile);
+            let plain = Paint { colour: false };
+            let mut lines = attempt_lines(&entry, plain);
+            lines.push(call_line(&entry, plain));
+            lines.extend(place_line(&entry, plain));
+            for line in lines {
+                assert!(!line.contains(char::is_control), "{line:?}");
+                assert!(line.chars().count() < 400, "{} columns", line.chars().count());
+            }
+        }
+    }
 
     #[test]
     fn a_call_shows_its_answer_its_attempts_and_where_it_ran() {
