@@ -126,8 +126,16 @@ mod tests {
     fn no_field_of_an_entry_can_move_the_cursor_or_flood_a_terminal() {
         let hostile = format!("\u{1b}]0;x\u{7}\u{9b}2J\r\n{}", "x".repeat(1 << 16));
         let texts = [
-            "role", "method", "outcome_status", "outcome_error_type", "outcome_error_message",
-            "program_source", "duration_ms", "env_id", "sandbox_tier", "depth",
+            "role",
+            "method",
+            "outcome_status",
+            "outcome_error_type",
+            "outcome_error_message",
+            "program_source",
+            "duration_ms",
+            "env_id",
+            "sandbox_tier",
+            "depth",
         ];
         let mut entry: Value =
             texts.iter().map(|field| ((*field).to_owned(), json!(hostile))).collect();
@@ -135,10 +143,13 @@ mod tests {
             ("worker_pid", json!(u64::MAX)),
             ("args", json!([hostile])),
             ("kwargs", json!({hostile.as_str(): 1})),
-            ("attempts", json!([3, {
-                "attempt_id": hostile, "program_source": hostile, "stages": [hostile, 4],
-                "failure": {"error_type": hostile, "error_message": hostile}
-            }])),
+            (
+                "attempts",
+                json!([3, {
+                    "attempt_id": hostile, "program_source": hostile, "stages": [hostile, 4],
+                    "failure": {"error_type": hostile, "error_message": hostile}
+                }]),
+            ),
         ] {
             entry[field] = value;
         }

@@ -35,8 +35,9 @@ impl Errands {
         let _ = self.0.send(Errand::Refill(Arc::clone(nursery)));
     }
 
-    pub(super) fn bury(&self, nursery: &Arc<Nursery>, worker: WorkerId) {
-        let _ = self.0.send(Errand::Bury(Arc::clone(nursery), worker));
+    /// Says whether anybody hears it.
+    pub(super) fn bury(&self, nursery: &Arc<Nursery>, worker: WorkerId) -> bool {
+        self.0.send(Errand::Bury(Arc::clone(nursery), worker)).is_ok()
     }
 
     pub(super) fn tidy(&self) {

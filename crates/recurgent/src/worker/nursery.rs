@@ -163,7 +163,13 @@ impl Nursery {
 
     /// Ends the zygote and all its workers, for good.
     pub(super) fn close(&self) {
-        *locked(&self.state) = State { closed: true, ..State::default() };
+        let mut state = locked(&self.state);
+        let spare = state.spare.take();
+        *state = State { closed: true, ..State::default() };
+        if let Some((spare, _)) = spare {
+            spare.kill();
+            spare.await_end();
+        }
     }
 
     fn fork(

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, Thread};
+use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use lifecycle::execution::WorkerFault;
@@ -27,6 +27,8 @@ struct State {
     /// Non-zero only while nobody queues.
     free: usize,
     queue: VecDeque<Arc<Waiter>>,
+    /// The threads that answer a holder, once per holder: what it holds comes free after that.
+    answering: Vec<ThreadId>,
 }
 
 #[derive(Debug)]
@@ -39,9 +41,16 @@ struct Waiter {
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Permits>);
 
+/// A holder waits for what this thread does; dropped, it goes on.
+#[derive(Debug)]
+pub(super) struct Answering {
+    permits: Arc<Permits>,
+    thread: ThreadId,
+}
+
 impl Permits {
     pub(super) fn new(total: usize, patience: Duration, advice: &'static str) -> Self {
-        let state = State { free: total, queue: VecDeque::new() };
+        let state = State { free: total, queue: VecDeque::new(), answering: Vec::new() };
         Self { total, advice, patience, state: Mutex::new(state) }
     }
 
@@ -60,7 +69,15 @@ impl Permits {
         self.acquire_while(cancellation, || {})
     }
 
-    /// The same, doing what may set one free every now and then.
+    /// Notes that the holder of a permit waits for this thread.
+    pub(super) fn answering(self: &Arc<Self>) -> Answering {
+        let thread = thread::current().id();
+        locked(&self.state).answering.push(thread);
+        Answering { permits: Arc::clone(self), thread }
+    }
+
+    /// The same, doing what may set one free every now and then. Where every holder waits for somebody who
+    /// waits here, nothing ever would, and one of these is told at once.
     pub(super) fn acquire_while(
         self: &Arc<Self>,
         cancellation: &Cancellation,
@@ -70,6 +87,9 @@ impl Permits {
         let deadline = after(Instant::now(), self.patience);
         loop {
             set_free();
+            if self.leave_if_stuck(&waiter) {
+                return Err(self.stuck());
+            }
             thread::park_timeout(CANCELLATION_PERIOD);
             let fault = if waiter.granted.load(Ordering::Acquire) {
                 return Ok(Permit(Arc::clone(self)));
@@ -107,6 +127,26 @@ impl Permits {
         }
     }
 
+    /// Under one lock, so that of all who wait one gives way.
+    fn leave_if_stuck(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut state = locked(&self.state);
+        let queues =
+            |thread: &ThreadId| state.queue.iter().any(|waiter| waiter.thread.id() == *thread);
+        let holders = state.answering.iter().filter(|thread| queues(thread)).count();
+        let is_stuck = holders >= self.total && !waiter.granted.load(Ordering::Acquire);
+        if is_stuck {
+            state.queue.retain(|other| !Arc::ptr_eq(other, waiter));
+        }
+        is_stuck
+    }
+
+    fn stuck(&self) -> WorkerFault {
+        WorkerFault::Unavailable(format!(
+            "all {} {}, and each of those waits for one more: none would come free; raise it, or nest calls less deep",
+            self.total, self.advice,
+        ))
+    }
+
     fn too_busy(&self) -> WorkerFault {
         WorkerFault::Unavailable(format!(
             "all {} {} for {} s; call less at once, or raise it",
@@ -133,6 +173,15 @@ impl State {
 impl Drop for Permit {
     fn drop(&mut self) {
         locked(&self.0.state).release();
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut state = locked(&self.permits.state);
+        if let Some(at) = state.answering.iter().rposition(|thread| *thread == self.thread) {
+            state.answering.swap_remove(at);
+        }
     }
 }
 
@@ -169,6 +218,32 @@ mod tests {
         }
         assert_eq!(*served.lock().unwrap(), (0..8).collect::<Vec<_>>());
         assert_eq!(locked(&permits.state).free, 1);
+    }
+
+    #[test]
+    fn where_all_wait_for_themselves_one_is_told_at_once_and_the_others_go_on() {
+        let permits = permits(2, Duration::from_mins(10));
+        let told = Mutex::new(Vec::new());
+        let barrier = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let none = Cancellation::default();
+                    let held = permits.acquire(&none).unwrap();
+                    let answering = permits.answering();
+                    barrier.wait(); // both hold one and want one more
+                    let more = permits.acquire(&none);
+                    told.lock().unwrap().push(more.as_ref().err().cloned());
+                    drop((more, answering, held));
+                });
+            }
+        });
+        let mut told = told.into_inner().unwrap();
+        told.sort_by_key(Option::is_none);
+        let [Some(WorkerFault::Unavailable(message)), None] = &told[..] else { panic!("{told:?}") };
+        assert!(message.contains("raise it, or nest calls less deep"), "{message}");
+        let state = locked(&permits.state);
+        assert_eq!((state.free, state.queue.len(), state.answering.len()), (2, 0, 0));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use super::sandbox::Scratch;
 
 /// Longest a worker that closed its channel may take to end.
 const LAST_BREATH: Duration = Duration::from_millis(500);
+/// Longest the kernel is waited for to end a killed worker; a busy machine takes its time.
+#[cfg(target_os = "linux")]
+const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +146,17 @@ impl Process {
     fn is_ours(&self) -> bool {
         true
     }
+
+    /// Waits until the kernel has ended it, once killed.
+    #[cfg(target_os = "linux")]
+    pub(super) fn await_end(&self) {
+        use std::os::fd::AsFd;
+        let _ = super::zygote::readable(self.descriptor.as_fd(), KILL_GRACE);
+    }
+
+    /// It cannot be watched.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn await_end(&self) {}
 
     /// Whether it ends by itself, now that its channel has closed.
     #[cfg(target_os = "linux")]

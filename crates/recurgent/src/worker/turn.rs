@@ -13,7 +13,7 @@ use super::frame::{self, FRAME_BYTES, Frame};
 use super::keeper::Errands;
 use super::link::{Link, LinkFault, Watch};
 use super::nursery::Nursery;
-use super::permit::Permit;
+use super::permit::{Answering, Permit};
 use super::pool::Lease;
 use super::process::Process;
 use super::{Shared, after};
@@ -143,7 +143,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if !self.reaped {
             self.process.kill();
-            self.errands.bury(&self.nursery, self.process.id());
+            if !self.errands.bury(&self.nursery, self.process.id()) {
+                self.process.await_end(); // the runtime ends, and leaves nobody behind
+            }
         }
     }
 }
@@ -173,7 +175,7 @@ pub(super) struct WorkerTurn {
     lease: Option<Arc<Lease>>,
     trace: WorkerTrace,
     /// The ask to be answered.
-    asked: Option<u64>,
+    asked: Option<(u64, Answering)>,
     last_ask: u64,
 }
 
@@ -231,7 +233,7 @@ impl WorkerTurn {
             Ok(Ok(Frame::Ask { id, ask })) if id > self.last_ask => {
                 self.clock.stop();
                 self.permit = None; // others may run while the host answers
-                (self.asked, self.last_ask) = (Some(id), id);
+                (self.asked, self.last_ask) = (Some((id, self.shared.live.answering())), id);
                 Ok(Said::Ask(ask))
             }
             Ok(Ok(Frame::Ask { .. })) => Err(by_program("it asked under a number used before")),
@@ -248,9 +250,11 @@ impl WorkerTurn {
     }
 
     fn reply(&mut self, answer: &Answer) -> Result<(), WorkerFault> {
-        let (Some(worker), Some(id)) = (self.worker.as_mut(), self.asked.take()) else {
+        let (Some(worker), Some((id, answering))) = (self.worker.as_mut(), self.asked.take())
+        else {
             return Err(misused());
         };
+        drop(answering);
         self.permit = Some(self.shared.permits.acquire(&self.cancellation)?);
         self.clock.resume();
         worker
@@ -273,7 +277,7 @@ impl WorkerTurn {
 
     /// Ends the worker of a turn that went wrong.
     fn abandon(&mut self, fault: &WorkerFault) {
-        self.permit = None;
+        (self.permit, self.asked) = (None, None);
         if self.worker.take().is_none() {
             return;
         }

@@ -281,6 +281,9 @@ impl Zygote {
 
     /// Ends it: asked first, so that it ends its workers and waits for them; killed if it lingers.
     fn close(&mut self) {
+        let deadline = Instant::now() + CLOSE_GRACE;
+        // Workers it was asked to wait for have ended when it says so.
+        while !self.pending.is_empty() && self.receive_next(deadline).is_ok() {}
         // Fails only when it is gone already.
         let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
         let deadline = Instant::now() + CLOSE_GRACE;

@@ -54,13 +54,9 @@ fn two_hundred_calls_of_fifty_agents_run_four_at_a_time() {
     assert_eq!(ran.len(), 200);
     let most = most_at_once(&ran);
     assert!((2..=4).contains(&most), "{most} ran at once");
+    assert!(workers_in(&stage.shelf()) > 0, "they are found while they live");
     drop(runtime);
-    // Workers of a zygote that had to be killed are ended by the kernel, in its own time.
-    let begun = Instant::now();
-    while workers_in(&stage.shelf()) > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10), "some worker outlived its runtime");
-        thread::yield_now();
-    }
+    assert_eq!(workers_in(&stage.shelf()), 0, "none outlives its runtime");
 }
 
 #[test]
@@ -168,10 +164,10 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
 }
 
 #[test]
-fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_in_time() {
+fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_at_once() {
     let mut stage = Stage::new(Language::Python);
     stage.set("max_live_workers", "2");
-    stage.set("queue_timeout_seconds", "1");
+    stage.set("queue_timeout_seconds", "3600");
     for depth in 0..3 {
         let code =
             format!("result = 1 + delegate('d{}', purpose='go down').check().value", depth + 1);
@@ -186,6 +182,7 @@ fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_in_time() {
     assert!(refused.failure().is_some());
     let log = std::fs::read_to_string(stage.path("log.jsonl")).unwrap();
     assert!(log.contains("(max_live_workers) were at work"), "{log}");
+    assert!(log.contains("raise it, or nest calls less deep"), "{log}");
     let mut agents = Vec::new(); // so that their kept workers stay, idle
     for _ in 0..4 {
         let mut agent = runtime.agent("d3").build().unwrap();
