@@ -173,7 +173,7 @@ fn failure_block(failure: &Failure, trace: Option<&str>, paint: Paint) -> String
     block.extend(details.iter().map(|(name, value)| {
         format!("  {} {value}", paint.in_style(Style::Faint, &format!("{name:<width$}")))
     }));
-    if let Some(next) = next_step(failure) {
+    if let Some(next) = next_step(failure, trace.is_some()) {
         block.push(format!("  {} {next}", paint.in_style(Style::Title, "next:")));
     }
     block.join("\n")
@@ -200,7 +200,7 @@ fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
 }
 
 /// What the message, which says what to do about this failure, cannot know: the commands there are.
-fn next_step(failure: &Failure) -> Option<&'static str> {
+fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
     match Exit::of_failure(failure) {
         Exit::Cancelled => Some("nothing was kept of this call; run it again when you like"),
         Exit::Unavailable | Exit::Setup => Some("`recurgent doctor` shows what is missing"),
@@ -208,8 +208,8 @@ fn next_step(failure: &Failure) -> Option<&'static str> {
             Some("run it again; the same call may do better")
         }
         Exit::Ok | Exit::Failed | Exit::Usage => match failure.kind.cause() {
-            Cause::Intrinsic => Some("--trace shows the programs that were tried"),
-            Cause::Adaptive | Cause::Extrinsic => None,
+            Cause::Intrinsic if in_a_call => Some("--trace shows the programs that were tried"),
+            Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => None,
         },
     }
 }

@@ -133,6 +133,7 @@ fn what_cannot_be_is_refused_in_words() {
         let ran = bench.run(line);
         assert_eq!((ran.exit, ran.stdout.as_str()), (exit, ""), "{line:?}: {ran:?}");
         assert!(ran.stderr.contains(says), "{line:?}: {ran:?}");
+        assert!(!ran.stderr.contains("--trace"), "no program was tried: {line:?}: {ran:?}");
     }
     let ran = bench.run(&["env", "prepare", "json"]);
     assert!(ran.exit == 0 && ran.stderr.contains("standard library"), "{ran:?}");
