@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
-use crate::worker::{Tier, WorkerLimits, WorkerOptions};
+use crate::worker::{InstallerLimits, Tier, WorkerLimits, WorkerOptions};
 
 pub use agent::{AGENT_KEYS, AgentOptions};
 pub use key::{KEYS, Key};
@@ -331,6 +331,12 @@ impl Config {
                 wheels_only: false,
             },
             variables: self.installer_variables(),
+            hosts: self.list("installer_hosts"),
+            limits: InstallerLimits {
+                memory_bytes: self.count::<u64>("installer_memory_mb") << 20,
+                processes: self.count("installer_processes"),
+                disk_bytes: self.count::<u64>("installer_disk_mb") << 20,
+            },
             resolve_limit: self.seconds("resolve_timeout_seconds"),
             install_limit: self.seconds("install_timeout_seconds"),
         }
