@@ -119,7 +119,7 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     leave_a_daemon()
     got = {"reached": reached(QUIET | LOUD), "forked": multiply()}
     for at in range(PLAN["fill_mb"]):
-        with open(f"/tmp/fill-{at}", "wb") as file:
+        with open(f"{os.environ['TMPDIR']}/fill-{at}", "wb") as file:
             file.write(bytes(1 << 20))
     while PLAN["fill_mb"]:
         time.sleep(1)  # until it is noticed
