@@ -12,7 +12,7 @@ use lifecycle::outcome::{Failure, FailureKind};
 use super::bundler::Bundler;
 use super::command::Workshop;
 use super::fault::{BuildFault, Stage};
-use super::lock::{self, LockFault};
+use super::lock::{self, Lock, LockFault};
 use super::ready::{Package, Ready};
 use super::source::Source;
 use super::uv::Uv;
@@ -73,7 +73,7 @@ impl Environments {
         built
     }
 
-    fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<File, BuildFault> {
+    fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<Lock, BuildFault> {
         let place = plan.place();
         fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
         let path = plan.root.with_extension("lock");
@@ -222,24 +222,20 @@ fn uncontained(problem: String) -> BuildFault {
     BuildFault::Barred(Box::new(Failure::new(FailureKind::SandboxUnavailable, problem)))
 }
 
-/// What a package manager needs to reach its sources and a build script may know.
+/// Whether a build script may know a variable of its package manager: proxies, certificates and compiler
+/// settings, not what looks like a way to pass for somebody.
 fn is_no_secret(name: &OsStr, value: &OsStr) -> bool {
     let name = name.to_string_lossy().to_ascii_uppercase();
-    let has_credentials = value.to_string_lossy().contains('@');
-    OF_THE_WAY.contains(&name.as_str()) && !has_credentials
+    let of_builds = name.starts_with("BUNDLE_BUILD__") || CERTIFICATES.contains(&name.as_str());
+    let of_tools = TOOLS.iter().any(|tool| name.starts_with(tool)) && !of_builds;
+    let secretive = SECRETIVE.iter().any(|word| name.contains(word));
+    !of_tools && !secretive && !value.to_string_lossy().contains('@')
 }
 
-/// Variables that say how sources are reached: proxies and certificates.
-const OF_THE_WAY: [&str; 8] = [
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "PIP_CERT",
-    "BUNDLE_SSL_CA_CERT",
-];
+const CERTIFICATES: [&str; 2] = ["PIP_CERT", "BUNDLE_SSL_CA_CERT"];
+/// Variables named so are settings of package managers, credentials among them.
+const TOOLS: [&str; 4] = ["BUNDLE_", "GEM_", "PIP_", "UV_"];
+const SECRETIVE: [&str; 7] = ["AUTH", "CREDENTIAL", "KEY", "NETRC", "PASSWORD", "SECRET", "TOKEN"];
 
 /// Where tools keep their own files during one build, beside the environment: they are no part of it.
 /// What a killed build left is cleared by the next one.
@@ -275,5 +271,28 @@ pub(super) fn locked_out(fault: LockFault, path: &Path) -> BuildFault {
                 patience.as_secs()
             ),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_scripts_know_how_to_build_and_nothing_else() {
+        for (name, value, known) in [
+            ("CC", "clang", true),
+            ("BUNDLE_BUILD__NATIVE", "--with-opt", true),
+            ("SSL_CERT_FILE", "/etc/ssl/x.pem", true),
+            ("PIP_CERT", "/etc/ssl/x.pem", true),
+            ("https_proxy", "http://proxy.example:3128", true),
+            ("https_proxy", "http://me:s3cret@proxy.example:3128", false),
+            ("BUNDLE_GEMS__EXAMPLE", "me:s3cret", false),
+            ("UV_INDEX_SOURCE0_PASSWORD", "s3cret", false),
+            ("GITHUB_TOKEN", "s3cret", false),
+            ("netrc", "/home/me/.netrc", false),
+        ] {
+            assert_eq!(is_no_secret(OsStr::new(name), OsStr::new(value)), known, "{name}={value}");
+        }
     }
 }

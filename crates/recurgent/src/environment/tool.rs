@@ -81,6 +81,7 @@ impl Search<'_> {
             directory: &desk,
             variables,
             lock: &lock,
+            read: [self.workshop.read.clone(), settings()].concat(),
             write: vec![desk.clone()],
             home: &desk,
             ..self.workshop.clone()
@@ -172,6 +173,11 @@ impl Search<'_> {
             .run(&Trade::Tool, program, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, Stage::Tool, "python", self.supply))
     }
+}
+
+/// The machine's own settings of pip.
+fn settings() -> Vec<PathBuf> {
+    Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
 }
 
 /// Removes a directory if there is one.

@@ -108,9 +108,11 @@ impl Uv<'_> {
     /// Chooses versions. Where no metadata says what a package needs, its build script does.
     pub(super) fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
-        self.introduce(limit)?;
-        let options: &[&str] = if self.anew { &["--refresh"] } else { &[] };
-        let mut ended = self.fetch("lock", options, Stage::Resolve, limit)?;
+        // With nothing remembered, not with `--refresh`, which would have the interpreter started as well.
+        let cache = self.anew.then(|| self.workshop.home.join("anew").into_os_string());
+        let workshop = self.workshop.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
+        self.introduce(&workshop, limit)?;
+        let mut ended = self.fetch(&workshop, "lock", &[], Stage::Resolve, limit)?;
         if self.must_build(&ended) {
             ended = self.build("lock", &[], Stage::Resolve, deadline)?;
         }
@@ -131,7 +133,8 @@ impl Uv<'_> {
         let fetched = if self.builds.get() {
             None
         } else {
-            Some(self.fetch("sync", &["--frozen"], Stage::Install, limit)?)
+            self.introduce(self.workshop, limit)?;
+            Some(self.fetch(self.workshop, "sync", &["--frozen"], Stage::Install, limit)?)
         };
         let ended = match fetched {
             Some(ended) if !self.must_build(&ended) => ended,
@@ -149,11 +152,11 @@ impl Uv<'_> {
 
     /// Has uv ask the interpreter what it is, and remember that: where packages are fetched it can start
     /// nothing.
-    fn introduce(&self, limit: Duration) -> Result<(), BuildFault> {
+    fn introduce(&self, workshop: &Workshop<'_>, limit: Duration) -> Result<(), BuildFault> {
         let arguments = ["python", "find", "--no-project"].map(OsString::from);
         let arguments = arguments.into_iter().chain([self.interpreter.path.clone().into()]);
         let ended =
-            self.told(self.workshop.run(&Trade::Tool, self.tool, arguments, limit), Stage::Tool)?;
+            self.told(workshop.run(&Trade::Tool, self.tool, arguments, limit), Stage::Tool)?;
         match ended.status {
             Some(0) => Ok(()),
             _ => Err(BuildFault::Unable { stage: Stage::Tool, said: ended.output }),
@@ -163,13 +166,14 @@ impl Uv<'_> {
     /// Where nothing that is fetched can run.
     fn fetch(
         &self,
+        workshop: &Workshop<'_>,
         verb: &str,
         options: &[&str],
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
         let arguments = self.arguments(verb, options).chain(self.indexes());
-        self.told(self.workshop.run(&Trade::Fetch, self.tool, arguments, limit), stage)
+        self.told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), stage)
     }
 
     /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has

@@ -60,7 +60,7 @@ impl Trap {
             json!(["list", stage.directory.path()]),
             json!(["list", stage.shelf()]),
             json!(["list", "/proc"]),
-            json!(["list", "/root/.."]),
+            json!(["list", "/"]),
             json!(["read", format!("/proc/{host}/environ")]),
             json!(["create", stage.shelf()]),
             json!(["connect", address]),
