@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, Secret};
-use crate::worker::{Tier, WorkerLimits, WorkerOptions};
+use crate::worker::{InstallerLimits, Tier, WorkerLimits, WorkerOptions};
 
 pub use agent::{AGENT_KEYS, AgentOptions};
 pub use key::{KEYS, Key};
@@ -369,6 +369,12 @@ impl Config {
                 wheels_only: false,
             },
             variables: self.installer_variables(),
+            hosts: self.list("installer_hosts"),
+            limits: InstallerLimits {
+                memory_bytes: self.count::<u64>("installer_memory_mb") << 20,
+                processes: self.count("installer_processes"),
+                disk_bytes: self.count::<u64>("installer_disk_mb") << 20,
+            },
             resolve_limit: self.seconds("resolve_timeout_seconds"),
             install_limit: self.seconds("install_timeout_seconds"),
         }

@@ -41,7 +41,7 @@ use lifecycle::execution::{Environment, EnvironmentFault};
 
 use crate::guest::Cancellation;
 use crate::guest::interpreter::InterpreterInfo;
-use crate::worker::{Activation, Workers};
+use crate::worker::{Activation, InstallerLimits, Workers};
 
 use fault::{BuildFault, Stage};
 use source::Supply;
@@ -68,6 +68,10 @@ pub struct EnvironmentOptions {
     pub ruby: GuestPolicy,
     /// Variables every tool is given besides: proxies, certificates, and what was asked for by name.
     pub variables: Vec<(OsString, OsString)>,
+    /// Hosts package managers may talk to while they build, beside those their sources name.
+    pub hosts: Vec<String>,
+    /// What installing one environment may use up.
+    pub limits: InstallerLimits,
     /// Longest choosing versions may take.
     pub resolve_limit: Duration,
     /// Longest installing them may take.
@@ -295,8 +299,27 @@ impl Plan<'_> {
 
     fn variables(&self) -> Vec<(OsString, OsString)> {
         match self.language {
-            Language::Python => uv::variables(self.cache, &self.supply),
-            Language::Ruby => bundler::variables(&self.root, self.cache, &self.supply),
+            Language::Python => uv::variables(&self.shared_cache(), Some(&self.supply)),
+            Language::Ruby => {
+                bundler::variables(&self.root, &self.shared_cache(), Some(&self.supply))
+            }
+        }
+    }
+
+    /// What packaging tools downloaded, for every environment. Nothing that was fetched runs where it can
+    /// be written.
+    fn shared_cache(&self) -> PathBuf {
+        self.cache.join(match self.language {
+            Language::Python => "uv",
+            Language::Ruby => "bundler",
+        })
+    }
+
+    /// The variables of a builder, which has a cache of its own and no credentials.
+    fn builder_variables(&self, home: &Path) -> Vec<(OsString, OsString)> {
+        match self.language {
+            Language::Python => uv::variables(&home.join("uv"), None),
+            Language::Ruby => bundler::variables(&self.root, &home.join("bundler"), None),
         }
     }
 

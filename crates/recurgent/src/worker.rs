@@ -48,8 +48,9 @@ pub(crate) use nursery::{Activation, BootFault};
 use nursery::{Nursery, Place};
 use permit::{Permit, Permits};
 use pool::Pool;
-pub use sandbox::{Layer, Layers, Reached, Tier, WorkerLimits};
+pub use sandbox::{InstallerLimits, Layer, Layers, Reached, Tier, WorkerLimits};
 use turn::{Assignment, StartFault, Worker, WorkerTurn};
+pub(crate) use zygote::start as start_inside;
 
 /// How often whoever waits looks whether the caller gave up.
 const CANCELLATION_PERIOD: Duration = Duration::from_millis(25);
@@ -159,6 +160,12 @@ impl Workers {
         booted
     }
 
+    /// What confines package managers too; refused where it is weaker than programs may be run under.
+    pub(crate) fn sandbox(&self) -> Result<&sandbox::Sandbox, String> {
+        self.shared.check_minimum_tier()?;
+        Ok(self.shared.launcher.sandbox())
+    }
+
     /// The containment workers run under.
     pub fn tier(&self) -> &'static str {
         self.shared.launcher.reached().tier.name()
@@ -261,29 +268,32 @@ impl Shared {
 
     /// Refuses to run programs under weaker containment than asked for.
     fn check_tier(&self, grants: &Grants) -> Result<(), WorkerFault> {
-        let reached = self.launcher.reached();
-        let lacking = |wanted: Tier, why: &str| {
-            let reasons: Vec<String> = reached
-                .missing
-                .iter()
-                .map(|(layer, why)| format!("{}: {why}", layer.name()))
-                .collect();
-            WorkerFault::Uncontained(format!(
-                "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
-                 `recurgent doctor` says what would raise it",
-                reached.tier,
-                reasons.join("; ")
-            ))
-        };
-        if reached.tier < self.minimum_tier {
-            return Err(lacking(self.minimum_tier, "minimum_sandbox_tier"));
-        }
+        self.check_minimum_tier().map_err(WorkerFault::Uncontained)?;
         match grants.network {
-            Network::Hosts(_) if !reached.layers.has(Layer::Namespaces) => {
-                Err(lacking(Tier::Namespaces, "a list of hosts"))
+            Network::Hosts(_) if !self.launcher.reached().layers.has(Layer::Namespaces) => {
+                Err(WorkerFault::Uncontained(self.lacking(Tier::Namespaces, "a list of hosts")))
             }
             Network::Off | Network::Loopback | Network::Hosts(_) | Network::Open => Ok(()),
         }
+    }
+
+    fn check_minimum_tier(&self) -> Result<(), String> {
+        if self.launcher.reached().tier < self.minimum_tier {
+            return Err(self.lacking(self.minimum_tier, "minimum_sandbox_tier"));
+        }
+        Ok(())
+    }
+
+    fn lacking(&self, wanted: Tier, why: &str) -> String {
+        let reached = self.launcher.reached();
+        let reasons: Vec<String> =
+            reached.missing.iter().map(|(layer, why)| format!("{}: {why}", layer.name())).collect();
+        format!(
+            "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
+             `recurgent doctor` says what would raise it",
+            reached.tier,
+            reasons.join("; ")
+        )
     }
 
     fn start_turn(

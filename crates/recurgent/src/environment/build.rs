@@ -1,17 +1,20 @@
 //! Making an environment: resolve, hold the lock against the policy, install, prove, announce.
 
-use std::ffi::OsString;
+use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lifecycle::dialect::Language;
+use lifecycle::outcome::{Failure, FailureKind};
 
 use super::bundler::Bundler;
 use super::command::Workshop;
 use super::fault::{BuildFault, Stage};
-use super::lock::{self, LockFault};
+use super::lock::{self, Lock, LockFault};
 use super::ready::{Package, Ready};
+use super::source::Source;
 use super::uv::Uv;
 use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, tool};
 use crate::worker::Workers;
@@ -70,7 +73,7 @@ impl Environments {
         built
     }
 
-    fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<File, BuildFault> {
+    fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<Lock, BuildFault> {
         let place = plan.place();
         fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
         let path = plan.root.with_extension("lock");
@@ -89,13 +92,22 @@ impl Environments {
         lock: &File,
         aim: &Aim<'_>,
     ) -> Result<(Ready, Took), BuildFault> {
+        let sandbox = workers.sandbox().map_err(uncontained)?;
         let home = Desk::set_up(plan.root.with_extension("build"))?;
+        let shared = plan.shared_cache();
+        fs::create_dir_all(&shared).map_err(|e| BuildFault::file("cannot create", &shared, &e))?;
         let variables = self.variables(&home.0);
         let workshop = Workshop {
             directory: &plan.root,
-            variables: [variables, plan.variables()].concat(),
+            variables: [variables, self.options.variables.clone(), plan.variables()].concat(),
             lock,
             cancellation: aim.cancellation,
+            sandbox,
+            read: self.readable(plan),
+            write: vec![plan.root.clone(), shared],
+            home: &home.0,
+            limits: self.options.limits,
+            input: None,
         };
         let (packages, installed, took) = match plan.language {
             Language::Python => self.by_uv(plan, &workshop, aim)?,
@@ -122,10 +134,13 @@ impl Environments {
             cache: plan.cache,
             interpreter: &plan.interpreter,
             supply: &plan.supply,
-            variables: &self.variables(plan.cache),
+            workshop,
         };
         let uv = Uv {
             tool: &search.find(aim)?,
+            hosts: &self.options.hosts,
+            builder: &self.builder(workshop, plan),
+            builds: Cell::new(false),
             interpreter: &plan.interpreter,
             workshop,
             supply: &plan.supply,
@@ -139,7 +154,7 @@ impl Environments {
         let packages = Uv::locked(&plan.root)?;
         plan.check_policy(&packages)?;
         aim.tell(Progress::Installing(packages.len()));
-        let install = timed(|| uv.install(&packages, self.options.install_limit))?;
+        let install = timed(|| uv.install(&plan.root, &packages, self.options.install_limit))?;
         let installed = uv.installed(&plan.root)?;
         Ok((packages, installed, Took { resolve, install }))
     }
@@ -153,6 +168,7 @@ impl Environments {
         let bundler = Bundler {
             interpreter: &plan.interpreter,
             workshop,
+            builder: &self.builder(workshop, plan),
             supply: &plan.supply,
             manifest: plan.manifest,
         };
@@ -161,23 +177,65 @@ impl Environments {
         let packages = Bundler::locked(&plan.root)?;
         plan.check_policy(&packages)?;
         aim.tell(Progress::Installing(packages.len()));
-        let install = timed(|| bundler.install(&packages, self.options.install_limit))?;
+        let install = timed(|| bundler.install(&plan.root, &packages, self.options.install_limit))?;
         let installed = bundler.installed(&plan.root)?;
         Ok((packages, installed, Took { resolve, install }))
     }
 
+    /// The same workshop for what was fetched: it sees nothing but this environment.
+    fn builder<'a>(&self, workshop: &Workshop<'a>, plan: &Plan<'_>) -> Workshop<'a> {
+        let way = self.options.variables.iter().filter(|(name, value)| is_no_secret(name, value));
+        let way: Vec<(OsString, OsString)> = way.cloned().collect();
+        let files = way.iter().map(|(_, value)| PathBuf::from(value));
+        let files = files.filter(|path| path.is_absolute() && path.exists());
+        let read = plan.interpreter.roots.iter().cloned().chain(files).collect();
+        let variables = [self.variables(workshop.home), way, plan.builder_variables(workshop.home)];
+        Workshop {
+            variables: variables.concat(),
+            read,
+            write: vec![plan.root.clone()],
+            ..workshop.clone()
+        }
+    }
+
+    /// What package managers see beside the system: the interpreter, and files that sources and variables
+    /// name.
+    fn readable(&self, plan: &Plan<'_>) -> Vec<PathBuf> {
+        let named = self.options.variables.iter().map(|(_, value)| PathBuf::from(value));
+        let files = plan.supply.internal.iter().filter_map(Source::directory);
+        let given = named.chain(files).filter(|path| path.is_absolute() && path.exists());
+        plan.interpreter.roots.iter().cloned().chain(given).collect()
+    }
+
     /// What every tool sees.
     fn variables(&self, home: &Path) -> Vec<(OsString, OsString)> {
-        let mut variables: Vec<(OsString, OsString)> = vec![
+        vec![
             ("PATH".into(), self.options.path.clone()),
             ("LANG".into(), "C.UTF-8".into()),
             ("HOME".into(), home.into()),
             ("TMPDIR".into(), home.into()),
-        ];
-        variables.extend(self.options.variables.iter().cloned());
-        variables
+        ]
     }
 }
+
+fn uncontained(problem: String) -> BuildFault {
+    BuildFault::Barred(Box::new(Failure::new(FailureKind::SandboxUnavailable, problem)))
+}
+
+/// Whether a build script may know a variable of its package manager: proxies, certificates and compiler
+/// settings, not what looks like a way to pass for somebody.
+fn is_no_secret(name: &OsStr, value: &OsStr) -> bool {
+    let name = name.to_string_lossy().to_ascii_uppercase();
+    let of_builds = name.starts_with("BUNDLE_BUILD__") || CERTIFICATES.contains(&name.as_str());
+    let of_tools = TOOLS.iter().any(|tool| name.starts_with(tool)) && !of_builds;
+    let secretive = SECRETIVE.iter().any(|word| name.contains(word));
+    !of_tools && !secretive && !value.to_string_lossy().contains('@')
+}
+
+const CERTIFICATES: [&str; 2] = ["PIP_CERT", "BUNDLE_SSL_CA_CERT"];
+/// Variables named so are settings of package managers, credentials among them.
+const TOOLS: [&str; 4] = ["BUNDLE_", "GEM_", "PIP_", "UV_"];
+const SECRETIVE: [&str; 7] = ["AUTH", "CREDENTIAL", "KEY", "NETRC", "PASSWORD", "SECRET", "TOKEN"];
 
 /// Where tools keep their own files during one build, beside the environment: they are no part of it.
 /// What a killed build left is cleared by the next one.
@@ -213,5 +271,28 @@ pub(super) fn locked_out(fault: LockFault, path: &Path) -> BuildFault {
                 patience.as_secs()
             ),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_scripts_know_how_to_build_and_nothing_else() {
+        for (name, value, known) in [
+            ("CC", "clang", true),
+            ("BUNDLE_BUILD__NATIVE", "--with-opt", true),
+            ("SSL_CERT_FILE", "/etc/ssl/x.pem", true),
+            ("PIP_CERT", "/etc/ssl/x.pem", true),
+            ("https_proxy", "http://proxy.example:3128", true),
+            ("https_proxy", "http://me:s3cret@proxy.example:3128", false),
+            ("BUNDLE_GEMS__EXAMPLE", "me:s3cret", false),
+            ("UV_INDEX_SOURCE0_PASSWORD", "s3cret", false),
+            ("GITHUB_TOKEN", "s3cret", false),
+            ("netrc", "/home/me/.netrc", false),
+        ] {
+            assert_eq!(is_no_secret(OsStr::new(name), OsStr::new(value)), known, "{name}={value}");
+        }
     }
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use lifecycle::dependency::DependencyManifest;
 
-use super::Installed;
 use super::command::{Ended, Workshop};
 use super::fault::{BuildFault, Stage, mentioned};
 use super::ready::{Package, Proof};
 use super::source::{Source, Supply};
+use super::{Installed, tool};
 use crate::guest::interpreter::InterpreterInfo;
+use crate::worker::sandbox::Trade;
 
 /// Runs the Bundler of the interpreter that will load the gems, whatever `bundle` is on the path. What
 /// it lacks is told apart from what Bundler itself has to say by an exit status Bundler does not use.
@@ -74,23 +75,32 @@ const SILENCE: &str = "15";
 const JOBS: &str = "4";
 /// Where gems are installed, below the environment.
 const VENDOR: &str = "vendor/bundle";
+/// Where fetched gems wait to be installed.
+const ARCHIVES: &str = "vendor/cache";
 
 /// One build by Bundler.
 #[derive(Debug)]
 pub(super) struct Bundler<'a> {
     pub(super) interpreter: &'a InterpreterInfo,
+    /// Where gems are chosen and fetched.
     pub(super) workshop: &'a Workshop<'a>,
+    /// Where they are built.
+    pub(super) builder: &'a Workshop<'a>,
     pub(super) supply: &'a Supply,
     pub(super) manifest: &'a DependencyManifest,
 }
 
 /// Variables that make Bundler look nowhere but where it is told.
-pub(super) fn variables(root: &Path, cache: &Path, supply: &Supply) -> Vec<(OsString, OsString)> {
+pub(super) fn variables(
+    root: &Path,
+    cache: &Path,
+    supply: Option<&Supply>,
+) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("BUNDLE_GEMFILE".into(), root.join("Gemfile").into()),
         ("BUNDLE_PATH".into(), root.join(VENDOR).into()),
         ("BUNDLE_APP_CONFIG".into(), root.join(".bundle").into()),
-        ("BUNDLE_USER_CACHE".into(), cache.join("bundler").into()),
+        ("BUNDLE_USER_CACHE".into(), cache.into()),
         ("BUNDLE_IGNORE_CONFIG".into(), "true".into()),
         ("BUNDLE_DISABLE_SHARED_GEMS".into(), "true".into()),
         ("BUNDLE_SILENCE_ROOT_WARNING".into(), "true".into()),
@@ -100,7 +110,7 @@ pub(super) fn variables(root: &Path, cache: &Path, supply: &Supply) -> Vec<(OsSt
         ("BUNDLE_RETRY".into(), RETRIES.into()),
         ("BUNDLE_TIMEOUT".into(), SILENCE.into()),
     ];
-    for source in &supply.internal {
+    for source in supply.iter().flat_map(|supply| &supply.internal) {
         let Some((user, password)) = source.credentials() else { continue };
         let host = source.host().replace('-', "___").replace('.', "__").to_uppercase();
         variables.push((format!("BUNDLE_{host}").into(), format!("{user}:{password}").into()));
@@ -188,13 +198,29 @@ impl Bundler<'_> {
         Ok(found.collect())
     }
 
-    /// Installs what the lock says, nothing else.
-    pub(super) fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
-        let frozen = ("BUNDLE_FROZEN".into(), "true".into());
-        let workshop = self.workshop.with([frozen]);
-        let installing = Bundler { workshop: &workshop, ..*self };
-        let ended = installing.run(BUNDLE, &["install"], Stage::Install, limit)?;
-        self.judge(&ended, Stage::Install, locked.iter().map(|gem| gem.name.as_str()))
+    /// Installs what the lock says, nothing else: everything is fetched first, and built where nobody can
+    /// be talked to.
+    pub(super) fn install(
+        &self,
+        root: &Path,
+        locked: &[Package],
+        limit: Duration,
+    ) -> Result<(), BuildFault> {
+        let deadline = Instant::now() + limit;
+        let names = || locked.iter().map(|gem| gem.name.as_str());
+        let yes = |name: &str| (name.into(), "true".into());
+        let fetching = self.workshop.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
+        let fetched =
+            self.run_in(&fetching, &Trade::Fetch, BUNDLE, &["cache"], Stage::Install, limit)?;
+        self.judge(&fetched, Stage::Install, names())?;
+        let building = self.builder.with([yes("BUNDLE_FROZEN")]);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let trade = Trade::Build(Vec::new());
+        let built =
+            self.run_in(&building, &trade, BUNDLE, &["install", "--local"], Stage::Install, left)?;
+        self.judge(&built, Stage::Install, names())?;
+        let archives = root.join(ARCHIVES);
+        tool::clear(&archives).map_err(|e| BuildFault::file("cannot clear", &archives, &e))
     }
 
     fn run(
@@ -204,9 +230,21 @@ impl Bundler<'_> {
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
+        self.run_in(self.workshop, &Trade::Fetch, script, arguments, stage, limit)
+    }
+
+    fn run_in(
+        &self,
+        workshop: &Workshop<'_>,
+        trade: &Trade,
+        script: &str,
+        arguments: &[&str],
+        stage: Stage,
+        limit: Duration,
+    ) -> Result<Ended, BuildFault> {
         let options = ["--disable=did_you_mean,error_highlight", "-e", script, "--"];
-        self.workshop
-            .run(&self.interpreter.path, options.iter().chain(arguments), limit)
+        workshop
+            .run(trade, &self.interpreter.path, options.iter().chain(arguments), limit)
             .map_err(|fault| BuildFault::command(fault, stage, "Bundler", self.supply))
     }
 

@@ -1,22 +1,23 @@
-//! Runs a package manager: in a constructed environment, in its own process group, within a time, its
-//! output capped, and never longer than whoever waits for it wants.
+//! Runs a package manager: confined, in a constructed environment, within a time and a share of the disk,
+//! its output capped, and never longer than whoever waits for it wants.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 
 use crate::guest::Cancellation;
-use crate::worker::sandbox;
+use crate::worker::sandbox::{Birth, Errand, House, Sandbox, Trade};
+use crate::worker::{self, InstallerLimits};
 
 /// Output kept of one command: the last of it, where tools say what went wrong.
 const OUTPUT_BYTES: usize = 64 * 1024;
@@ -25,18 +26,32 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// How often whoever waits looks whether the command ended or the caller gave up.
 const GLANCE: Duration = Duration::from_millis(20);
 
+/// How often it is looked how much of the disk it took.
+const MEASURE: Duration = Duration::from_millis(250);
+
 /// What every command of one build shares.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Workshop<'a> {
     /// Where commands run.
     pub(super) directory: &'a Path,
     /// All they see of the environment: nothing of the host's is inherited.
     pub(super) variables: Vec<(OsString, OsString)>,
-    /// Held by every command as its standard input. An installer that outlives a killed host so keeps
-    /// others out of the directory it still writes to.
+    /// Held by every command that could outlive a killed host, as its standard input: it so keeps others
+    /// out of the directory it still writes to.
     pub(super) lock: &'a File,
     /// Ends a command early.
     pub(super) cancellation: &'a Cancellation,
+    /// What confines them.
+    pub(super) sandbox: &'a Sandbox,
+    /// What they see beside the system.
+    pub(super) read: Vec<PathBuf>,
+    /// Where they may write beside `home`.
+    pub(super) write: Vec<PathBuf>,
+    /// A private directory for whatever else they write.
+    pub(super) home: &'a Path,
+    pub(super) limits: InstallerLimits,
+    /// What a command reads from its standard input, once: what it starts finds nothing there.
+    pub(super) input: Option<Vec<u8>>,
 }
 
 /// How a command ended by itself.
@@ -60,6 +75,13 @@ pub(super) enum CommandFault {
         /// The last of what it printed.
         output: String,
     },
+    /// It took more of the disk than it may.
+    Oversized {
+        /// What it may take.
+        limit: u64,
+    },
+    /// It left something behind that must not be touched.
+    Trap(PathBuf),
     /// The caller gave up.
     Cancelled,
 }
@@ -68,6 +90,7 @@ impl Workshop<'_> {
     /// Runs a command to its end.
     pub(super) fn run<A: AsRef<OsStr>>(
         &self,
+        trade: &Trade,
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
         limit: Duration,
@@ -75,60 +98,149 @@ impl Workshop<'_> {
         let mut command = Command::new(program);
         command
             .args(arguments)
-            .current_dir(self.directory)
             .env_clear()
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .process_group(0);
-        sandbox::die_with_host(&mut command);
-        let mut job = Job::start(command, self.lock).map_err(CommandFault::Unusable)?;
-        job.finish(Instant::now() + limit, limit, self.cancellation)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let mut read = self.read.clone();
+        read.push(program.to_owned());
+        let errand = Errand {
+            trade,
+            read: &read,
+            write: &self.write,
+            home: self.home,
+            directory: self.directory,
+            limits: self.limits,
+        };
+        let (house, birth) =
+            self.sandbox.send(&mut command, &errand).map_err(CommandFault::Unusable)?;
+        let input = self.input(&house).map_err(CommandFault::Unusable)?;
+        let mut job = Job::start(command, birth, input).map_err(CommandFault::Unusable)?;
+        let ended = job.finish(Instant::now() + limit, limit, self);
+        drop(job); // nothing it started runs any more
+        if !trade.is_hostile() {
+            return ended;
+        }
+        let handed = || self.write.iter().map(AsRef::as_ref).chain([self.home]);
+        house.take_back(handed()).map_err(CommandFault::Unusable)?;
+        match self.write.iter().find_map(|top| self.find_trap(top, top)) {
+            Some(trap) => Err(CommandFault::Trap(trap)),
+            None => ended,
+        }
     }
 
     /// The same commands with more to see.
     pub(super) fn with(&self, more: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let mut variables = self.variables.clone();
-        variables.extend(more);
-        Self { variables, ..*self }
+        let mut changed = self.clone();
+        changed.variables.extend(more);
+        changed
+    }
+
+    fn input(&self, house: &House) -> io::Result<Stdio> {
+        let Some(text) = &self.input else {
+            let held = (!house.is_walled()).then(|| self.lock.try_clone()).transpose()?;
+            return Ok(held.map_or_else(Stdio::null, Stdio::from));
+        };
+        // Fits into the pipe, so nobody waits for anybody.
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        File::from(write).write_all(text)?;
+        rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::empty())?;
+        house.hand_over(&read)?;
+        Ok(read.into())
+    }
+
+    fn is_oversized(&self) -> bool {
+        let taken: u64 = [self.directory, self.home].into_iter().map(disk_use).sum();
+        taken > self.limits.disk_bytes
+    }
+
+    /// A link that leads out of what was written, to where the host sees more than the builder did, or
+    /// something that is no file. The host reads and writes here next.
+    fn find_trap(&self, directory: &Path, top: &Path) -> Option<PathBuf> {
+        let unreadable = || Some(directory.to_owned());
+        let Ok(entries) = fs::read_dir(directory) else { return unreadable() };
+        for entry in entries {
+            let Ok(entry) = entry else { return unreadable() };
+            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { return unreadable() };
+            let is_fine = if kind.is_dir() {
+                if let Some(trap) = self.find_trap(&path, top) {
+                    return Some(trap);
+                }
+                true
+            } else if kind.is_symlink() {
+                // One that leads nowhere reads as nothing, but what is written through it is somewhere.
+                let real = path.canonicalize();
+                let seen =
+                    || SYSTEM.iter().map(Path::new).chain(self.read.iter().map(AsRef::as_ref));
+                real.is_ok_and(|real| {
+                    real.starts_with(top) || seen().any(|it| real.starts_with(it))
+                })
+            } else {
+                kind.is_file()
+            };
+            if !is_fine {
+                return Some(path);
+            }
+        }
+        None
     }
 }
 
-/// A command under way. Dropping it ends its whole process group.
+/// Where programs are that links may lead to.
+const SYSTEM: &[&str] = &["/usr", "/lib", "/lib64", "/bin"];
+
+/// What a tree takes on disk.
+fn disk_use(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => meta.blocks() * 512 + disk_use(&entry.path()),
+        Ok(meta) => meta.blocks() * 512,
+        Err(_) => 0, // gone meanwhile
+    });
+    sizes.sum()
+}
+
+/// A command under way. Dropping it ends it and everything it started.
 struct Job {
-    child: Child,
+    pid: Pid,
+    /// How it ended, once it was waited for: its number may be another's from then on.
+    status: Option<WaitStatus>,
     output: OwnedFd,
     kept: Vec<u8>,
 }
 
 impl Job {
-    fn start(mut command: Command, lock: &File) -> io::Result<Self> {
+    fn start(mut command: Command, birth: Birth, input: Stdio) -> io::Result<Self> {
         let (output, printed) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&output, rustix::fs::OFlags::NONBLOCK)?;
-        let child = command
-            .stdin(Stdio::from(lock.try_clone()?))
-            .stdout(printed.try_clone()?)
-            .stderr(printed)
-            .spawn()?;
-        Ok(Self { child, output, kept: Vec::new() })
+        command.stdin(input).stdout(printed.try_clone()?).stderr(printed);
+        let pid = worker::start_inside(command, birth)?;
+        Ok(Self { pid, status: None, output, kept: Vec::new() })
     }
 
     fn finish(
         &mut self,
         deadline: Instant,
         limit: Duration,
-        cancellation: &Cancellation,
+        workshop: &Workshop<'_>,
     ) -> Result<Ended, CommandFault> {
+        let mut measured = Instant::now();
         loop {
             if self.has_ended() {
                 self.drain();
-                self.end_group(); // what it started must not go on writing
-                let status = self.child.wait().map_err(CommandFault::Unusable)?;
-                return Ok(Ended { status: status.code(), output: self.said() });
+                self.end(); // what it started must not go on writing
+                let status = self.status.and_then(WaitStatus::exit_status);
+                return Ok(Ended { status, output: self.said() });
             }
-            if cancellation.is_cancelled() {
+            if workshop.cancellation.is_cancelled() {
                 return Err(CommandFault::Cancelled);
             }
             if Instant::now() >= deadline {
                 return Err(CommandFault::TimedOut { limit, output: self.said() });
+            }
+            if measured.elapsed() >= MEASURE {
+                if workshop.is_oversized() {
+                    return Err(CommandFault::Oversized { limit: workshop.limits.disk_bytes });
+                }
+                measured = Instant::now();
             }
             if readable(self.output.as_fd()) {
                 self.drain();
@@ -139,12 +251,8 @@ impl Job {
     /// Looks without waiting for it, so that its number, which names its group, stays its own.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let looked = self.pid().map(|pid| rustix::process::waitid(WaitId::Pid(pid), options));
-        !matches!(looked, Some(Ok(None) | Err(rustix::io::Errno::INTR)))
-    }
-
-    fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        let looked = rustix::process::waitid(WaitId::Pid(self.pid), options);
+        !matches!(looked, Ok(None) | Err(rustix::io::Errno::INTR))
     }
 
     fn drain(&mut self) {
@@ -163,22 +271,22 @@ impl Job {
         String::from_utf8_lossy(&self.kept).trim().to_owned()
     }
 
-    fn end_group(&self) {
-        if let Some(pid) = self.pid() {
-            // ESRCH: nobody is left.
-            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    /// Ends it, its process group and, where it has one, its process namespace.
+    fn end(&mut self) {
+        if self.status.is_some() {
+            return;
         }
+        // ESRCH: nobody is left.
+        let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+        let waited = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
+        self.status = waited.ok().flatten().map(|(_, status)| status);
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
-            return; // its number may be another's by now
-        }
-        self.end_group();
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
@@ -215,12 +323,33 @@ mod tests {
         limit: Duration,
         cancellation: &Cancellation,
     ) -> Result<Ended, CommandFault> {
+        run_as(&Trade::Build(Vec::new()), script, limit, cancellation)
+    }
+
+    fn run_as(
+        trade: &Trade,
+        script: &str,
+        limit: Duration,
+        cancellation: &Cancellation,
+    ) -> Result<Ended, CommandFault> {
         let directory = tempfile::tempdir().unwrap();
         let lock = tempfile::tempfile().unwrap();
         let variables = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let workshop =
-            Workshop { directory: directory.path(), variables, lock: &lock, cancellation };
-        workshop.run(Path::new("/bin/sh"), ["-c", script], limit)
+        let home = tempfile::tempdir().unwrap();
+        let options = crate::worker::WorkerOptions::new("/usr/bin:/bin", std::env::temp_dir());
+        let workshop = Workshop {
+            directory: directory.path(),
+            variables,
+            lock: &lock,
+            cancellation,
+            sandbox: &Sandbox::new(&options),
+            read: Vec::new(),
+            write: vec![directory.path().to_owned()],
+            home: home.path(),
+            limits: InstallerLimits { memory_bytes: 4 << 30, processes: 64, disk_bytes: 8 << 20 },
+            input: None,
+        };
+        workshop.run(trade, Path::new("/bin/sh"), ["-c", script], limit)
     }
 
     const AMPLE: Duration = Duration::from_secs(20);
@@ -245,19 +374,68 @@ mod tests {
     #[test]
     fn a_hang_is_ended_with_everything_it_started() {
         let begun = Instant::now();
-        let script = "sleep 300 & echo $!; exec >/dev/null 2>&1; sleep 300";
-        let ended = run(script, Duration::from_millis(300), &Cancellation::default());
+        let sleep = format!("300.{}", std::process::id());
+        let script = format!(
+            "sleep {sleep} & (sleep {sleep} &); echo on; exec >/dev/null 2>&1; sleep {sleep}"
+        );
+        let ended = run(&script, Duration::from_millis(500), &Cancellation::default());
         let Err(CommandFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
+        assert_eq!(output, "on");
         assert!(begun.elapsed() < AMPLE);
-        let grandchild = output.trim();
-        let gone = || {
-            std::fs::read_to_string(format!("/proc/{grandchild}/stat"))
-                .map_or(true, |stat| stat.contains(") Z "))
-        };
-        while !gone() {
-            assert!(begun.elapsed() < AMPLE, "{grandchild} lives on");
-            std::thread::sleep(GLANCE);
+        assert_eq!(sleepers(&sleep), 0, "all are gone when their end is told");
+    }
+
+    #[test]
+    fn a_daemon_does_not_outlive_its_command() {
+        let sleep = format!("301.{}", std::process::id());
+        let script = format!("(setsid sleep {sleep} & sleep {sleep} &) >/dev/null 2>&1; exit 0");
+        assert_eq!(run(&script, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
+        assert_eq!(sleepers(&sleep), 0);
+    }
+
+    /// Living processes with this argument.
+    fn sleepers(argument: &str) -> usize {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+        let wanted = [b"sleep\0", argument.as_bytes()].concat();
+        lines.filter(|line| line.starts_with(&wanted)).count()
+    }
+
+    #[test]
+    fn what_fetches_can_start_nothing() {
+        let cancellation = Cancellation::default();
+        let ended = run_as(&Trade::Fetch, "/bin/true; echo on", AMPLE, &cancellation).unwrap();
+        assert_ne!(ended.status, Some(0), "{}", ended.output);
+        assert!(!ended.output.contains("on"), "{}", ended.output);
+    }
+
+    #[test]
+    fn a_disk_is_not_filled() {
+        for script in [
+            "dd if=/dev/zero of=one bs=1M count=64",
+            "for at in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=$at bs=1M count=4; done; sleep 300",
+        ] {
+            let ended = run(script, AMPLE, &Cancellation::default());
+            match ended {
+                Err(CommandFault::Oversized { limit }) => assert_eq!(limit, 8 << 20),
+                Ok(ended) => assert_ne!(ended.status, Some(0), "{}", ended.output),
+                other => panic!("{other:?}"),
+            }
         }
+    }
+
+    #[test]
+    fn what_would_mislead_the_host_is_found() {
+        for script in [
+            "ln -s /etc/shadow uv.lock",
+            "mkdir a; ln -s ../../../../root a/b",
+            "ln -s nowhere .built",
+        ] {
+            let ended = run(script, AMPLE, &Cancellation::default());
+            assert!(matches!(ended, Err(CommandFault::Trap(_))), "{script}: {ended:?}");
+        }
+        let harmless = "mkdir a; ln -s a b; ln -s /usr/bin/env c; touch d; ln d e";
+        assert_eq!(run(harmless, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
     }
 
     #[test]

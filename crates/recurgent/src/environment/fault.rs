@@ -104,6 +104,20 @@ impl BuildFault {
             CommandFault::Unusable(error) => {
                 Self::Unable { stage, said: format!("{tool} does not run: {error}") }
             }
+            CommandFault::Oversized { limit } => Self::Uninstallable {
+                package: None,
+                said: format!(
+                    "its installation took more than {} MB of the disk; set installer_disk_mb to allow more",
+                    limit >> 20
+                ),
+            },
+            CommandFault::Trap(path) => Self::Uninstallable {
+                package: None,
+                said: format!(
+                    "its build left {}, which leads out of the environment",
+                    path.display()
+                ),
+            },
             CommandFault::TimedOut { limit, output } => Self::Unreachable {
                 stage,
                 source: supply.blamed(&output),

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,18 +23,37 @@ pub(super) enum LockFault {
     Unusable(io::Error),
 }
 
-/// Waits for the lock. It is let go when the file, and every copy of it, is closed: at the latest when
-/// the process that holds it ends, however it ends.
+/// The lock, held. Let go when it is dropped, whoever has copies of the file: a process on its way to
+/// another program has one of every file of ours. Where nobody drops it, because the process was killed,
+/// it is held as long as a command still has the file.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Deref for Lock {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock(); // or it goes with the file
+    }
+}
+
+/// Waits for the lock.
 pub(super) fn acquire(
     path: &Path,
     patience: Duration,
     cancellation: &Cancellation,
-) -> Result<File, LockFault> {
+) -> Result<Lock, LockFault> {
     let file = open(path).map_err(LockFault::Unusable)?;
     let deadline = Instant::now() + patience;
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(Lock(file)),
             Err(TryLockError::Error(error)) => return Err(LockFault::Unusable(error)),
             Err(TryLockError::WouldBlock) if cancellation.is_cancelled() => {
                 return Err(LockFault::Cancelled);
@@ -47,15 +67,16 @@ pub(super) fn acquire(
 }
 
 /// The lock, if nobody has it.
-pub(super) fn try_acquire(path: &Path) -> Option<File> {
+pub(super) fn try_acquire(path: &Path) -> Option<Lock> {
     let file = open(path).ok()?;
-    file.try_lock().is_ok().then_some(file)
+    file.try_lock().is_ok().then_some(Lock(file))
 }
 
 /// Whether somebody has the lock. Makes no file.
 pub(super) fn is_held(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    let tried = file.try_lock_shared().map(|()| Lock(file));
+    matches!(tried, Err(TryLockError::WouldBlock))
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -72,7 +93,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.lock");
         let none = Cancellation::default();
-        let held = acquire(&path, Duration::ZERO, &none).unwrap();
+        let _held = acquire(&path, Duration::ZERO, &none).unwrap();
         assert!(matches!(
             acquire(&path, Duration::from_millis(50), &none),
             Err(LockFault::Busy(_))
@@ -81,11 +102,18 @@ mod tests {
         cancelled.cancel();
         let refused = acquire(&path, Duration::from_mins(1), &cancelled);
         assert!(matches!(refused, Err(LockFault::Cancelled)));
-        let copy = held.try_clone().unwrap();
-        drop(held);
-        assert!(try_acquire(&path).is_none(), "a copy holds it still");
         assert!(is_held(&path) && !is_held(&directory.path().join("y.lock")));
-        drop(copy);
+    }
+
+    #[test]
+    fn it_is_let_go_though_somebody_has_a_copy_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let lock = try_acquire(&path).unwrap();
+        let copy = lock.try_clone().unwrap();
+        assert!(is_held(&path));
+        drop(lock);
         assert!(!is_held(&path) && try_acquire(&path).is_some());
+        drop(copy);
     }
 }

@@ -1,6 +1,7 @@
 //! Where packages come from: which sources, in which order, and what of them may be seen.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use lifecycle::dependency::PackageSource;
 
@@ -56,6 +57,26 @@ impl Source {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
 
+    /// Where its packages lie, if that is here.
+    pub(super) fn directory(&self) -> Option<PathBuf> {
+        self.address.strip_prefix("file://").map(PathBuf::from)
+    }
+
+    /// `host:port`, if it is elsewhere.
+    pub(super) fn endpoint(&self) -> Option<String> {
+        endpoint(&self.address)
+    }
+
+    /// With credentials.
+    pub(super) fn whole(&self) -> String {
+        match (&self.credentials, self.address.split_once("://")) {
+            (Some((user, password)), Some((scheme, rest))) => {
+                format!("{scheme}://{user}:{password}@{rest}")
+            }
+            _ => self.address.clone(),
+        }
+    }
+
     /// The host, without its port.
     pub(super) fn host(&self) -> &str {
         let rest = self.address.split_once("://").map_or("", |(_, rest)| rest);
@@ -109,6 +130,20 @@ impl Supply {
 
 /// The packaging tool's own source, whatever its address is.
 pub(super) const PUBLIC: &str = "public";
+
+/// The `host:port` an `http` or `https` address leads to.
+pub(super) fn endpoint(address: &str) -> Option<String> {
+    let (scheme, rest) = address.split_once("://")?;
+    let port = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    Some(if has_port { host.to_owned() } else { format!("{host}:{port}") })
+}
 
 /// The first address a text names, up to its host.
 fn address_in(text: &str) -> Option<String> {

@@ -13,6 +13,7 @@ use super::lock;
 use super::source::Supply;
 use super::{Aim, Progress};
 use crate::guest::interpreter::InterpreterInfo;
+use crate::worker::sandbox::Trade;
 
 /// Longest fetching uv may take.
 const FETCH_LIMIT: Duration = Duration::from_mins(5);
@@ -27,7 +28,7 @@ pub(super) struct Search<'a> {
     pub(super) cache: &'a Path,
     pub(super) interpreter: &'a InterpreterInfo,
     pub(super) supply: &'a Supply,
-    pub(super) variables: &'a [(OsString, OsString)],
+    pub(super) workshop: &'a Workshop<'a>,
 }
 
 impl Search<'_> {
@@ -73,11 +74,18 @@ impl Search<'_> {
         let desk = tools.join(".uv.partial");
         clear(&desk).map_err(unusable)?;
         fs::create_dir_all(&desk).map_err(unusable)?;
-        let mut variables = self.variables.to_vec();
+        let mut variables = self.workshop.variables.clone();
         variables.push(("HOME".into(), desk.clone().into()));
         variables.push(("TMPDIR".into(), desk.clone().into()));
-        let workshop =
-            Workshop { directory: &desk, variables, lock: &lock, cancellation: aim.cancellation };
+        let workshop = Workshop {
+            directory: &desk,
+            variables,
+            lock: &lock,
+            read: [self.workshop.read.clone(), settings()].concat(),
+            write: vec![desk.clone()],
+            home: &desk,
+            ..self.workshop.clone()
+        };
         self.write_credentials(&desk).map_err(unusable)?;
         self.install(&workshop, &desk.join("uv"))?;
         clear(&self.home()).map_err(unusable)?;
@@ -134,7 +142,7 @@ impl Search<'_> {
         arguments.extend(self.indexes());
         arguments.push("uv".into());
         let ended = workshop
-            .run(python, arguments, FETCH_LIMIT)
+            .run(&Trade::Tool, python, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, Stage::Tool, "pip", self.supply))?;
         if ended.status == Some(0) {
             return Ok(());
@@ -162,9 +170,14 @@ impl Search<'_> {
         arguments: &[&str],
     ) -> Result<command::Ended, BuildFault> {
         workshop
-            .run(program, arguments, FETCH_LIMIT)
+            .run(&Trade::Tool, program, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, Stage::Tool, "python", self.supply))
     }
+}
+
+/// The machine's own settings of pip.
+fn settings() -> Vec<PathBuf> {
+    Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
 }
 
 /// Removes a directory if there is one.

@@ -1,19 +1,21 @@
 //! Python packages by uv: a generated `pyproject.toml`, `uv lock`, then `uv sync` of exactly that lock.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lifecycle::dependency::DependencyManifest;
 
-use super::command::{Ended, Workshop};
+use super::command::{CommandFault, Ended, Workshop};
 use super::fault::{BuildFault, Stage, mentioned};
 use super::ready::{Package, Proof};
-use super::source::Supply;
-use super::{Installed, wheel};
+use super::source::{self, Source, Supply};
+use super::{Installed, tool, wheel};
 use crate::guest::interpreter::InterpreterInfo;
+use crate::worker::sandbox::Trade;
 
 /// Tries per request before a source counts as unreachable.
 const HTTP_RETRIES: &str = "1";
@@ -29,12 +31,26 @@ const UNREACHABLE: [&str; 6] = [
     "dns error",
 ];
 
+/// How uv says that a package could not be built.
+const UNBUILT: &str = "Failed to build";
+/// A file that is read once.
+const STANDARD_INPUT: &str = "/proc/self/fd/0";
+/// A project that needs what nearly every build needs.
+const SPECIMEN: &str = "[project]\nname = \"specimen\"\nversion = \"0\"\nrequires-python = \">=3.8\"\ndependencies = [\"setuptools\"]\n[tool.uv]\npackage = false\n";
+
 /// One build by uv.
 #[derive(Debug)]
 pub(super) struct Uv<'a> {
     pub(super) tool: &'a Path,
     pub(super) interpreter: &'a InterpreterInfo,
+    /// Where packages are chosen and fetched.
     pub(super) workshop: &'a Workshop<'a>,
+    /// Where those are built that come as sources.
+    pub(super) builder: &'a Workshop<'a>,
+    /// Whether a build script may have run.
+    pub(super) builds: Cell<bool>,
+    /// Hosts that may be talked to then, beside those the sources name.
+    pub(super) hosts: &'a [String],
     pub(super) supply: &'a Supply,
     pub(super) wheels_only: bool,
     pub(super) manifest: &'a DependencyManifest,
@@ -43,9 +59,9 @@ pub(super) struct Uv<'a> {
 }
 
 /// Variables that make uv look nowhere but where it is told.
-pub(super) fn variables(cache: &Path, supply: &Supply) -> Vec<(OsString, OsString)> {
+pub(super) fn variables(cache: &Path, supply: Option<&Supply>) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = vec![
-        ("UV_CACHE_DIR".into(), cache.join("uv").into()),
+        ("UV_CACHE_DIR".into(), cache.into()),
         ("UV_NO_CONFIG".into(), "1".into()),
         ("UV_NO_PROGRESS".into(), "1".into()),
         ("UV_PYTHON_DOWNLOADS".into(), "never".into()),
@@ -55,7 +71,7 @@ pub(super) fn variables(cache: &Path, supply: &Supply) -> Vec<(OsString, OsStrin
         ("UV_HTTP_RETRIES".into(), HTTP_RETRIES.into()),
         ("UV_HTTP_TIMEOUT".into(), HTTP_TIMEOUT.as_secs().to_string().into()),
     ];
-    for (at, source) in supply.internal.iter().enumerate() {
+    for (at, source) in supply.iter().flat_map(|supply| &supply.internal).enumerate() {
         let Some((user, password)) = source.credentials() else { continue };
         variables.push((format!("UV_INDEX_SOURCE{at}_USERNAME").into(), user.into()));
         variables.push((format!("UV_INDEX_SOURCE{at}_PASSWORD").into(), password.into()));
@@ -89,40 +105,171 @@ impl Uv<'_> {
         text
     }
 
-    /// Chooses versions.
+    /// Chooses versions. Where no metadata says what a package needs, its build script does.
     pub(super) fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
-        let options: &[&str] = if self.anew { &["--refresh"] } else { &[] };
-        let ended = self.run("lock", options, Stage::Resolve, limit)?;
+        let deadline = Instant::now() + limit;
+        // With nothing remembered, not with `--refresh`, which would have the interpreter started as well.
+        let cache = self.anew.then(|| self.workshop.home.join("anew").into_os_string());
+        let workshop = self.workshop.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
+        self.introduce(&workshop, limit)?;
+        let mut ended = self.fetch(&workshop, "lock", &[], Stage::Resolve, limit)?;
+        if self.must_build(&ended) {
+            ended = self.build("lock", &[], Stage::Resolve, deadline)?;
+        }
         self.judge(&ended, Stage::Resolve, self.manifest.packages())
     }
 
     /// Installs what the lock says, nothing else.
-    pub(super) fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
-        let ended = self.run("sync", &["--frozen", "--compile-bytecode"], Stage::Install, limit)?;
-        let names = locked.iter().map(|package| package.name.as_str());
-        self.judge(&ended, Stage::Install, names)
+    pub(super) fn install(
+        &self,
+        root: &Path,
+        locked: &[Package],
+        limit: Duration,
+    ) -> Result<(), BuildFault> {
+        let deadline = Instant::now() + limit;
+        let names = || locked.iter().map(|package| package.name.as_str());
+        // A lock that was made in the company of build scripts is not followed where others could be
+        // misled by what comes of it.
+        let fetched = if self.builds.get() {
+            None
+        } else {
+            self.introduce(self.workshop, limit)?;
+            Some(self.fetch(self.workshop, "sync", &["--frozen"], Stage::Install, limit)?)
+        };
+        let ended = match fetched {
+            Some(ended) if !self.must_build(&ended) => ended,
+            _ => {
+                let installed = root.join(".venv");
+                // Its files are those of the shared cache, under a second name.
+                tool::clear(&installed)
+                    .map_err(|e| BuildFault::file("cannot clear", &installed, &e))?;
+                self.build("sync", &["--frozen"], Stage::Install, deadline)?
+            }
+        };
+        self.judge(&ended, Stage::Install, names())?;
+        self.compile(root, deadline)
     }
 
-    fn run(
+    /// Has uv ask the interpreter what it is, and remember that: where packages are fetched it can start
+    /// nothing.
+    fn introduce(&self, workshop: &Workshop<'_>, limit: Duration) -> Result<(), BuildFault> {
+        let arguments = ["python", "find", "--no-project"].map(OsString::from);
+        let arguments = arguments.into_iter().chain([self.interpreter.path.clone().into()]);
+        let ended =
+            self.told(workshop.run(&Trade::Tool, self.tool, arguments, limit), Stage::Tool)?;
+        match ended.status {
+            Some(0) => Ok(()),
+            _ => Err(BuildFault::Unable { stage: Stage::Tool, said: ended.output }),
+        }
+    }
+
+    /// Where nothing that is fetched can run.
+    fn fetch(
         &self,
+        workshop: &Workshop<'_>,
         verb: &str,
         options: &[&str],
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let mut arguments: Vec<OsString> = vec![verb.into(), "--python".into()];
-        arguments.push(self.interpreter.path.clone().into());
-        arguments.extend(options.iter().map(Into::into));
-        arguments.extend(self.wheels_only.then(|| "--no-build".into()));
-        arguments.extend(self.indexes());
-        self.workshop
-            .run(self.tool, arguments, limit)
-            .map_err(|fault| BuildFault::command(fault, stage, "uv", self.supply))
+        let arguments = self.arguments(verb, options).chain(self.indexes());
+        self.told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), stage)
+    }
+
+    /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has
+    /// read them when the first build script starts.
+    fn build(
+        &self,
+        verb: &str,
+        options: &[&str],
+        stage: Stage,
+        deadline: Instant,
+    ) -> Result<Ended, BuildFault> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        self.builds.set(true);
+        let trade = Trade::Build(self.reachable(left())?);
+        let mut builder = self.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
+        builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
+        builder.input = Some(self.settings().into_bytes());
+        self.told(builder.run(&trade, self.tool, self.arguments(verb, options), left()), stage)
+    }
+
+    /// Whether it failed because something must be built and nothing can be.
+    fn must_build(&self, ended: &Ended) -> bool {
+        !self.wheels_only && ended.status != Some(0) && ended.output.contains(UNBUILT)
+    }
+
+    /// With the interpreter that will load them, without what packages would have it do at its start.
+    fn compile(&self, root: &Path, deadline: Instant) -> Result<(), BuildFault> {
+        let Some(library) = library(root) else { return Ok(()) };
+        let options = ["-I", "-S", "-m", "compileall", "-q", "-q"].map(OsString::from);
+        let arguments = options.into_iter().chain([library.into_os_string()]);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let python = &self.interpreter.path;
+        // Its status tells of files that are no Python of this version, of which packages have many.
+        self.told(self.workshop.run(&Trade::Polish, python, arguments, left), Stage::Install)
+            .map(drop)
+    }
+
+    fn arguments(&self, verb: &str, options: &[&str]) -> impl Iterator<Item = OsString> {
+        let python = [verb.into(), "--python".into(), self.interpreter.path.clone().into()];
+        let options: Vec<OsString> = options.iter().map(Into::into).collect();
+        let wheels = self.wheels_only.then(|| "--no-build".into());
+        python.into_iter().chain(options).chain(wheels)
+    }
+
+    fn told(&self, ended: Result<Ended, CommandFault>, stage: Stage) -> Result<Ended, BuildFault> {
+        ended.map_err(|fault| BuildFault::command(fault, stage, "uv", self.supply))
+    }
+
+    /// Hosts uv may talk to while it builds: its sources and proxies, and where the sources' own pages
+    /// say files are. Those are found out by having it choose a package every source of sdists has.
+    fn reachable(&self, limit: Duration) -> Result<Vec<String>, BuildFault> {
+        let project = self.workshop.home.join("hosts");
+        let unusable = |error| BuildFault::file("cannot use", &project, &error);
+        tool::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
+        fs::write(project.join("pyproject.toml"), SPECIMEN).map_err(unusable)?;
+        let workshop = Workshop { directory: &project, ..self.workshop.clone() };
+        let arguments = self.arguments("lock", &["--no-build"]).chain(self.indexes());
+        // A source that does not have it names no hosts but its own.
+        self.told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), Stage::Resolve)?;
+        let lock = fs::read_to_string(project.join("uv.lock")).unwrap_or_default();
+        let named = lock.split(['"', '\'']).filter_map(source::endpoint);
+        let proxies = self.builder.variables.iter().filter_map(|(name, value)| {
+            let is_proxy = name.to_string_lossy().to_ascii_uppercase().ends_with("_PROXY");
+            source::endpoint(value.to_str().filter(|_| is_proxy)?)
+        });
+        let ours = self.supply.internal.iter().filter_map(Source::endpoint);
+        let mut hosts: Vec<String> =
+            ours.chain(named).chain(proxies).chain(self.hosts.iter().cloned()).collect();
+        hosts.sort();
+        hosts.dedup();
+        Ok(hosts)
+    }
+
+    /// The same sources as [`Self::indexes`].
+    fn settings(&self) -> String {
+        let last = self.last();
+        let mut text = String::new();
+        for (at, source) in self.supply.internal.iter().enumerate() {
+            let url = toml::Value::String(source.whole());
+            let is_default = Some(at) == last;
+            let _ = writeln!(
+                text,
+                "[[index]]\nname = \"source{at}\"\nurl = {url}\ndefault = {is_default}"
+            );
+        }
+        text
+    }
+
+    /// The one of ours that takes the public one's place.
+    fn last(&self) -> Option<usize> {
+        self.supply.internal.len().checked_sub(1).filter(|_| !self.supply.public)
     }
 
     /// Ours first, in order; the last of ours takes the public one's place where that is not allowed.
     fn indexes(&self) -> Vec<OsString> {
-        let last = self.supply.internal.len().checked_sub(1).filter(|_| !self.supply.public);
+        let last = self.last();
         let mut options = Vec::new();
         for (at, source) in self.supply.internal.iter().enumerate() {
             let option = if Some(at) == last { "--default-index" } else { "--index" };
@@ -147,6 +294,9 @@ impl Uv<'_> {
             return Err(BuildFault::Unreachable { stage, source, said });
         }
         let package = mentioned(&said, names);
+        if said.contains(UNBUILT) {
+            return Err(BuildFault::Uninstallable { said, package });
+        }
         Err(match stage {
             Stage::Install => BuildFault::Uninstallable { said, package },
             Stage::Tool | Stage::Resolve | Stage::Activate => {

@@ -53,6 +53,10 @@ impl Launcher {
         self.sandbox.reached()
     }
 
+    pub(super) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
     /// Boots an interpreter in its place, or says what is wrong.
     pub(super) fn boot(&self, place: &Place) -> Result<Zygote, BootFault> {
         let interpreter = self.interpreter(place.language).map_err(BootFault::Unavailable)?;

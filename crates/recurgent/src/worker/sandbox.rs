@@ -12,6 +12,7 @@
 mod birth;
 #[cfg(target_os = "linux")]
 mod entry;
+mod errand;
 #[cfg(target_os = "linux")]
 mod house;
 #[cfg(target_os = "linux")]
@@ -38,9 +39,7 @@ mod view;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use rustix::process::Pid;
@@ -49,10 +48,12 @@ use super::WorkerOptions;
 use crate::grants::Network;
 use crate::identity;
 #[cfg(target_os = "linux")]
-pub(super) use birth::Birth;
+pub(crate) use birth::Birth;
+pub use errand::InstallerLimits;
+pub(crate) use errand::{Errand, Trade};
 #[cfg(not(target_os = "linux"))]
-pub(super) use house::Birth;
-pub(super) use house::House;
+pub(crate) use house::Birth;
+pub(crate) use house::House;
 pub use limits::WorkerLimits;
 pub use probe::Reached;
 pub use tier::{Layer, Layers, Tier};
@@ -82,7 +83,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    pub(super) fn new(options: &WorkerOptions) -> Self {
+    pub(crate) fn new(options: &WorkerOptions) -> Self {
         let sandbox = Self {
             path: options.path.clone(),
             scratch: options.scratch.clone(),
@@ -134,17 +135,6 @@ impl Sandbox {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-    }
-}
-
-/// Makes a command that is not confined, an installer, end when the thread that starts it ends. That
-/// thread must wait for it.
-pub(crate) fn die_with_host(command: &mut Command) {
-    let host = rustix::process::getpid();
-    #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-    // SAFETY: bare system calls on a value copied in beforehand: nothing is allocated, no lock is taken.
-    unsafe {
-        command.pre_exec(move || house::die_with(host));
     }
 }
 

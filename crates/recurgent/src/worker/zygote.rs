@@ -418,7 +418,7 @@ impl Spawner {
 
 /// The process that runs the command: the one started, or the one born inside its namespaces, which is a
 /// child of ours all the same; the one started has then ended.
-fn start(mut command: Command, birth: Birth) -> io::Result<Pid> {
+pub(crate) fn start(mut command: Command, birth: Birth) -> io::Result<Pid> {
     let started = command.spawn();
     // The host's copies of the child's descriptors close with the command.
     drop(command);
@@ -428,7 +428,7 @@ fn start(mut command: Command, birth: Birth) -> io::Result<Pid> {
         Ok(_) => Ok(()),
         Err(error) => Err(error),
     };
-    let begun = ended.and_then(|()| birth.attend());
+    let begun = ended.and_then(|()| birth.attend(inside));
     match (begun, inside) {
         (Ok(()), Some(pid)) => Ok(pid),
         (Ok(()), None) => Err(io::Error::other("it was not born inside its namespaces")),

@@ -15,6 +15,11 @@ GEMS = [
   ["crooked", "1.0.0", {}, { "lib/crooked.rb" => "module Crooked; end", "ext/extconf.rb" => FAILING }],
   ["faulty", "1.0.0", {}, { "lib/faulty.rb" => "raise 'faulty cannot be loaded'" }],
   ["sluggish", "1.0.0", {}, { "lib/sluggish.rb" => "module Sluggish; end", "ext/extconf.rb" => "sleep 3; File.write('Makefile', \"all:\\ninstall:\\nclean:\\n\")" }],
+  ["native", "1.0.0", {}, {
+    "lib/native.rb" => "require 'native/native'",
+    "ext/native/extconf.rb" => "require 'mkmf'; create_makefile('native/native')",
+    "ext/native/native.c" => "#include <ruby.h>\nstatic VALUE answer(VALUE self) { return INT2FIX(42); }\nvoid Init_native(void) { rb_define_global_function(\"native_answer\", answer, 0); }\n",
+  }],
   ["dash-ed", "1.0.0", {}, { "lib/dash/ed.rb" => "module Dash; module Ed; end; end" }],
 ].freeze
 

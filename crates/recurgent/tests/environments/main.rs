@@ -8,6 +8,7 @@
 )]
 
 mod flight;
+mod hostile;
 mod policy;
 mod python;
 mod ruby;

@@ -87,3 +87,12 @@ fn what_cannot_be_resolved_is_named() {
         assert_eq!(stage.environments().len(), 0, "a failed build leaves nothing");
     }
 }
+
+/// It has no wheel: its build script says what it needs, and what builds it is fetched meanwhile.
+#[test]
+fn a_package_that_comes_as_its_source_is_built() {
+    let stage = Stage::new(Language::Python);
+    let code = "import docopt\nresult = docopt.__version__";
+    let outcome = stage.once(code, &json!([{"name": "docopt", "version": "==0.6.2"}]));
+    assert_eq!(value(&outcome), "0.6.2");
+}

@@ -137,3 +137,10 @@ fn a_version_that_would_run_code_is_refused_before_anything_is_written() {
     assert_eq!(failure(&outcome).kind.code(), "invalid_dependency_manifest");
     assert!(!marker.exists() && !stage.shelf().exists());
 }
+
+#[test]
+fn an_extension_is_compiled() {
+    let stage = PackageSource::gems().stage();
+    let outcome = stage.once("require 'native'\nnative_answer", &json!([{"name": "native"}]));
+    assert_eq!(value(&outcome), &json!(42));
+}

@@ -59,15 +59,16 @@ pub(crate) struct PackageSource {
 impl PackageSource {
     pub(crate) fn gems() -> Self {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        Self::serve(Language::Ruby, GEMS.files(&BUILT))
+        Self::of(Language::Ruby, GEMS.files(&BUILT))
     }
 
     pub(crate) fn wheels() -> Self {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        Self::serve(Language::Python, WHEELS.files(&BUILT))
+        Self::of(Language::Python, WHEELS.files(&BUILT))
     }
 
-    fn serve(language: Language, files: &'static Path) -> Self {
+    /// Serves the files of a directory.
+    pub(crate) fn of(language: Language, files: &'static Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::<Mutex<Vec<String>>>::default();
@@ -93,6 +94,10 @@ impl PackageSource {
     /// Whether it has second versions of anything, from now on.
     pub(crate) fn set_outdated(&self, outdated: bool) {
         self.outdated.store(outdated, Ordering::SeqCst);
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn url(&self) -> String {

@@ -8,8 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::Pid;
 
-use super::mediator;
-use crate::grants::Network;
+use super::mediator::{self, Terms};
 
 /// What is told of a process that is about to go inside.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub(crate) struct Birth {
     /// Its number, where namespaces give it another process.
     pub(super) number: Option<OwnedFd>,
     /// The descriptor its connections are put to, and what is granted.
-    pub(super) connections: Option<(OwnedFd, Network)>,
+    pub(super) connections: Option<(OwnedFd, Terms)>,
 }
 
 impl Birth {
@@ -36,9 +35,9 @@ impl Birth {
     }
 
     /// Starts making connections for it, where that is granted.
-    pub(crate) fn attend(self) -> io::Result<()> {
-        let Some((told, network)) = self.connections else { return Ok(()) };
-        mediator::start(receive_descriptor(&told)?, network)
+    pub(crate) fn attend(self, inside: Option<Pid>) -> io::Result<()> {
+        let Some((told, terms)) = self.connections else { return Ok(()) };
+        mediator::start(receive_descriptor(&told)?, terms, inside)
     }
 }
 

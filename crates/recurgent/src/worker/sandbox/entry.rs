@@ -143,7 +143,7 @@ impl Walls {
 }
 
 /// Ends this process when the thread that spawned it ends.
-pub(super) fn die_with(host: Pid) -> io::Result<()> {
+fn die_with(host: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(host) {
         // It died before the signal was armed.

@@ -1,5 +1,7 @@
 //! Where one zygote and its workers live.
 
+mod send;
+
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,14 +18,13 @@ use rustix::process::{Gid, Uid};
 use super::birth::Birth;
 use super::entry::{Entry, Walls};
 use super::landlock::{Access, Ruleset};
+use super::mediator::Terms;
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
 use super::user::{made_up_user, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
 use super::{Layer, Layers, Sandbox, Scratch, Seen};
 use crate::grants::Network;
-
-pub(super) use super::entry::die_with;
 
 /// How many workers of a zygote share what is counted per user, where each has no users of its own.
 const SHARERS: u64 = 8;
@@ -280,13 +281,13 @@ impl House {
 
     /// How connections are put to the host: the child's part and ours.
     #[expect(clippy::type_complexity, reason = "two ends of one channel")]
-    fn mediation(&self) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Network)>)> {
+    fn mediation(&self) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Terms)>)> {
         if !self.seen.network.is_mediated() {
             return Ok((None, None));
         }
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let ours = (ours, self.seen.network.clone());
+        let ours = (ours, Terms { network: self.seen.network.clone(), for_tool: false });
         Ok((Some((Filter::connections()?, theirs)), Some(ours)))
     }
 

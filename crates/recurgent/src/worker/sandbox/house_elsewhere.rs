@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Pid;
 
-use super::{Sandbox, Scratch, Seen};
+use super::{Errand, Sandbox, Scratch, Seen};
 
 /// One zygote's place.
 #[derive(Debug)]
@@ -63,9 +63,49 @@ impl Sandbox {
         }
         Ok(Birth)
     }
+
+    /// Makes `command` start with the limits of its errand.
+    pub(crate) fn send(
+        &self,
+        command: &mut Command,
+        errand: &Errand<'_>,
+    ) -> io::Result<(House, Birth)> {
+        command.current_dir(errand.directory);
+        let limits = errand.limits.lowered();
+        #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+        // SAFETY: bare system calls on values made beforehand.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::setsid()?;
+                for (resource, limit) in &limits {
+                    rustix::process::setrlimit(*resource, *limit)?;
+                }
+                Ok(())
+            });
+        }
+        Ok((self.house(Seen::default())?, Birth))
+    }
 }
 
 impl House {
+    /// There is no other user to hand it over to.
+    pub(crate) fn hand_over(&self, _descriptor: &OwnedFd) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Nothing was handed over.
+    pub(crate) fn take_back<'p>(
+        &self,
+        _paths: impl IntoIterator<Item = &'p Path>,
+    ) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Whether all it started ends with it.
+    pub(crate) fn is_walled(&self) -> bool {
+        false
+    }
+
     /// What a worker may print in one attempt.
     pub(crate) fn output_limit(&self) -> u64 {
         self.output_limit
@@ -104,12 +144,7 @@ impl Birth {
         false
     }
 
-    pub(crate) fn attend(self) -> io::Result<()> {
+    pub(crate) fn attend(self, _inside: Option<Pid>) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// The zygote ends when its control channel closes.
-pub(super) fn die_with(_host: Pid) -> io::Result<()> {
-    Ok(())
 }

@@ -32,6 +32,8 @@ pub(super) enum Access {
     Read,
     /// Read and write, never execute.
     Write,
+    /// Everything.
+    Own,
 }
 
 /// The version from which signals can be kept in. Before it, workers of one zygote can signal each other.
@@ -79,6 +81,7 @@ impl Ruleset {
         let wanted = match access {
             Access::Read => EXECUTE | READ_FILE | READ_DIRECTORY,
             Access::Write => self.handled & !EXECUTE,
+            Access::Own => self.handled,
         };
         let sensible = if opened.metadata()?.is_dir() { self.handled } else { OF_FILES };
         sys::landlock_allow(

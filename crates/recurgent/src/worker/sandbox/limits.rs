@@ -52,7 +52,7 @@ impl WorkerLimits {
 }
 
 /// The limit to set: never above the one the host itself is under, which cannot be raised.
-fn lowered(resource: Resource, wanted: u64) -> Rlimit {
+pub(super) fn lowered(resource: Resource, wanted: u64) -> Rlimit {
     let ceiling = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let limit = Some(wanted.min(ceiling));
     Rlimit { current: limit, maximum: limit }

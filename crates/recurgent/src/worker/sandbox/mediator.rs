@@ -45,10 +45,20 @@ pub(super) fn hosts_file(network: &Network) -> String {
     text
 }
 
+/// What connections are held to.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) network: Network,
+    /// The hosts are a package manager's sources, which may well be private; and only the process that
+    /// was started may talk to them, none that it starts.
+    pub(super) for_tool: bool,
+}
+
 /// Serves what the kernel puts to `listener`, until the last process it is for has ended.
-pub(super) fn start(listener: OwnedFd, network: Network) -> io::Result<()> {
+pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io::Result<()> {
+    let tool = inside.filter(|_| terms.for_tool);
     let serve = move || {
-        let (listener, network) = (Arc::new(listener), Arc::new(network));
+        let (listener, terms) = (Arc::new(listener), Arc::new(terms));
         let connecting = Arc::new(AtomicUsize::new(0));
         loop {
             let mut polled = [PollFd::new(listener.as_ref(), PollFlags::IN)];
@@ -63,11 +73,11 @@ pub(super) fn start(listener: OwnedFd, network: Network) -> io::Result<()> {
                 answer(&listener, &notice, Err(Errno::AGAIN));
                 continue;
             }
-            let (listener, network) = (Arc::clone(&listener), Arc::clone(&network));
+            let (listener, terms) = (Arc::clone(&listener), Arc::clone(&terms));
             let connecting = Arc::clone(&connecting);
             let served =
                 thread::Builder::new().name("recurgent-connect".to_owned()).spawn(move || {
-                    let made = connect(&notice, &network);
+                    let made = connect(&notice, &terms, tool);
                     answer(&listener, &notice, made);
                     connecting.fetch_sub(1, Ordering::AcqRel);
                 });
@@ -89,13 +99,16 @@ fn answer(listener: &OwnedFd, notice: &Notice, made: Result<OwnedFd, Errno>) {
         sys::answer_notice(listener.as_fd(), notice, given.err().map_or(0, Errno::raw_os_error));
 }
 
-fn connect(notice: &Notice, network: &Network) -> Result<OwnedFd, Errno> {
+fn connect(notice: &Notice, terms: &Terms, tool: Option<Pid>) -> Result<OwnedFd, Errno> {
+    if terms.for_tool && (tool.is_none() || leader(notice) != tool) {
+        return Err(Errno::ACCESS);
+    }
     let wanted = wanted(notice).ok_or(Errno::AFNOSUPPORT)?;
     let theirs = descriptor(notice).ok_or(Errno::ACCESS)?;
     if rustix::net::sockopt::socket_type(&theirs) != Ok(SocketType::STREAM) {
         return Err(Errno::NETUNREACH);
     }
-    let stream = reach(wanted, network)?;
+    let stream = reach(wanted, terms)?;
     let flags = rustix::fs::fcntl_getfl(&theirs)?;
     if flags.contains(OFlags::NONBLOCK) {
         rustix::fs::fcntl_setfl(&stream, OFlags::NONBLOCK)?;
@@ -103,10 +116,10 @@ fn connect(notice: &Notice, network: &Network) -> Result<OwnedFd, Errno> {
     Ok(stream.into())
 }
 
-fn reach(wanted: SocketAddr, network: &Network) -> Result<TcpStream, Errno> {
+fn reach(wanted: SocketAddr, terms: &Terms) -> Result<TcpStream, Errno> {
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::TIMEDOUT);
     let mut last = Errno::ACCESS;
-    for address in destinations(wanted, network)? {
+    for address in destinations(wanted, terms)? {
         match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = errno(error),
@@ -116,9 +129,9 @@ fn reach(wanted: SocketAddr, network: &Network) -> Result<TcpStream, Errno> {
 }
 
 /// Where a wanted address really leads; refused unless granted.
-fn destinations(wanted: SocketAddr, network: &Network) -> Result<Vec<SocketAddr>, Errno> {
+fn destinations(wanted: SocketAddr, terms: &Terms) -> Result<Vec<SocketAddr>, Errno> {
     let ip = wanted.ip().to_canonical();
-    match network {
+    match &terms.network {
         Network::Loopback if ip.is_loopback() => Ok(vec![wanted]),
         Network::Hosts(hosts) => {
             let granted = hosts.iter().zip(FIRST_STAND_IN..).find(|(granted, stand_in)| {
@@ -130,7 +143,7 @@ fn destinations(wanted: SocketAddr, network: &Network) -> Result<Vec<SocketAddr>
             let (granted, _) = granted.ok_or(Errno::ACCESS)?;
             let (name, _) = host_and_port(granted);
             let found = (name, wanted.port()).to_socket_addrs().map_err(|_| Errno::HOSTUNREACH)?;
-            let literal = name.parse::<IpAddr>().is_ok();
+            let literal = name.parse::<IpAddr>().is_ok() || terms.for_tool;
             // A name that leads inside is a trap, unless the inside is what was granted.
             Ok(found.filter(|address| literal || is_public(address.ip())).collect())
         }
@@ -198,12 +211,17 @@ fn wanted(notice: &Notice) -> Option<SocketAddr> {
 
 /// The program's own socket.
 fn descriptor(notice: &Notice) -> Option<OwnedFd> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", notice.process)).ok()?;
-    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
-    let process = rustix::process::pidfd_open(Pid::from_raw(leader)?, PidfdFlags::empty()).ok()?;
+    let process = rustix::process::pidfd_open(leader(notice)?, PidfdFlags::empty()).ok()?;
     let [number, ..] = notice.arguments;
     let number = i32::try_from(number).ok()?;
     rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
+}
+
+/// The process whose thread waits.
+fn leader(notice: &Notice) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", notice.process)).ok()?;
+    let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+    Pid::from_raw(number)
 }
 
 #[cfg(test)]
@@ -227,12 +245,16 @@ mod tests {
             (hosts(&["192.0.2.7"]), "198.18.0.2:1", false),
             (Network::Off, "127.0.0.1:80", false),
         ] {
-            let found = destinations(wanted.parse().unwrap(), &network);
-            assert_eq!(found.is_ok(), granted, "{network} {wanted}: {found:?}");
+            let terms = Terms { network, for_tool: false };
+            let found = destinations(wanted.parse().unwrap(), &terms);
+            assert_eq!(found.is_ok(), granted, "{terms:?} {wanted}: {found:?}");
         }
         // A granted name that leads inside leads nowhere.
-        let trap = destinations("198.18.0.1:80".parse().unwrap(), &hosts(&["localhost"]));
-        assert!(trap.is_ok_and(|found| found.is_empty()));
+        for for_tool in [false, true] {
+            let terms = Terms { network: hosts(&["localhost"]), for_tool };
+            let found = destinations("198.18.0.1:80".parse().unwrap(), &terms).unwrap();
+            assert_eq!(found.is_empty(), !for_tool, "{terms:?}");
+        }
     }
 
     #[test]

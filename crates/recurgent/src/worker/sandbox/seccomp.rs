@@ -58,6 +58,8 @@ enum When<'a> {
     Always,
     /// An argument has any of these bits.
     Bits(u32, u32),
+    /// An argument has none of these bits.
+    Lacks(u32, u32),
     /// An argument is this.
     Is(u32, u32),
     /// An argument is none of these.
@@ -141,6 +143,12 @@ const NO_WORKER: &[c_long] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
+/// Ways to make a process beside `clone`.
+#[cfg(target_arch = "x86_64")]
+const FORKS: &[c_long] = &[libc::SYS_fork, libc::SYS_vfork];
+#[cfg(not(target_arch = "x86_64"))]
+const FORKS: &[c_long] = &[];
+
 /// The sockets that may be made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sockets {
@@ -184,6 +192,16 @@ impl Filter {
         for number in NO_WORKER {
             filter.refuse(*number, When::Always, EPERM);
         }
+        Ok(filter.end())
+    }
+
+    /// What a process is under that may have threads and no children.
+    pub(super) fn alone() -> io::Result<Self> {
+        let mut filter = Self::begin()?;
+        for number in FORKS {
+            filter.refuse(*number, When::Always, EPERM);
+        }
+        filter.refuse(libc::SYS_clone, When::Lacks(0, libc::CLONE_THREAD as u32), EPERM);
         Ok(filter.end())
     }
 
@@ -234,6 +252,11 @@ impl Filter {
                 check.push(LOAD, argument(at), 0, 0);
                 check.push(AND, bits, 0, 0);
                 check.push(JUMP_EQUAL, 0, 1, 0);
+            }
+            When::Lacks(at, bits) => {
+                check.push(LOAD, argument(at), 0, 0);
+                check.push(AND, bits, 0, 0);
+                check.push(JUMP_EQUAL, 0, 0, 1);
             }
             When::Is(at, value) => {
                 check.push(LOAD, argument(at), 0, 0);

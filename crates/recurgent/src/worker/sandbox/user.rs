@@ -31,7 +31,7 @@ pub(super) fn may_mount() -> bool {
     has_capability(CapabilitySet::SYS_ADMIN)
 }
 
-fn has_capability(capability: CapabilitySet) -> bool {
+pub(super) fn has_capability(capability: CapabilitySet) -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
 }
 

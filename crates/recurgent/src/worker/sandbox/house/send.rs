@@ -1,0 +1,178 @@
+//! How a package manager is sent out: into a place like a zygote's, for one command.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{AtFlags, CWD};
+use rustix::process::{Gid, Uid};
+use rustix::thread::CapabilitySet;
+
+use super::super::birth::Birth;
+use super::super::entry::Entry;
+use super::super::errand::Errand;
+use super::super::landlock::{Access, Ruleset};
+use super::super::mediator::Terms;
+use super::super::seal::{Seal, WorkerLimit};
+use super::super::seccomp::Filter;
+use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
+use super::super::user::{has_capability, made_up_user, tasks_of_user};
+use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
+use super::super::{Layer, Sandbox, Seen};
+use super::{House, pipe_with};
+use crate::grants::Network;
+
+impl Sandbox {
+    /// Makes `command` start where its errand leads. The place must last as long as the command does.
+    pub(crate) fn send(
+        &self,
+        command: &mut Command,
+        errand: &Errand<'_>,
+    ) -> io::Result<(House, Birth)> {
+        let house = self.house_for(errand)?;
+        let has = |layer| house.layers.has(layer);
+        let (walls, number) = if has(Layer::Namespaces) {
+            let (birth, told) = pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            let mut walls = house.walls(told)?;
+            // So that programs which do not ask where temporary files go have a place for them.
+            walls.binds.push(Bind {
+                source: c_path(errand.home)?,
+                target: c_path(&house.root()?.join(SCRATCH.trim_start_matches('/')))?,
+                attributes: MOUNT_NO_SUID | MOUNT_NO_DEVICES,
+            });
+            (Some(walls), Some(birth))
+        } else {
+            (None, None)
+        };
+        let (connections, listener) = house.mediation()?;
+        let listener = listener.map(|(told, terms)| (told, Terms { for_tool: true, ..terms }));
+        let entry = Entry {
+            host: rustix::process::getpid(),
+            limits: if has(Layer::Limits) { errand.limits.lowered() } else { Vec::new() },
+            walls,
+            humble: has(Layer::Identity),
+            user: house.user,
+            ruleset: has(Layer::Landlock).then(|| house.errand_ruleset(errand)).transpose()?,
+            filter: has(Layer::Seccomp).then(|| Filter::zygote(house.sockets())).transpose()?,
+            connections,
+            seal: Some((house.errand_seal(errand)?, None)),
+        };
+        let directory = c_path(errand.directory)?;
+        #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+        // SAFETY: as in `confine_as`: bare system calls on values made beforehand.
+        unsafe {
+            command.pre_exec(move || {
+                entry.enter()?;
+                Ok(rustix::process::chdir(directory.as_c_str())?)
+            });
+        }
+        Ok((house, Birth { number, connections: listener }))
+    }
+
+    fn house_for(&self, errand: &Errand<'_>) -> io::Result<House> {
+        let layers = self.reached().layers;
+        let walled = layers.has(Layer::Namespaces);
+        let written = || errand.write.iter().cloned().chain([errand.home.to_owned()]);
+        let seen = Seen {
+            read: errand.read.to_vec(),
+            write: written().collect(),
+            network: errand.trade.network(walled),
+        };
+        let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
+        let above = Seen { read: parents.collect(), ..Seen::default() };
+        let hands_over = errand.trade.is_hostile()
+            && layers.has(Layer::Identity)
+            && has_capability(CapabilitySet::CHOWN)
+            && (walled || (seen.is_open_to_all() && above.is_open_to_all()));
+        let user = hands_over.then(made_up_user).flatten();
+        if let Some(user) = user {
+            for path in written() {
+                give(&path, Uid::from_raw(user), Gid::from_raw(user))?;
+            }
+        }
+        Ok(House {
+            directory: self.directory()?,
+            layers,
+            seen,
+            user,
+            ruleset: None,
+            seal: Seal::default(),
+            output_limit: 0,
+            environment: Vec::new(),
+        })
+    }
+}
+
+impl House {
+    /// Lets its user open what it is given.
+    pub(crate) fn hand_over(&self, descriptor: &OwnedFd) -> io::Result<()> {
+        let user = self.user.map(|user| (Uid::from_raw(user), Gid::from_raw(user)));
+        Ok(user.map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(descriptor, Some(uid), Some(gid)))?)
+    }
+
+    /// What was handed over to another user is ours again.
+    pub(crate) fn take_back<'p>(
+        &self,
+        paths: impl IntoIterator<Item = &'p Path>,
+    ) -> io::Result<()> {
+        if self.user.is_none() {
+            return Ok(());
+        }
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        paths.into_iter().try_for_each(|path| give(path, uid, gid))
+    }
+
+    /// Whether all it started ends with it, and it with the host, whatever they do.
+    pub(crate) fn is_walled(&self) -> bool {
+        self.layers.has(Layer::Namespaces)
+    }
+
+    /// By what was shown, not by what an own root holds: the processes beside it are nobody's business,
+    /// a package manager's own, with what it knows, least of all.
+    fn errand_ruleset(&self, errand: &Errand<'_>) -> io::Result<OwnedFd> {
+        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
+        for path in view::readable(&self.seen) {
+            ruleset.allow(&path, Access::Read)?;
+        }
+        if self.is_walled() {
+            ruleset.allow(&self.root()?.join("etc"), Access::Read)?;
+        }
+        for path in DEVICES {
+            ruleset.allow(Path::new(path), Access::Write)?;
+        }
+        for path in errand.write.iter().map(AsRef::as_ref).chain([errand.home]) {
+            ruleset.allow(path, Access::Own)?;
+        }
+        Ok(ruleset.finish())
+    }
+
+    fn errand_seal(&self, errand: &Errand<'_>) -> io::Result<Seal> {
+        let mut seal = Seal::default();
+        if self.layers.has(Layer::Limits) && errand.trade.is_hostile() {
+            let own_count = self.is_walled() || self.user.is_some();
+            let others = if own_count { 0 } else { tasks_of_user(self.id()) };
+            let value = errand.limits.processes + others;
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value });
+        }
+        if self.layers.has(Layer::Seccomp) {
+            seal.filter(&Filter::worker()?);
+            if !errand.trade.employs() {
+                seal.filter(&Filter::alone()?);
+            }
+        }
+        Ok(seal)
+    }
+}
+
+/// Has a tree belong to somebody; links themselves, never what they lead to.
+fn give(path: &Path, uid: Uid, gid: Gid) -> io::Result<()> {
+    rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give(&entry?.path(), uid, gid)?;
+        }
+    }
+    Ok(())
+}

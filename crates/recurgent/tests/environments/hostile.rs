@@ -1,0 +1,195 @@
+//! Packages whose build scripts reach for everything they should not have.
+
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use recurgent::{Language, Outcome};
+use serde_json::{Value, json};
+
+use crate::sources::PackageSource;
+use crate::stage::{Stage, failure, value};
+
+const SECRET: &str = "s3cret-token";
+/// More than an installation needs here, and less than the script would like.
+const PROCESSES: u64 = 64;
+
+/// A stage with something to be found all around it, and a package that looks for it.
+struct Trap {
+    stage: Stage,
+    source: PackageSource,
+    goods: PathBuf,
+    plan: Value,
+    listener: TcpListener,
+    receiver: UdpSocket,
+    daemon: String,
+    canaries: Vec<PathBuf>,
+}
+
+impl Trap {
+    fn set(language: Language, change: impl FnOnce(&mut Value, &str)) -> Self {
+        let mut stage = Stage::new(language);
+        let goods = stage.path("goods");
+        std::fs::create_dir(&goods).unwrap();
+        let source = PackageSource::of(language, Box::leak(goods.clone().into_boxed_path()));
+        stage.set("source_mode", "internal_only");
+        stage.set(source.key(), &source.url_with(&format!("me:{SECRET}@")));
+        stage.set("minimum_sandbox_tier", "namespaces");
+        stage.set("installer_processes", &PROCESSES.to_string());
+        let downloads = stage.path("cache").join("uv");
+        std::fs::remove_file(&downloads).unwrap(); // the one all tests share
+        let other = stage.shelf().join("another");
+        let secrets = [stage.path("home/.ssh"), stage.path("state"), other.clone(), downloads];
+        let mut canaries = Vec::new();
+        for directory in &secrets {
+            std::fs::create_dir_all(directory).unwrap();
+            canaries.push(directory.join("canary"));
+        }
+        canaries.push(stage.path("log.jsonl"));
+        for canary in &canaries {
+            std::fs::write(canary, SECRET).unwrap();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let host = std::process::id();
+        let daemon = format!("36000.{host}{}", listener.local_addr().unwrap().port());
+        let mut attempts = vec![
+            json!(["list", stage.directory.path()]),
+            json!(["list", stage.shelf()]),
+            json!(["list", "/proc"]),
+            json!(["list", "/"]),
+            json!(["read", format!("/proc/{host}/environ")]),
+            json!(["create", stage.shelf()]),
+            json!(["connect", address]),
+            json!(["connect", source.address().to_string()]),
+            json!(["speak", receiver.local_addr().unwrap().to_string()]),
+            json!(["signal", host]),
+            json!(["variable", "CARGO_MANIFEST_DIR"]),
+            json!(["parent", "environ"]),
+            json!(["parent", "mem"]),
+            json!(["parent", "cmdline"]),
+            json!(["secret", SECRET]),
+            json!(["stdin", null]),
+        ];
+        attempts
+            .extend(canaries.iter().flat_map(|it| [json!(["read", it]), json!(["append", it])]));
+        attempts.extend(secrets.iter().map(|directory| json!(["create", directory])));
+        let mut plan =
+            json!({"attempts": attempts, "daemon": daemon, "fill_mb": 0, "requires": []});
+        change(&mut plan, &address);
+        let trap = Self { stage, source, goods, plan, listener, receiver, daemon, canaries };
+        trap.pack();
+        trap
+    }
+
+    /// The tool, what makes the package, and the hostile script with its name in the package.
+    fn recipe(&self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self.stage.language {
+            Language::Python => ("python3", "hostile_goods.py", "hostile.py", "hostile.py"),
+            Language::Ruby => ("ruby", "hostile_goods.rb", "hostile.rb", "extconf.rb"),
+        }
+    }
+
+    fn pack(&self) {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/environments");
+        let (tool, maker, script, name) = self.recipe();
+        std::fs::copy(here.join(script), self.goods.join(name)).unwrap();
+        std::fs::write(self.goods.join("plan.json"), self.plan.to_string()).unwrap();
+        let made = Command::new(tool).arg(here.join(maker)).arg(&self.goods).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    fn install(&self) -> Outcome {
+        match self.stage.language {
+            Language::Python => self.stage.once(
+                "import hostile_part\nresult = hostile_part.GOT",
+                &json!([{"name": "hostile-part"}]),
+            ),
+            Language::Ruby => {
+                self.stage.once("require 'hostile'\nHOSTILE", &json!([{"name": "hostile"}]))
+            }
+        }
+    }
+
+    /// The attempts that can be made outside, made there: what is refused inside is there to be had.
+    fn reached_outside(&self) -> Vec<Value> {
+        let (tool, _, _, name) = self.recipe();
+        let made = Command::new(tool).arg(self.goods.join(name)).arg("quietly").output().unwrap();
+        serde_json::from_slice(&made.stdout).unwrap()
+    }
+
+    fn was_spoken_to(&self) -> bool {
+        self.listener.accept().is_ok() || self.receiver.recv(&mut [0; 16]).is_ok()
+    }
+
+    fn assert_untouched(&self) {
+        for canary in &self.canaries {
+            let text = std::fs::read_to_string(canary).unwrap();
+            assert!(text.starts_with(SECRET), "{}: {text}", canary.display());
+        }
+        assert!(!self.was_spoken_to(), "somebody who is no source was spoken to");
+        let lives_on = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+            std::fs::read_to_string(process.path().join("cmdline"))
+                .is_ok_and(|line| line.contains(&self.daemon))
+        });
+        assert!(!lives_on, "a daemon lives on");
+    }
+}
+
+#[test]
+fn a_build_script_reaches_nothing_and_its_package_is_installed() {
+    for language in [Language::Python, Language::Ruby] {
+        let trap = Trap::set(language, |_, _| {});
+        let outcome = trap.install();
+        let got = value(&outcome);
+        assert_eq!(got["reached"], json!([]), "{language:?}");
+        let forked = got["forked"].as_u64().unwrap();
+        assert!((1..PROCESSES).contains(&forked), "{language:?}: {forked} processes");
+        trap.assert_untouched();
+        // What is installed is ours, not the builder's.
+        let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&path.metadata().unwrap());
+        let installed = trap.stage.environments().into_iter().find(|it| it.join(".ready").exists());
+        assert_eq!(owner(&installed.unwrap()), owner(trap.stage.directory.path()));
+
+        let authorized = trap.source.requests().iter().any(|request| {
+            request.contains("hostile") && request.to_lowercase().contains("authorization: basic")
+        });
+        assert!(authorized, "the package manager itself had the credentials");
+
+        let outside = trap.reached_outside();
+        let quiet = |attempt: &&Value| {
+            !["parent", "secret", "stdin"].contains(&attempt[0].as_str().unwrap())
+        };
+        let expected: Vec<Value> =
+            trap.plan["attempts"].as_array().unwrap().iter().filter(quiet).cloned().collect();
+        assert_eq!(outside, expected, "{language:?}: an attempt that cannot succeed shows nothing");
+        assert!(trap.was_spoken_to());
+    }
+}
+
+#[test]
+fn a_package_manager_does_not_talk_on_behalf_of_a_build_script() {
+    let trap = Trap::set(Language::Python, |plan, address| {
+        plan["requires"] = json!([format!("leak @ http://{address}/{SECRET}/leak-1.0.tar.gz")]);
+    });
+    let outcome = trap.install();
+    assert_eq!(failure(&outcome).kind.code(), "dependency_install_failed", "{outcome:#?}");
+    trap.assert_untouched();
+}
+
+#[test]
+fn a_build_script_that_fills_the_disk_is_stopped() {
+    for language in [Language::Python, Language::Ruby] {
+        let mut trap = Trap::set(language, |plan, _| plan["fill_mb"] = json!(200));
+        trap.stage.set("installer_disk_mb", "64");
+        let outcome = trap.install();
+        let failure = failure(&outcome);
+        assert_eq!(failure.kind.code(), "dependency_install_failed", "{failure:#?}");
+        assert!(failure.message.contains("installer_disk_mb"), "{failure:#?}");
+        trap.assert_untouched();
+        assert_eq!(trap.stage.environments(), [trap.stage.shelf().join("another")]);
+    }
+}
