@@ -46,6 +46,7 @@ use crate::worker::{Activation, InstallerLimits, Workers};
 use fault::{BuildFault, Stage};
 use source::Supply;
 
+pub(crate) use lock::Lock;
 pub(crate) use ready::Ready;
 pub use shelf::{Removal, Shelf, Standing, Stored};
 pub(crate) use source::redacted;

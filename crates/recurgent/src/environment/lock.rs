@@ -27,7 +27,7 @@ pub(super) enum LockFault {
 /// another program has one of every file of ours. Where nobody drops it, because the process was killed,
 /// it is held as long as a command still has the file.
 #[derive(Debug)]
-pub(super) struct Lock(File);
+pub(crate) struct Lock(File);
 
 impl Deref for Lock {
     type Target = File;
@@ -41,6 +41,12 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let _ = self.0.unlock(); // or it goes with the file
     }
+}
+
+/// Waits until nobody but others like the caller has it.
+pub(super) fn share(file: File) -> io::Result<Lock> {
+    file.lock_shared()?;
+    Ok(Lock(file))
 }
 
 /// Waits for the lock.

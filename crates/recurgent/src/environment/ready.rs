@@ -12,6 +12,8 @@ use lifecycle::program::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::lock::{self, Lock};
+
 /// Makes an environment a ready one.
 pub(super) const READY: &str = ".ready";
 /// The same file before its packages were proved to load.
@@ -69,13 +71,13 @@ pub(crate) struct Proof {
 impl Ready {
     /// Reads the record of an environment, ready or about to be. The file is open, and locked for
     /// sharing, as long as the answer's is: nobody removes an environment that is in use.
-    pub(crate) fn open(root: &Path) -> io::Result<(Self, File)> {
+    pub(crate) fn open(root: &Path) -> io::Result<(Self, Lock)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
-        file.lock_shared()?;
+        let file = lock::share(file)?;
         if file.metadata()?.nlink() == 0 {
             return Err(io::ErrorKind::NotFound.into()); // removed while the lock was waited for
         }
-        Ok((serde_json::from_reader(io::BufReader::new(&file))?, file))
+        Ok((serde_json::from_reader(io::BufReader::new(&*file))?, file))
     }
 
     /// Reads the record of a ready environment; `None`: it is not ready, or is not what it was.

@@ -30,6 +30,7 @@ use super::link::Link;
 use super::nursery::BootFault;
 use super::process::{Ending, Process, WorkerId};
 use super::sandbox::{Birth, House, Sandbox, Seen};
+use crate::environment::Lock;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Longest an interpreter may take from start to `ready`.
@@ -63,7 +64,7 @@ pub(super) struct Zygote {
     /// Where it and its workers live; gone when they are.
     house: House,
     /// Keeps its environment from being removed.
-    _in_use: Option<File>,
+    _in_use: Option<Lock>,
 }
 
 /// What a zygote is booted as.
@@ -74,7 +75,7 @@ pub(super) struct ZygoteSeat<'a> {
     /// Its environment, as the harness is told; none: the bare language.
     pub(super) arguments: Vec<OsString>,
     /// Held as long as it lives.
-    pub(super) in_use: Option<File>,
+    pub(super) in_use: Option<Lock>,
     /// What it may see.
     pub(super) seen: Seen,
 }
