@@ -198,7 +198,7 @@ fn remove_all(shelf: &Shelf) {
     for place in left {
         for entry in std::fs::read_dir(place.path()).unwrap() {
             let path = entry.unwrap().path();
-            assert_eq!(path.extension().unwrap(), "lock", "{path:?}");
+            assert_eq!(path.extension().unwrap(), "lock", "{}", path.display());
         }
     }
 }

@@ -38,7 +38,7 @@ fn intervals(runtime: &Runtime, agents: usize, calls: usize) -> Vec<(u64, u64)> 
         (0..calls).map(ran).collect::<Vec<_>>()
     };
     thread::scope(|scope| {
-        let callers: Vec<_> = (0..agents).map(|_| scope.spawn(&caller)).collect();
+        let callers: Vec<_> = (0..agents).map(|_| scope.spawn(caller)).collect();
         callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
     })
 }
