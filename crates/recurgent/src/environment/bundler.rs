@@ -210,14 +210,12 @@ impl Bundler<'_> {
         let names = || locked.iter().map(|gem| gem.name.as_str());
         let yes = |name: &str| (name.into(), "true".into());
         let fetching = self.workshop.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
-        let fetched =
-            self.run_in(&fetching, &Trade::Fetch, BUNDLE, &["cache"], Stage::Install, limit)?;
+        let fetched = self.bundle(&fetching, &Trade::Fetch, &["cache"], limit)?;
         self.judge(&fetched, Stage::Install, names())?;
         let building = self.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
         let trade = Trade::Build(Vec::new());
-        let built =
-            self.run_in(&building, &trade, BUNDLE, &["install", "--local"], Stage::Install, left)?;
+        let built = self.bundle(&building, &trade, &["install", "--local"], left)?;
         self.judge(&built, Stage::Install, names())?;
         let archives = root.join(ARCHIVES);
         tool::clear(&archives).map_err(|e| BuildFault::file("cannot clear", &archives, &e))
@@ -230,22 +228,21 @@ impl Bundler<'_> {
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        self.run_in(self.workshop, &Trade::Fetch, script, arguments, stage, limit)
+        self.workshop
+            .run(&Trade::Fetch, &self.interpreter.path, words(script, arguments), limit)
+            .map_err(|fault| BuildFault::command(fault, stage, "Bundler", self.supply))
     }
 
-    fn run_in(
+    fn bundle(
         &self,
         workshop: &Workshop<'_>,
         trade: &Trade,
-        script: &str,
         arguments: &[&str],
-        stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let options = ["--disable=did_you_mean,error_highlight", "-e", script, "--"];
         workshop
-            .run(trade, &self.interpreter.path, options.iter().chain(arguments), limit)
-            .map_err(|fault| BuildFault::command(fault, stage, "Bundler", self.supply))
+            .run(trade, &self.interpreter.path, words(BUNDLE, arguments), limit)
+            .map_err(|fault| BuildFault::command(fault, Stage::Install, "Bundler", self.supply))
     }
 
     fn judge<'n>(
@@ -291,6 +288,12 @@ impl Bundler<'_> {
         let provides = features(&root.join(&library));
         Ok(Installed { library, provides, proofs: proofs.collect() })
     }
+}
+
+/// What Ruby is started with to run a script.
+fn words<'a>(script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    let options = ["--disable=did_you_mean,error_highlight", "-e", script, "--"];
+    options.iter().chain(arguments).copied().collect()
 }
 
 /// The option that names a gem's source.

@@ -31,6 +31,8 @@ const UNREACHABLE: [&str; 6] = [
     "dns error",
 ];
 
+/// Installs exactly what was chosen.
+const SYNC: [&str; 2] = ["sync", "--frozen"];
 /// How uv says that a package could not be built.
 const UNBUILT: &str = "Failed to build";
 /// A file that is read once.
@@ -112,9 +114,9 @@ impl Uv<'_> {
         let cache = self.anew.then(|| self.workshop.home.join("anew").into_os_string());
         let workshop = self.workshop.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
         self.introduce(&workshop, limit)?;
-        let mut ended = self.fetch(&workshop, "lock", &[], Stage::Resolve, limit)?;
+        let mut ended = self.fetch(&workshop, &["lock"], Stage::Resolve, limit)?;
         if self.must_build(&ended) {
-            ended = self.build("lock", &[], Stage::Resolve, deadline)?;
+            ended = self.build(&["lock"], Stage::Resolve, deadline)?;
         }
         self.judge(&ended, Stage::Resolve, self.manifest.packages())
     }
@@ -134,7 +136,7 @@ impl Uv<'_> {
             None
         } else {
             self.introduce(self.workshop, limit)?;
-            Some(self.fetch(self.workshop, "sync", &["--frozen"], Stage::Install, limit)?)
+            Some(self.fetch(self.workshop, &SYNC, Stage::Install, limit)?)
         };
         let ended = match fetched {
             Some(ended) if !self.must_build(&ended) => ended,
@@ -143,7 +145,7 @@ impl Uv<'_> {
                 // Its files are those of the shared cache, under a second name.
                 tool::clear(&installed)
                     .map_err(|e| BuildFault::file("cannot clear", &installed, &e))?;
-                self.build("sync", &["--frozen"], Stage::Install, deadline)?
+                self.build(&SYNC, Stage::Install, deadline)?
             }
         };
         self.judge(&ended, Stage::Install, names())?;
@@ -167,31 +169,24 @@ impl Uv<'_> {
     fn fetch(
         &self,
         workshop: &Workshop<'_>,
-        verb: &str,
-        options: &[&str],
+        words: &[&str],
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let arguments = self.arguments(verb, options).chain(self.indexes());
+        let arguments = self.arguments(words).chain(self.indexes());
         self.told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), stage)
     }
 
     /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has
     /// read them when the first build script starts.
-    fn build(
-        &self,
-        verb: &str,
-        options: &[&str],
-        stage: Stage,
-        deadline: Instant,
-    ) -> Result<Ended, BuildFault> {
+    fn build(&self, words: &[&str], stage: Stage, deadline: Instant) -> Result<Ended, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
         self.builds.set(true);
         let trade = Trade::Build(self.reachable(left())?);
         let mut builder = self.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
         builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
         builder.input = Some(self.settings().into_bytes());
-        self.told(builder.run(&trade, self.tool, self.arguments(verb, options), left()), stage)
+        self.told(builder.run(&trade, self.tool, self.arguments(words), left()), stage)
     }
 
     /// Whether it failed because something must be built and nothing can be.
@@ -211,11 +206,11 @@ impl Uv<'_> {
             .map(drop)
     }
 
-    fn arguments(&self, verb: &str, options: &[&str]) -> impl Iterator<Item = OsString> {
-        let python = [verb.into(), "--python".into(), self.interpreter.path.clone().into()];
-        let options: Vec<OsString> = options.iter().map(Into::into).collect();
+    fn arguments(&self, words: &[&str]) -> impl Iterator<Item = OsString> {
+        let words: Vec<OsString> = words.iter().map(Into::into).collect();
+        let python = ["--python".into(), self.interpreter.path.clone().into()];
         let wheels = self.wheels_only.then(|| "--no-build".into());
-        python.into_iter().chain(options).chain(wheels)
+        words.into_iter().chain(python).chain(wheels)
     }
 
     fn told(&self, ended: Result<Ended, CommandFault>, stage: Stage) -> Result<Ended, BuildFault> {
@@ -230,7 +225,7 @@ impl Uv<'_> {
         tool::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
         fs::write(project.join("pyproject.toml"), SPECIMEN).map_err(unusable)?;
         let workshop = Workshop { directory: &project, ..self.workshop.clone() };
-        let arguments = self.arguments("lock", &["--no-build"]).chain(self.indexes());
+        let arguments = self.arguments(&["lock", "--no-build"]).chain(self.indexes());
         // A source that does not have it names no hosts but its own.
         self.told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), Stage::Resolve)?;
         let lock = fs::read_to_string(project.join("uv.lock")).unwrap_or_default();
