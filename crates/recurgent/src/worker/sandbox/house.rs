@@ -114,7 +114,7 @@ impl Sandbox {
         Ok(seal)
     }
 
-    /// What the harness carries out: the zygote before it loads packages, each worker after its fork.
+    /// What the harness carries out: the zygote before it is ready, each worker after its fork.
     fn seals(house: &House) -> Value {
         let mut zygote = Seal::default();
         if house.keeps_to_itself() {

@@ -226,11 +226,11 @@ impl Filter {
             filter.refuse(number, When::IsNone(0, &[of_process]), EPERM);
             filter.refuse(number, When::IsNone(1, &[0]), EPERM);
         }
+        filter.refuse(libc::SYS_kill, When::Is(0, EVERYBODY), EPERM);
         if walled {
             for number in SIGNALS {
                 filter.refuse(*number, When::Is(0, INIT), EPERM);
             }
-            filter.refuse(libc::SYS_kill, When::Is(0, EVERYBODY), EPERM);
         }
         Ok(filter.end())
     }
