@@ -211,8 +211,8 @@ impl RuntimeBuilder {
         };
         let mut options = config.worker_options();
         options.layers = layers.unwrap_or(options.layers);
-        let workers = Workers::start(&options)
-            .map_err(|error| SetupFault::Workers(error.to_string()))?;
+        let workers =
+            Workers::start(&options).map_err(|error| SetupFault::Workers(error.to_string()))?;
         let workers = Arc::new(workers);
         let environments = Arc::new(Environments::new(config.environment_options()));
         let trials = Trials::new(Court {

@@ -311,7 +311,9 @@ fn sandbox(config: &Config, reached: &Reached) -> Vec<Check> {
     let minimum = config.worker_options().minimum_tier;
     let tier = reached.tier;
     let promise = match tier {
-        Tier::Sealed => "programs see none of your files, processes or network, and could touch none",
+        Tier::Sealed => {
+            "programs see none of your files, processes or network, and could touch none"
+        }
         Tier::Namespaces => "programs see none of your files, processes or network",
         Tier::Landlock => "the kernel refuses your files, processes and network to programs",
         Tier::Process => {

@@ -106,7 +106,12 @@ pub(super) struct Process {
 impl Process {
     /// Opens a process its zygote has just forked. The zygote waits for it only when told to, so the
     /// number cannot have passed to another.
-    pub(super) fn open(id: WorkerId, pid: Pid, scratch: Option<Scratch>, cpu_seconds: u64) -> io::Result<Self> {
+    pub(super) fn open(
+        id: WorkerId,
+        pid: Pid,
+        scratch: Option<Scratch>,
+        cpu_seconds: u64,
+    ) -> io::Result<Self> {
         if pid.is_init() {
             return Err(io::Error::other("no process number"));
         }

@@ -137,10 +137,9 @@ impl Worker {
                     "the program used up its processor time; do less, or raise worker_cpu_seconds"
                         .to_owned(),
                 ),
-                Some(limit) => WorkerFault::Limited(
-                    limit,
-                    format!("the program went over a limit: {ending}"),
-                ),
+                Some(limit) => {
+                    WorkerFault::Limited(limit, format!("the program went over a limit: {ending}"))
+                }
                 None => by_program(ending),
             },
         }

@@ -181,8 +181,13 @@ impl Zygote {
         match (reply.op.as_str(), reply.pid, reply.sender) {
             ("forked", Some(pid), Some(sender)) => {
                 let id = WorkerId { zygote: self.id, pid };
-                let process = Process::open(id, sender, berth.into_scratch(), self.house.limits().cpu_seconds)
-                    .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
+                let process = Process::open(
+                    id,
+                    sender,
+                    berth.into_scratch(),
+                    self.house.limits().cpu_seconds,
+                )
+                .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
                 Ok((process, link))
             }
             ("failed", ..) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),

@@ -20,6 +20,20 @@ fn this_kernel_offers_the_strongest_tier() {
     assert_eq!(reached.tier, Tier::Sealed, "{:?}", reached.missing);
 }
 
+/// Under root, workers are somebody who owns nothing, and must pass through what the host made.
+#[test]
+fn a_host_that_keeps_its_files_to_itself_has_as_strong_a_sandbox() {
+    let this_kernel = "layers::this_kernel_offers_the_strongest_tier";
+    let ended = std::process::Command::new("/bin/sh")
+        .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg(this_kernel)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(said.contains("1 passed"), "{said}");
+}
+
 /// Whether a program finds something under these layers.
 fn finds(layers: Layers, language: Language, code: &str, args: &[Value]) -> bool {
     let driver = Driver::with(|options| {
@@ -46,8 +60,7 @@ fn each_layer_stops_something_by_itself() {
     let secret = [json!(secret.path())];
     let host = [json!(std::process::id())];
     let read = ["result = open(args[0]).read()", "File.read(args[0])"];
-    let signal =
-        ["import os\nos.kill(args[0], 0)\nresult = True", "Process.kill(0, args[0]) == 1"];
+    let signal = ["import os\nos.kill(args[0], 0)\nresult = True", "Process.kill(0, args[0]) == 1"];
     alone_stops(
         Layer::Limits,
         ["result = len(bytearray(2 << 30))", "('x' * (2 << 30)).bytesize"],
@@ -155,7 +168,9 @@ fn granted_paths_are_seen_and_no_others() {
             assert_eq!(found, expected, "{tier}: {code} in {}: {ended:?}", place.display());
         }
     }
-    assert!(Tier::ALL.iter().all(|tier| given.join(tier.name()).exists() != (*tier == Tier::Process)));
+    assert!(
+        Tier::ALL.iter().all(|tier| given.join(tier.name()).exists() != (*tier == Tier::Process))
+    );
 }
 
 #[test]

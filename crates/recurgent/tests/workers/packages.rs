@@ -111,8 +111,7 @@ fn environment(root: &Path, language: Language, source: &str) {
 fn a_package_that_attacks_while_it_is_loaded_finds_nothing() {
     let bait = tempfile::tempdir().unwrap();
     std::fs::write(bait.path().join("secret"), "a key").unwrap();
-    let _listener =
-        std::os::unix::net::UnixListener::bind(bait.path().join("socket")).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(bait.path().join("socket")).unwrap();
     let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = server.local_addr().unwrap().port();
     let constants = format!(
@@ -122,7 +121,11 @@ fn a_package_that_attacks_while_it_is_loaded_finds_nothing() {
     );
     let shelf = tempfile::tempdir().unwrap();
     for (language, source, code) in [
-        (Language::Python, PYTHON, "import sys\nbad = sys.modules['bad']\nresult = [bad.AT_LOAD, bad.look()]"),
+        (
+            Language::Python,
+            PYTHON,
+            "import sys\nbad = sys.modules['bad']\nresult = [bad.AT_LOAD, bad.look()]",
+        ),
         (Language::Ruby, RUBY, "[Bad::AT_LOAD, Bad.look]"),
     ] {
         let root = shelf.path().join(language.name());

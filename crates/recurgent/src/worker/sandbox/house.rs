@@ -168,7 +168,11 @@ impl Sandbox {
         let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
         let entry = Entry {
             host: rustix::process::getpid(),
-            limits: if has(Layer::Limits) { self.limits.lowered(walls.is_some()) } else { Vec::new() },
+            limits: if has(Layer::Limits) {
+                self.limits.lowered(walls.is_some())
+            } else {
+                Vec::new()
+            },
             walls,
             humble: has(Layer::Identity),
             user: house.user,

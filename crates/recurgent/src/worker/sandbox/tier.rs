@@ -93,7 +93,9 @@ impl Layer {
     /// What it adds.
     pub const fn adds(self) -> &'static str {
         match self {
-            Self::Limits => "memory, processor time, processes, open files and file sizes end somewhere",
+            Self::Limits => {
+                "memory, processor time, processes, open files and file sizes end somewhere"
+            }
             Self::Identity => "no capabilities; under root, a user that owns nothing",
             Self::Seccomp => {
                 "no tracing, mounting, new namespaces, kernel interfaces or foreign sockets"
