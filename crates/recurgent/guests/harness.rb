@@ -912,6 +912,7 @@ module Recurgent
       fields = { op: "done", status: "error", error_type: "execution",
                  error_class: class_name(problem), error_message: message_of(problem),
                  location: location_of(problem) }
+      fields[:error_message] += Network::ADVICE if Network.off && Network.missed?(problem)
       Boundary.encode(fields.merge(special_fields(problem)))
     end
 
@@ -1032,6 +1033,39 @@ module Recurgent
     end
   end
 
+  # A sandbox without a network refuses as if something were broken; models then try again.
+  module Network
+    ADVICE = "; the network is off for this agent, so trying again will not help: do without it, or " \
+             "report the error type capability_unavailable"
+    REFUSALS = [Errno::EPERM, Errno::EACCES, Errno::ENETUNREACH, Errno::EAFNOSUPPORT].freeze
+    SOCKET_CALL = /\b(?:socket|connect|bind|sendto)\(2\)/
+    CAUSE = Exception.instance_method(:cause)
+    MAX_CAUSES = 16
+
+    class << self
+      attr_accessor :off
+
+      def missed?(problem)
+        MAX_CAUSES.times do
+          return false if problem.nil?
+          return true if SocketError === problem
+          return true if REFUSALS.any? { |kind| kind === problem } && told?(problem)
+
+          problem = CAUSE.bind_call(problem)
+        end
+        false
+      end
+
+      private
+
+      def told?(problem)
+        SOCKET_CALL.match?(problem.message)
+      rescue Exception # a program's own `message`
+        false
+      end
+    end
+  end
+
   # --- the seal -------------------------------------------------------------------------------
 
   # What the host has a worker do to itself: a list of system calls (specs/worker-protocol.md).
@@ -1077,7 +1111,10 @@ module Recurgent
       @control = Socket.for_fd(0)
       @control.autoclose = false
       @pid, @workers = Process.pid, Set.new
-      @seal = Seal.new(Recurgent.load(ENV.delete("RECURGENT_SEAL") || "[]"))
+      seals = Recurgent.load(ENV.delete("RECURGENT_SEAL") || "{}")
+      Network.off = seals["network"] == false
+      Seal.new(seals["zygote"] || []).apply(nil)
+      @seal = Seal.new(seals["worker"] || [])
     end
 
     def serve

@@ -344,6 +344,7 @@ impl Config {
         let megabytes = |name: &str| self.count::<u64>(name) << 20;
         WorkerLimits {
             memory_bytes: megabytes("worker_memory_mb"),
+            cpu_seconds: self.count("worker_cpu_seconds"),
             processes: self.count("worker_processes"),
             open_files: self.count("worker_open_files"),
             file_bytes: megabytes("worker_file_mb"),

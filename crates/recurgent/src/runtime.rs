@@ -18,7 +18,7 @@ use crate::provider::{self, Provider, ProviderFault, Recorder};
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::trial::{Court, Trials};
-use crate::worker::Workers;
+use crate::worker::{Layers, Workers};
 
 /// Why a runtime could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -69,6 +69,7 @@ impl Runtime {
             store: None,
             record: None,
             observers: Observers::default(),
+            layers: None,
         }
     }
 
@@ -153,9 +154,18 @@ pub struct RuntimeBuilder {
     store: Option<Arc<dyn Store>>,
     record: Option<PathBuf>,
     observers: Observers,
+    layers: Option<Layers>,
 }
 
 impl RuntimeBuilder {
+    /// Layers of containment to be used if they can be; all, except in tests of each.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn layers(mut self, layers: Layers) -> Self {
+        self.layers = Some(layers);
+        self
+    }
+
     /// Writes programs, instead of the provider the configuration names.
     #[must_use]
     pub fn provider(mut self, provider: Arc<dyn Provider>) -> Self {
@@ -186,7 +196,7 @@ impl RuntimeBuilder {
 
     /// Opens the store, makes the provider; starts no process yet.
     pub fn build(self) -> Result<Runtime, SetupFault> {
-        let Self { config, provider, store, record, observers } = self;
+        let Self { config, provider, store, record, observers, layers } = self;
         let mut provider = match provider {
             Some(provider) => provider,
             None => provider::make(&config.provider_options()?)?,
@@ -199,8 +209,10 @@ impl RuntimeBuilder {
             Some(store) => store,
             None => Arc::new(SqliteStore::open(&config.store_path()?)?),
         };
-        let workers = Workers::start(&config.worker_options())
-            .map_err(|error| SetupFault::Workers(error.to_string()))?;
+        let mut options = config.worker_options();
+        options.layers = layers.unwrap_or(options.layers);
+        let workers =
+            Workers::start(&options).map_err(|error| SetupFault::Workers(error.to_string()))?;
         let workers = Arc::new(workers);
         let environments = Arc::new(Environments::new(config.environment_options()));
         let trials = Trials::new(Court {

@@ -111,7 +111,7 @@ impl WorkerOptions {
             max_restarts: 5,
             limits: WorkerLimits::default(),
             minimum_tier: Tier::Process,
-            layers: Tier::Namespaces.layers(),
+            layers: Tier::Sealed.layers(),
         }
     }
 }
@@ -199,6 +199,9 @@ impl Guest for WorkerGuest {
     ) -> Result<Box<dyn Turn>, WorkerFault> {
         let reached = self.shared.launcher.reached();
         self.shared.check_tier(seat.grants)?;
+        if seat.cancellation.is_cancelled() {
+            return Err(WorkerFault::Cancelled);
+        }
         let place = Place {
             language: self.language,
             environment: Activation::of(environment),

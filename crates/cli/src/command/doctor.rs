@@ -311,6 +311,9 @@ fn sandbox(config: &Config, reached: &Reached) -> Vec<Check> {
     let minimum = config.worker_options().minimum_tier;
     let tier = reached.tier;
     let promise = match tier {
+        Tier::Sealed => {
+            "programs see none of your files, processes or network, and could touch none"
+        }
         Tier::Namespaces => "programs see none of your files, processes or network",
         Tier::Landlock => "the kernel refuses your files, processes and network to programs",
         Tier::Process => {
@@ -325,7 +328,7 @@ fn sandbox(config: &Config, reached: &Reached) -> Vec<Check> {
             Exit::Unavailable,
             format!("{found}; minimum_sandbox_tier is {minimum}, so no program is run"),
         ),
-        Tier::Namespaces => ok("sandbox", found),
+        Tier::Sealed | Tier::Namespaces => ok("sandbox", found),
         Tier::Landlock | Tier::Process => warning("sandbox", found),
     };
     let layers = Layer::ALL.into_iter().map(|layer| {

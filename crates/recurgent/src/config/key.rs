@@ -111,8 +111,9 @@ pub const KEYS: &[Key] = &[
     key("network",                      Kind::Network,                           "off",         "whom programs may talk to: off, loopback, open, or hosts separated by commas"),
     key("read_paths",                   Kind::Text,                              "",            "files and directories programs may read, separated by colons"),
     key("write_paths",                  Kind::Text,                              "",            "files and directories programs may write, separated by colons"),
-    key("minimum_sandbox_tier",         SANDBOX_TIER,                            "process",     "refuse to run programs under less: process, landlock or namespaces"),
+    key("minimum_sandbox_tier",         SANDBOX_TIER,                            "process",     "refuse to run programs under less: process, landlock, namespaces or sealed"),
     key("worker_memory_mb",             Kind::Count { least: 64, most: MANY },   "4096",        "memory of one process of a worker, as address space"),
+    key("worker_cpu_seconds",           Kind::Count { least: 1, most: MANY },    "60",          "processor time of one process of a worker"),
     key("worker_processes",             Kind::Count { least: 1, most: MANY },    "64",          "processes and threads of one worker"),
     key("worker_open_files",            Kind::Count { least: 32, most: MANY },   "256",         "files one process of a worker may have open"),
     key("worker_file_mb",               Kind::Count { least: 1, most: MANY },    "64",          "largest file a worker may write"),
@@ -149,7 +150,7 @@ pub const KEYS: &[Key] = &[
 
 const MANIFEST_MODE: Kind = Kind::OneOf(&["additive", "strict"]);
 const STANDING_MODE: Kind = Kind::OneOf(&["shadow", "enforced"]);
-const SANDBOX_TIER: Kind = Kind::OneOf(&["process", "landlock", "namespaces"]);
+const SANDBOX_TIER: Kind = Kind::OneOf(&["process", "landlock", "namespaces", "sealed"]);
 const SOURCE_MODE: Kind = Kind::OneOf(&["public_only", "internal_only", "internal_then_public"]);
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {

@@ -141,7 +141,8 @@ impl Nursery {
     /// Forks a spare unless there is one; whoever needs a worker next reports what goes wrong here.
     pub(super) fn refill(&self) {
         let mut state = locked(&self.state);
-        if state.spare.is_none() {
+        // Where a zygote is one agent's, its workers are not kept from signalling each other.
+        if state.spare.is_none() && self.place.agent.is_none() {
             state.spare = state.exchange(Zygote::fork).and_then(Result::ok);
         }
     }

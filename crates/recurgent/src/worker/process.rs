@@ -27,11 +27,11 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    /// The limit it ran into, if the kernel ended it for that.
-    pub(super) fn limit(self) -> Option<Limit> {
+    /// The limit it ran into, if the kernel ended it for that; `overspent`: it had used all its time.
+    pub(super) fn limit(self, overspent: bool) -> Option<Limit> {
         let is = |signal: Signal| self == Self::Signal(signal.as_raw());
         match self {
-            _ if is(Signal::XCPU) => Some(Limit::Cpu),
+            _ if is(Signal::XCPU) || (is(Signal::KILL) && overspent) => Some(Limit::Cpu),
             _ if is(Signal::XFSZ) => Some(Limit::Scratch),
             Self::Signal(_) | Self::Exit(_) | Self::Unknown => None,
         }
@@ -95,6 +95,8 @@ pub(super) struct Process {
     id: WorkerId,
     /// Its number, as the host has it.
     pid: Pid,
+    /// Processor time it may use.
+    cpu_limit: Duration,
     /// Its files, where nothing else removes them.
     _scratch: Option<Scratch>,
     #[cfg(target_os = "linux")]
@@ -104,13 +106,19 @@ pub(super) struct Process {
 impl Process {
     /// Opens a process its zygote has just forked. The zygote waits for it only when told to, so the
     /// number cannot have passed to another.
-    pub(super) fn open(id: WorkerId, pid: Pid, scratch: Option<Scratch>) -> io::Result<Self> {
+    pub(super) fn open(
+        id: WorkerId,
+        pid: Pid,
+        scratch: Option<Scratch>,
+        cpu_seconds: u64,
+    ) -> io::Result<Self> {
         if pid.is_init() {
             return Err(io::Error::other("no process number"));
         }
         Ok(Self {
             id,
             pid,
+            cpu_limit: Duration::from_secs(cpu_seconds),
             _scratch: scratch,
             #[cfg(target_os = "linux")]
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
@@ -120,6 +128,25 @@ impl Process {
     /// Its number, as the host has it.
     pub(super) fn pid(&self) -> u32 {
         u32::try_from(self.pid.as_raw_nonzero().get()).unwrap_or_default()
+    }
+
+    /// Whether it has used up its processor time; one that has ended may be asked until it is waited for.
+    pub(super) fn is_overspent(&self) -> bool {
+        self.cpu_time().is_some_and(|used| used >= self.cpu_limit)
+    }
+
+    /// Whether it has the better part of its processor time left: a kept worker's calls share it.
+    pub(super) fn is_thrifty(&self) -> bool {
+        self.cpu_time().is_none_or(|used| used < self.cpu_limit / 2)
+    }
+
+    /// What the kernel has counted, in ticks of a hundredth of a second.
+    fn cpu_time(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut times = fields.split_whitespace().skip(11);
+        let mut next = || times.next()?.parse::<u64>().ok();
+        Some(Duration::from_millis(10 * (next()? + next()?)))
     }
 
     /// Which it is.

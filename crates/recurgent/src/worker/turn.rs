@@ -123,6 +123,7 @@ impl Worker {
     /// Explains an end that the host did not bring about.
     fn obituary(&mut self) -> WorkerFault {
         let ended = self.process.ends_by_itself();
+        let overspent = self.process.is_overspent();
         self.process.kill(); // what it left in its process group, if not itself
         let ending = self.nursery.reap(self.process.id());
         self.reaped = ending.is_some();
@@ -130,11 +131,17 @@ impl Worker {
             // Everybody's worker dies with the zygote: no reason to blame this program.
             None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
             Some(_) if !ended => by_program("it closed its channel"),
-            Some(ending) if ending.limit().is_some() => WorkerFault::Limited(
-                ending.limit().unwrap_or(Limit::Memory),
-                format!("the program went over a limit: {ending}"),
-            ),
-            Some(ending) => by_program(ending),
+            Some(ending) => match ending.limit(overspent) {
+                Some(Limit::Cpu) => WorkerFault::Limited(
+                    Limit::Cpu,
+                    "the program used up its processor time; do less, or raise worker_cpu_seconds"
+                        .to_owned(),
+                ),
+                Some(limit) => {
+                    WorkerFault::Limited(limit, format!("the program went over a limit: {ending}"))
+                }
+                None => by_program(ending),
+            },
         }
     }
 }
@@ -269,6 +276,7 @@ impl WorkerTurn {
         let mut worker = self.worker.take();
         let output = worker.as_mut().map(|worker| worker.link.take_output()).unwrap_or_default();
         if let (Some(worker), Some(lease), true) = (worker, self.lease.take(), ended_well(&ending))
+            && worker.process.is_thrifty()
         {
             self.shared.pool.give_back(lease, worker);
         }

@@ -168,7 +168,7 @@ impl Zygote {
 
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
-        let (link, theirs) = open_link(self.house.output_limit())
+        let (link, theirs) = open_link(self.house.limits().output_bytes)
             .map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let berth = self.house.berth().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
         let deadline = Instant::now() + FORK_DEADLINE;
@@ -182,8 +182,13 @@ impl Zygote {
         match (reply.op.as_str(), reply.pid, reply.sender) {
             ("forked", Some(pid), Some(sender)) => {
                 let id = WorkerId { zygote: self.id, pid };
-                let process = Process::open(id, sender, berth.into_scratch())
-                    .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
+                let process = Process::open(
+                    id,
+                    sender,
+                    berth.into_scratch(),
+                    self.house.limits().cpu_seconds,
+                )
+                .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
                 Ok((process, link))
             }
             ("failed", ..) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),

@@ -1,7 +1,8 @@
 //! Programs that try to get out, to look around, or to use everything up. None may, at the two
-//! strongest tiers; docs/security.md says what the weakest does not stop, and it is held to that here.
+//! strongest tiers; docs/security.md says what weaker ones do not stop, and they are held to that here.
 
-use std::os::unix::net::UnixListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,13 +33,14 @@ enum End {
 use End::{Either, Escapes, Nothing, Timeout};
 
 /// One attempt, in both guests. `args` are: a secret file, a directory of the host's, the host's process
-/// number, a port the host listens on, the path of a socket the host listens on, another agent's file.
+/// number, a port the host listens on, the path of a socket the host listens on, another agent's file, the
+/// name of a socket of the host's that has no path.
 struct Attempt {
     name: &'static str,
     python: &'static str,
     ruby: &'static str,
-    /// At `namespaces`, `landlock`, `process`.
-    ends: [End; 3],
+    /// At `sealed`, `namespaces`, `landlock`, `process`.
+    ends: [End; 4],
 }
 
 const fn limit(limit: Limit) -> End {
@@ -48,129 +50,172 @@ const fn limit(limit: Limit) -> End {
 #[rustfmt::skip]
 const ATTEMPTS: &[Attempt] = &[
     // --- looking around
-    Attempt { name: "keys in the environment", ends: [Nothing; 3],
+    Attempt { name: "keys in the environment", ends: [Nothing; 4],
         python: "import os\nresult = [k for k in os.environ if k not in ('PATH', 'LANG', 'HOME', 'TMPDIR', 'LC_CTYPE')]",
         ruby: "ENV.keys - %w[PATH LANG HOME TMPDIR LC_CTYPE]" },
-    Attempt { name: "the host's environment", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "the host's environment", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "result = open(f'/proc/{args[2]}/environ').read()",
         ruby: "File.read(\"/proc/#{args[2]}/environ\")" },
-    Attempt { name: "a secret file", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a secret file", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "result = open(args[0]).read()",
         ruby: "File.read(args[0])" },
-    Attempt { name: "a secret file, through /proc", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a secret file, through /proc", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "result = open('/proc/self/root' + args[0]).read()",
         ruby: "File.read('/proc/self/root' + args[0])" },
-    Attempt { name: "a secret file, through a link", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a secret file, through a link", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nos.symlink(args[0], 'link')\nresult = open('link').read()",
         ruby: "File.symlink(args[0], 'link')\nFile.read('link')" },
-    Attempt { name: "a secret file, through the directories above", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a secret file, through the directories above", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "result = open('../' * 30 + args[0]).read()",
         ruby: "File.read('../' * 30 + args[0])" },
-    Attempt { name: "a secret file, through a hard link", ends: [Nothing, Nothing, Either],
+    Attempt { name: "a secret file, through a hard link", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os\nos.link(args[0], 'link')\nresult = open('link').read()",
         ruby: "File.link(args[0], 'link')\nFile.read('link')" },
-    Attempt { name: "password hashes", ends: [Nothing, Nothing, Either],
+    Attempt { name: "password hashes", ends: [Nothing, Nothing, Nothing, Either],
         python: "result = open('/etc/shadow').read()",
         ruby: "File.read('/etc/shadow')" },
-    Attempt { name: "other processes", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "other processes", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nresult = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]",
         ruby: "Dir.children('/proc').grep(/\\A\\d+\\z/).map(&:to_i) - [Process.pid]" },
-    Attempt { name: "the zygote's memory", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "the zygote's memory", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nopen(f'/proc/{os.getppid()}/mem', 'rb')\nresult = True",
         ruby: "File.open(\"/proc/#{Process.ppid}/mem\")\ntrue" },
-    Attempt { name: "another agent's file", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "another agent's file", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "result = open(args[5]).read()",
         ruby: "File.read(args[5])" },
-    Attempt { name: "descriptors of files", ends: [Nothing; 3],
+    Attempt { name: "descriptors of files", ends: [Nothing; 4],
         python: "import os, stat\nfound = []\nfor fd in range(256):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISREG(mode) or stat.S_ISDIR(mode): found.append(fd)\nresult = found",
         ruby: "(0..255).select { |fd| s = IO.for_fd(fd, autoclose: false).stat rescue next\n s.file? || s.directory? }" },
     // --- writing elsewhere
-    Attempt { name: "a file outside", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a file outside", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "open(args[1] + '/planted', 'w').write('x')\nresult = True",
         ruby: "File.write(args[1] + '/planted', 'x')\ntrue" },
-    Attempt { name: "a file outside, through a link", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a file outside, through a link", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nos.symlink(args[1], 'out')\nopen('out/planted', 'w').write('x')\nresult = True",
         ruby: "File.symlink(args[1], 'out')\nFile.write('out/planted', 'x')\ntrue" },
-    Attempt { name: "the interpreter's own library", ends: [Nothing, Nothing, Either],
+    Attempt { name: "the interpreter's own library", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os\nopen(os.path.join(os.path.dirname(os.__file__), 'recurgent_planted'), 'w').write('x')\nos.remove(os.path.join(os.path.dirname(os.__file__), 'recurgent_planted'))\nresult = True",
         ruby: "file = File.join(RbConfig::CONFIG['rubylibdir'], 'recurgent_planted')\nFile.write(file, 'x')\nFile.delete(file)\ntrue" },
-    Attempt { name: "a program of its own making, executed", ends: [Nothing, Nothing, Either],
+    Attempt { name: "a program of its own making, executed", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os, subprocess\nopen('p', 'w').write('#!/bin/sh\\necho out\\n')\nos.chmod('p', 0o755)\nresult = subprocess.run(['./p'], capture_output=True).stdout.decode()",
         ruby: "File.write('p', \"#!/bin/sh\\necho out\\n\")\nFile.chmod(0o755, 'p')\n`./p`" },
     // --- talking
-    Attempt { name: "a server on loopback", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a server on loopback", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import socket\nsocket.create_connection(('127.0.0.1', args[3]), 2)\nresult = True",
         ruby: "require 'socket'\nTCPSocket.new('127.0.0.1', args[3])\ntrue" },
-    Attempt { name: "a datagram to loopback", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a datagram to loopback", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import socket\nresult = socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', args[3]))",
         ruby: "require 'socket'\nUDPSocket.new.send('x', 0, '127.0.0.1', args[3])" },
-    Attempt { name: "a public address", ends: [Nothing, Nothing, Either],
+    Attempt { name: "a public address", ends: [Nothing, Nothing, Nothing, Either],
         python: "import errno, socket\ns = socket.socket()\ns.setblocking(False)\nresult = s.connect_ex(('192.0.2.1', 80)) == errno.EINPROGRESS",
         ruby: "require 'socket'\nbegin\n  Socket.new(:INET, :STREAM).connect_nonblock(Socket.sockaddr_in(80, '192.0.2.1'))\nrescue IO::WaitWritable\n  true\nend" },
-    Attempt { name: "a socket of the host's", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a socket of the host's", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import socket\nsocket.socket(socket.AF_UNIX).connect(args[4])\nresult = True",
         ruby: "require 'socket'\nUNIXSocket.new(args[4])\ntrue" },
-    Attempt { name: "the hypervisor", ends: [Nothing, Nothing, Either],
+    Attempt { name: "the hypervisor", ends: [Nothing, Nothing, Nothing, Either],
         python: "import socket\nsocket.socket(40, socket.SOCK_STREAM)\nresult = True",
         ruby: "require 'socket'\nSocket.new(40, :STREAM, 0)\ntrue" },
     // --- other processes
-    Attempt { name: "a signal to the host", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a signal to the host", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nos.kill(args[2], 0)\nresult = True",
         ruby: "Process.kill(0, args[2])\ntrue" },
-    Attempt { name: "a signal to the zygote", ends: [Nothing, Nothing, Escapes],
+    Attempt { name: "a signal to the zygote", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nos.kill(os.getppid(), 0)\nresult = True",
         ruby: "Process.kill(0, Process.ppid)\ntrue" },
-    Attempt { name: "a signal to anybody", ends: [Nothing, Nothing, Either],
+    Attempt { name: "a signal to anybody", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os\ndef hit(pid):\n    try: os.kill(pid, 0); return True\n    except OSError: return False\nresult = [pid for pid in range(1, 400) if pid != os.getpid() and hit(pid)]",
         ruby: "(1..400).select { |pid| pid != Process.pid && (Process.kill(0, pid) rescue nil) }" },
-    Attempt { name: "tracing the zygote", ends: [Nothing, Nothing, Either],
+    Attempt { name: "tracing the zygote", ends: [Nothing, Nothing, Nothing, Either],
         python: "import ctypes, os\nresult = ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0",
         ruby: "syscall(101, 16, Process.ppid, 0, 0) == 0" },
     // --- the kernel
-    Attempt { name: "becoming root", ends: [Nothing, Either, Either],
+    Attempt { name: "becoming root", ends: [Nothing, Nothing, Either, Either],
         python: "import os\nos.setuid(0)\nresult = os.getuid() == 0",
         ruby: "Process::Sys.setuid(0)\nProcess.uid.zero?" },
-    Attempt { name: "capabilities", ends: [Nothing, Nothing, Either],
+    Attempt { name: "capabilities", ends: [Nothing, Nothing, Nothing, Either],
         python: "import ctypes\nhead = (ctypes.c_uint32 * 2)(0x20080522, 0)\ndata = (ctypes.c_uint32 * 6)()\nctypes.CDLL(None).capget(head, data)\nresult = [n for n in data if n]",
         ruby: "data = \"\\0\" * 24\nhead = [0x20080522, 0].pack('LL')\nsyscall(125, [head].pack('P').unpack1('J'), [data].pack('P').unpack1('J'))\ndata.unpack('L6') - [0]" },
-    Attempt { name: "namespaces of its own", ends: [Nothing, Nothing, Either],
+    Attempt { name: "namespaces of its own", ends: [Nothing, Nothing, Nothing, Either],
         python: "import ctypes\nresult = ctypes.CDLL(None).unshare(0x10000000) == 0",
         ruby: "syscall(272, 0x10000000) == 0" },
-    Attempt { name: "a mount", ends: [Nothing, Nothing, Nothing],
+    Attempt { name: "a mount", ends: [Nothing, Nothing, Nothing, Nothing],
         python: "import ctypes\nctypes.CDLL(None).unshare(0x10020000)\nresult = ctypes.CDLL(None).mount(b'none', b'/recurgent-none', b'tmpfs', 0, None) == 0",
         ruby: "syscall(165, 0, 0, 0, 0, 0) == 0" },
-    Attempt { name: "rare system calls", ends: [Nothing, Nothing, Either],
+    Attempt { name: "rare system calls", ends: [Nothing, Nothing, Nothing, Either],
         python: "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\nfound = []\nfor number in (101, 250, 298, 310, 321, 323, 425, 434 + 4, 161, 155, 308):\n    ctypes.set_errno(0)\n    if libc.syscall(number, 0, 0, 0, 0, 0) >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS): found.append(number)\nresult = found",
         ruby: "[101, 250, 298, 310, 321, 323, 425, 438, 161, 155, 308].reject do |number|\n  syscall(number, 0, 0, 0, 0, 0)\n  false\nrescue Errno::EPERM, Errno::ENOSYS\n  true\nrescue SystemCallError\n  false\nend" },
-    Attempt { name: "system calls under other numbers", ends: [Nothing, Nothing, Either],
+    Attempt { name: "system calls under other numbers", ends: [Nothing, Nothing, Nothing, Either],
         python: "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\nresult = libc.syscall(0x40000000 + 101, 16, 1, 0, 0) >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS)",
         ruby: "begin\n  syscall(0x40000000 + 101, 16, 1, 0, 0)\n  true\nrescue Errno::EPERM, Errno::ENOSYS\n  nil\nend" },
+    // --- the memory, limits and standing of other agents' workers
+    Attempt { name: "another agent's memory", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import os\nfound = []\nfor pid in range(1, 400):\n    if pid == os.getpid(): continue\n    try: found.append(len(open(f'/proc/{pid}/maps').read()) or 0) if open(f'/proc/{pid}/mem', 'rb') else 0\n    except OSError: pass\nresult = found",
+        ruby: "(1..400).select { |pid| pid != Process.pid && (File.open(\"/proc/#{pid}/mem\") rescue nil) }" },
+    Attempt { name: "another's memory, by a system call", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import ctypes\nlibc = ctypes.CDLL(None)\nbuf = ctypes.create_string_buffer(16)\nvec = (ctypes.c_uint64 * 2)(ctypes.addressof(buf), 16)\nresult = [pid for pid in range(1, 400) if pid != __import__('os').getpid() and libc.process_vm_readv(pid, vec, 1, vec, 1, 0) >= 0]",
+        ruby: "vec = [['x' * 16].pack('P').unpack1('J'), 16].pack('QQ')\nat = [vec].pack('P').unpack1('J')\n(1..400).select { |pid| pid != Process.pid && (syscall(310, pid, at, 1, at, 1, 0) rescue nil) }" },
+    Attempt { name: "another's limits", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import ctypes, os\nlibc = ctypes.CDLL(None)\nold = (ctypes.c_uint64 * 2)()\nresult = [pid for pid in range(1, 400) if pid != os.getpid() and libc.prlimit(pid, 4, None, old) == 0]",
+        ruby: "at = ['x' * 16].pack('P').unpack1('J')\n(1..400).select { |pid| pid != Process.pid && (syscall(302, pid, 4, 0, at) rescue nil) }" },
+    Attempt { name: "another's priority", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import os\nfound = []\nfor pid in range(1, 400):\n    try:\n        if pid != os.getpid(): os.setpriority(os.PRIO_PROCESS, pid, 19); found.append(pid)\n    except OSError: pass\ntry: os.setpriority(os.PRIO_USER, 0, 19); found.append('user')\nexcept OSError: pass\nresult = found",
+        ruby: "found = (1..400).select { |pid| pid != Process.pid && (Process.setpriority(Process::PRIO_PROCESS, pid, 19) rescue nil) }\nfound << 'user' if (Process.setpriority(Process::PRIO_USER, 0, 19) rescue nil)\nfound" },
+    Attempt { name: "another's processors", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import os\nfound = []\nfor pid in range(1, 400):\n    try:\n        if pid != os.getpid(): os.sched_setaffinity(pid, [0]); found.append(pid)\n    except OSError: pass\nresult = found",
+        ruby: "at = [[1].pack('Q')].pack('P').unpack1('J')\n(1..400).select { |pid| pid != Process.pid && (syscall(203, pid, 8, at) rescue nil) }" },
+    Attempt { name: "everybody, at once", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import os\nos.kill(-1, 0)\nresult = True",
+        ruby: "Process.kill(0, -1)\ntrue" },
+    Attempt { name: "a namespace of another's", ends: [Nothing; 4],
+        python: "import ctypes, os\nlibc = ctypes.CDLL(None)\nfound = []\nfor kind in ('mnt', 'net', 'pid', 'user'):\n    for pid in (1, os.getppid(), args[2]):\n        try: fd = os.open(f'/proc/{pid}/ns/{kind}', os.O_RDONLY)\n        except OSError: continue\n        if libc.setns(fd, 0) == 0 and os.geteuid(): found.append(kind)\nresult = found",
+        ruby: "%w[mnt net pid user].select { |kind| [1, Process.ppid, args[2]].any? { |pid| syscall(308, File.open(\"/proc/#{pid}/ns/#{kind}\").fileno, 0).zero? && !Process.euid.zero? rescue nil } }" },
+    Attempt { name: "a socket without a name", ends: [Nothing, Nothing, Nothing, Escapes],
+        python: "import socket\nsocket.socket(socket.AF_UNIX).connect('\\0' + args[6])\nresult = True",
+        ruby: "require 'socket'\nUNIXSocket.new(\"\\0\" + args[6])\ntrue" },
+    Attempt { name: "descriptors that were left open", ends: [Nothing; 4],
+        python: "import os, stat\nsockets = []\nother = []\nfor fd in range(256):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISSOCK(mode): sockets.append(fd)\n    elif fd > 2 and not stat.S_ISFIFO(mode): other.append(fd)\nresult = other + sockets[1:]",
+        ruby: "sockets, others = [], []\n(0..255).each do |fd|\n  stat = IO.for_fd(fd, autoclose: false).stat rescue next\n  if stat.socket? then sockets << fd\n  elsif fd > 2 && !stat.pipe? then others << fd\n  end\nend\nsockets.drop(1)" },
+    Attempt { name: "typing into a terminal", ends: [Nothing; 4],
+        python: "import fcntl, termios\nfor fd in range(16):\n    try: fcntl.ioctl(fd, termios.TIOCSTI, b'x'); result = True\n    except OSError: pass\nopen('/dev/tty')",
+        ruby: "(0..15).each { |fd| IO.for_fd(fd, autoclose: false).ioctl(0x5412, 'x') rescue next }\nFile.open('/dev/tty')" },
+    Attempt { name: "a program that is no file, executed", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import os\nfd = os.memfd_create('p')\nos.write(fd, b'#!/bin/sh\\necho out\\n')\nresult = True",
+        ruby: "syscall(319, ['p'].pack('P').unpack1('J'), 0)\ntrue" },
+    Attempt { name: "memory that outlives it", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import ctypes\nlibc = ctypes.CDLL(None)\nresult = [n for n in (libc.shmget(0, 1 << 20, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 1, 0o1600)) if n >= 0 and [libc.shmctl(n, 0, None)]]",
+        ruby: "[[29, 0, 1 << 20, 0o1600], [68, 0, 0o1600], [64, 0, 1, 0o1600]].select { |call| syscall(*call) rescue nil }" },
+    Attempt { name: "kernel interfaces", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\nfound = []\nfor name, call in {'io_uring': (425, 8, 0), 'userfaultfd': (323, 1), 'bpf': (321, 0, 0, 0), 'keyctl': (250, 0, -3, 0), 'perf': (298, 0, 0, -1, -1, 0), 'fsopen': (430, 0, 0), 'handle': (304, -1, 0, 0)}.items():\n    ctypes.set_errno(0)\n    if libc.syscall(*call) >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS): found.append(name)\nresult = found",
+        ruby: "[[425, 8, 0], [323, 1], [321, 0, 0, 0], [250, 0, -3, 0], [298, 0, 0, -1, -1, 0], [430, 0, 0], [304, -1, 0, 0]].reject do |call|\n  syscall(*call)\n  false\nrescue Errno::EPERM, Errno::ENOSYS\n  true\nrescue SystemCallError\n  false\nend" },
     // --- using everything up
-    Attempt { name: "processes without end", ends: [limit(Limit::Processes), Either, Either],
+    Attempt { name: "processes without end", ends: [limit(Limit::Processes), limit(Limit::Processes), Either, Either],
         python: "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(30)\n        os._exit(0)\nresult = True",
         ruby: "200.times { fork { sleep 30 } }\ntrue" },
-    Attempt { name: "threads without end", ends: [limit(Limit::Processes), Either, Either],
+    Attempt { name: "threads without end", ends: [limit(Limit::Processes), limit(Limit::Processes), Either, Either],
         python: "import threading, time\nfor _ in range(200): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\nresult = True",
         ruby: "200.times { Thread.new { sleep 30 } }\ntrue" },
-    Attempt { name: "memory without end", ends: [limit(Limit::Memory); 3],
+    Attempt { name: "memory without end", ends: [limit(Limit::Memory); 4],
         python: "kept = []\nwhile True: kept.append(bytearray(256 << 20))",
         ruby: "kept = []\nloop { kept << 'x' * (256 << 20) }" },
-    Attempt { name: "the disk", ends: [limit(Limit::Scratch), Escapes, Escapes],
+    Attempt { name: "the disk", ends: [limit(Limit::Scratch), limit(Limit::Scratch), Escapes, Escapes],
         python: "for n in range(20):\n    with open(f'f{n}', 'wb') as file: file.write(b'x' * (4 << 20))\nresult = True",
         ruby: "20.times { |n| File.binwrite(\"f#{n}\", 'x' * (4 << 20)) }\ntrue" },
-    Attempt { name: "one huge file", ends: [limit(Limit::Scratch); 3],
+    Attempt { name: "one huge file", ends: [limit(Limit::Scratch); 4],
         python: "with open('f', 'wb') as file:\n    while True: file.write(b'x' * (4 << 20)); file.flush()",
         ruby: "File.open('f', 'wb') { |file| loop { file.write('x' * (4 << 20)); file.flush } }" },
-    Attempt { name: "files without end", ends: [limit(Limit::Scratch), Escapes, Escapes],
+    Attempt { name: "files without end", ends: [limit(Limit::Scratch), limit(Limit::Scratch), Escapes, Escapes],
         python: "for n in range(5000): open(f'f{n}', 'w').close()\nresult = True",
         ruby: "5000.times { |n| File.write(\"f#{n}\", '') }\ntrue" },
-    Attempt { name: "descriptors without end", ends: [limit(Limit::Files); 3],
+    Attempt { name: "descriptors without end", ends: [limit(Limit::Files); 4],
         python: "kept = []\nwhile True: kept.append(open('/dev/null'))",
         ruby: "kept = []\nloop { kept << File.open('/dev/null') }" },
-    Attempt { name: "a processor", ends: [Timeout; 3],
+    Attempt { name: "a frame that never ends", ends: [limit(Limit::Frame); 4],
+        python: "import os, socket, stat\nfor fd in range(3, 64):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISSOCK(mode):\n        channel = socket.socket(fileno=fd)\n        while True: channel.sendall(b'x' * (1 << 20))",
+        ruby: "(3..64).each do |fd|\n  io = IO.for_fd(fd, autoclose: false) rescue next\n  loop { io.write('x' * (1 << 20)) } if io.stat.socket?\nend" },
+    Attempt { name: "a processor", ends: [Timeout; 4],
         python: "while True: pass",
         ruby: "loop {}" },
-    Attempt { name: "output without end", ends: [limit(Limit::Output); 3],
+    Attempt { name: "output without end", ends: [limit(Limit::Output); 4],
         python: "import os\nwhile True: os.write(1, b'x' * (1 << 16))",
         ruby: "loop { $stdout.syswrite('x' * (1 << 16)) }" },
 ];
@@ -202,7 +247,7 @@ fn judged(ended: &Result<Done, WorkerFault>) -> End {
 /// What the host has that is no program's business.
 struct Bait {
     directory: tempfile::TempDir,
-    _listener: UnixListener,
+    _listeners: [UnixListener; 2],
     _server: std::net::TcpListener,
     port: u16,
 }
@@ -211,10 +256,14 @@ impl Bait {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("secret"), "a key").unwrap();
-        let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let unnamed = SocketAddr::from_abstract_name(abstract_name(directory.path())).unwrap();
+        let listeners = [
+            UnixListener::bind(directory.path().join("socket")).unwrap(),
+            UnixListener::bind_addr(&unnamed).unwrap(),
+        ];
         let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = server.local_addr().unwrap().port();
-        Self { directory, _listener: listener, _server: server, port }
+        Self { directory, _listeners: listeners, _server: server, port }
     }
 
     fn path(&self, name: &str) -> String {
@@ -229,8 +278,13 @@ impl Bait {
             json!(self.port),
             json!(self.path("socket")),
             others_file.clone(),
+            json!(abstract_name(self.directory.path())),
         ]
     }
+}
+
+fn abstract_name(directory: &Path) -> String {
+    format!("recurgent{}", directory.display())
 }
 
 fn attempt_all(tier: Tier, column: usize) {
@@ -257,6 +311,7 @@ fn attempt_all(tier: Tier, column: usize) {
             ..Program::default()
         };
         let others_file = value(&driver.run(&other)).cloned().unwrap();
+        let mut wrong = Vec::new();
         for attempt in ATTEMPTS {
             let code = if language == Language::Python { attempt.python } else { attempt.ruby };
             // In time for what ends by itself, on a loaded machine; not to be waited for otherwise.
@@ -268,12 +323,12 @@ fn attempt_all(tier: Tier, column: usize) {
             let args = bait.args(&others_file);
             let ended = driver.run(&Program { language, code, args, limit, ..Program::default() });
             let met = judged(&ended);
-            assert!(
-                expected == Either || met == expected,
-                "{} in {language:?} at {tier}: {met:?} instead of {expected:?}: {ended:?}",
-                attempt.name,
-            );
+            if expected != Either && met != expected {
+                let name = attempt.name;
+                wrong.push(format!("{name}: {met:?} instead of {expected:?}: {ended:?}"));
+            }
         }
+        assert!(wrong.is_empty(), "in {language:?} at {tier}: {wrong:#?}");
         if tier > Tier::Process {
             assert!(!Path::new(&bait.path("planted")).exists());
         }
@@ -282,23 +337,28 @@ fn attempt_all(tier: Tier, column: usize) {
 }
 
 #[test]
-fn nothing_escapes_from_namespaces() {
-    attempt_all(Tier::Namespaces, 0);
+fn nothing_escapes_from_what_is_sealed() {
+    attempt_all(Tier::Sealed, 0);
 }
 
 #[test]
-fn nothing_escapes_from_landlock() {
-    attempt_all(Tier::Landlock, 1);
+fn nothing_escapes_from_namespaces() {
+    attempt_all(Tier::Namespaces, 1);
+}
+
+#[test]
+fn landlock_alone_stops_what_the_documents_say() {
+    attempt_all(Tier::Landlock, 2);
 }
 
 #[test]
 fn a_process_alone_stops_what_the_documents_say() {
-    attempt_all(Tier::Process, 2);
+    attempt_all(Tier::Process, 3);
 }
 
 #[test]
 fn a_daemon_does_not_outlive_its_call() {
-    for tier in [Tier::Namespaces, Tier::Landlock] {
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
         for (language, code) in [
             (
                 Language::Python,
@@ -314,6 +374,54 @@ fn a_daemon_does_not_outlive_its_call() {
             let daemon = value(&ended).and_then(Value::as_u64);
             driver.await_end(daemon.unwrap_or_else(|| panic!("{ended:?}")));
         }
+    }
+}
+
+#[test]
+fn processor_time_ends() {
+    let told = [(Language::Python, "while True: pass"), (Language::Ruby, "loop {}")];
+    let deaf = [
+        (
+            Language::Python,
+            "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+        ),
+        (Language::Ruby, "trap('XCPU') {}\nloop {}"),
+    ];
+    let sealed = told.map(|program| (Tier::Sealed, program));
+    let every = Tier::ALL.into_iter().flat_map(|tier| deaf.map(|program| (tier, program)));
+    for (tier, (language, code)) in sealed.into_iter().chain(every) {
+        let driver = Driver::with(|options| {
+            options.layers = tier.layers();
+            options.limits.cpu_seconds = 1;
+        });
+        let limit = Duration::from_secs(60);
+        let ended = driver.run(&Program { language, code, limit, ..Program::default() });
+        let met = judged(&ended);
+        assert_eq!(met, End::Limit(Limit::Cpu), "{code} at {tier}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_kept_worker_is_replaced_before_its_processor_time_is_used_up() {
+    let driver = Driver::with(|options| options.limits.cpu_seconds = 2);
+    for (language, code) in [
+        (
+            Language::Python,
+            "import os, time\nwhile time.process_time() < args[0]: pass\nresult = os.getpid()",
+        ),
+        (
+            Language::Ruby,
+            "nil while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < args[0]\nProcess.pid",
+        ),
+    ] {
+        let run = |seconds: f64| {
+            let args = vec![json!(seconds)];
+            let kept = Program { language, code, args, proven: true, ..Program::default() };
+            value(&driver.run(&kept)).cloned().unwrap()
+        };
+        let first = run(0.0);
+        assert_eq!(run(1.2), first, "{language:?}");
+        assert_ne!(run(0.0), first, "{language:?}");
     }
 }
 

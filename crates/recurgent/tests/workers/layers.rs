@@ -17,24 +17,40 @@ use crate::value;
 fn this_kernel_offers_the_strongest_tier() {
     let driver = Driver::new();
     let reached = driver.containment();
-    assert_eq!(reached.tier, Tier::Namespaces, "{:?}", reached.missing);
+    assert_eq!(reached.tier, Tier::Sealed, "{:?}", reached.missing);
+}
+
+/// Under root, workers are somebody who owns nothing, and must pass through what the host made.
+#[test]
+fn a_host_that_keeps_its_files_to_itself_has_as_strong_a_sandbox() {
+    let this_kernel = "layers::this_kernel_offers_the_strongest_tier";
+    let ended = std::process::Command::new("/bin/sh")
+        .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg(this_kernel)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(said.contains("1 passed"), "{said}");
 }
 
 /// Whether a program finds something under these layers.
-fn finds(layers: Layers, code: &str, args: &[Value]) -> bool {
+fn finds(layers: Layers, language: Language, code: &str, args: &[Value]) -> bool {
     let driver = Driver::with(|options| {
         options.layers = layers;
         options.limits.memory_bytes = 1 << 30;
     });
-    let ended = driver.run(&Program { code, args: args.to_vec(), ..Program::default() });
+    let ended = driver.run(&Program { language, code, args: args.to_vec(), ..Program::default() });
     matches!(value(&ended), Some(found) if *found != Value::Null && *found != json!(false))
 }
 
-/// `code` finds something under all of `without`, and nothing once `layer` is added.
-fn alone_stops(layer: Layer, without: Layers, code: &str, args: &[Value]) {
-    assert!(!without.has(layer));
-    assert!(finds(without, code, args), "{layer:?} is not what stops {code}");
-    assert!(!finds(without.with(layer), code, args), "{layer:?} does not stop {code}");
+/// Each program finds something under no layer at all, and nothing once `layer` is there.
+fn alone_stops(layer: Layer, [python, ruby]: [&str; 2], args: &[Value]) {
+    let none = Layers::NONE;
+    for (language, code) in [(Language::Python, python), (Language::Ruby, ruby)] {
+        assert!(finds(none, language, code, args), "{layer:?} is not what stops {code}");
+        assert!(!finds(none.with(layer), language, code, args), "{layer:?} does not stop {code}");
+    }
 }
 
 #[test]
@@ -43,29 +59,41 @@ fn each_layer_stops_something_by_itself() {
     std::fs::write(secret.path(), "a key").unwrap();
     let secret = [json!(secret.path())];
     let host = [json!(std::process::id())];
-    let none = Layers::NONE;
-    let read = "result = open(args[0]).read()";
-    alone_stops(Layer::Limits, none, "result = len(bytearray(2 << 30))", &[]);
+    let read = ["result = open(args[0]).read()", "File.read(args[0])"];
+    let signal = ["import os\nos.kill(args[0], 0)\nresult = True", "Process.kill(0, args[0]) == 1"];
     alone_stops(
-        Layer::Seccomp,
-        none,
-        "import ctypes\nresult = ctypes.CDLL(None).unshare(0x10000000 | 0x04000000) == 0",
+        Layer::Limits,
+        ["result = len(bytearray(2 << 30))", "('x' * (2 << 30)).bytesize"],
         &[],
     );
-    alone_stops(Layer::Landlock, none, read, &secret);
-    alone_stops(Layer::Landlock, none, "import os\nos.kill(args[0], 0)\nresult = True", &host);
-    alone_stops(Layer::Namespaces, none, read, &secret);
-    alone_stops(Layer::Namespaces, none, "import os\nos.kill(args[0], 0)\nresult = True", &host);
+    alone_stops(
+        Layer::Seccomp,
+        [
+            "import ctypes\nresult = ctypes.CDLL(None).unshare(0x10000000 | 0x04000000) == 0",
+            "syscall(272, 0x10000000 | 0x04000000) == 0",
+        ],
+        &[],
+    );
+    alone_stops(Layer::Landlock, read, &secret);
+    alone_stops(Layer::Landlock, signal, &host);
+    alone_stops(Layer::Namespaces, read, &secret);
+    alone_stops(Layer::Namespaces, signal, &host);
     alone_stops(
         Layer::Namespaces,
-        none,
-        "import socket\nresult = socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))",
+        [
+            "import socket\nresult = socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))",
+            "require 'socket'\nUDPSocket.new.send('x', 0, '127.0.0.1', 9)",
+        ],
         &[],
     );
     if rustix::process::geteuid().is_root() {
-        let capabilities = "import ctypes\nhead = (ctypes.c_uint32 * 2)(0x20080522, 0)\ndata = (ctypes.c_uint32 * 6)()\n\
-                            ctypes.CDLL(None).capget(head, data)\nresult = any(data)";
-        alone_stops(Layer::Identity, none, capabilities, &[]);
+        let capabilities = [
+            "import ctypes\nhead = (ctypes.c_uint32 * 2)(0x20080522, 0)\ndata = (ctypes.c_uint32 * 6)()\n\
+             ctypes.CDLL(None).capget(head, data)\nresult = any(data)",
+            "data = \"\\0\" * 24\nhead = [0x20080522, 0].pack('LL')\n\
+             syscall(125, [head].pack('P').unpack1('J'), [data].pack('P').unpack1('J'))\ndata.unpack('L6').any?(&:positive?)",
+        ];
+        alone_stops(Layer::Identity, capabilities, &[]);
     }
 }
 
@@ -85,20 +113,28 @@ fn weaker_containment_than_asked_for_runs_nothing() {
 
 #[test]
 fn a_runtime_below_its_minimum_tells_callers_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = Config::defaults();
-    config.set("state_dir", dir.path().to_str().unwrap()).unwrap();
-    config.set("minimum_sandbox_tier", "namespaces").unwrap();
-    config.set("network", "a.example").unwrap();
-    let script = recurgent::provider::Scripted::new().with("tester.check", "1");
-    let runtime =
-        recurgent::Runtime::builder(config).provider(std::sync::Arc::new(script)).build().unwrap();
-    let outcome = runtime.agent("tester").build().unwrap().call("check", ()).unwrap();
-    if runtime.workers().containment().tier == Tier::Namespaces {
-        assert!(outcome.is_ok(), "{outcome:?}");
-    } else {
-        let failure = outcome.failure().unwrap();
-        assert_eq!(failure.kind, FailureKind::SandboxUnavailable);
+    for (minimum, missing, runs) in [
+        ("sealed", None, true),
+        ("sealed", Some(Layer::Landlock), false),
+        ("namespaces", Some(Layer::Landlock), true),
+        ("namespaces", Some(Layer::Namespaces), false),
+        ("landlock", Some(Layer::Seccomp), false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        config.set("state_dir", dir.path().to_str().unwrap()).unwrap();
+        config.set("minimum_sandbox_tier", minimum).unwrap();
+        let script = recurgent::provider::Scripted::new().with("tester.check", "1");
+        let all = Tier::Sealed.layers();
+        let runtime = recurgent::Runtime::builder(config)
+            .provider(std::sync::Arc::new(script))
+            .layers(missing.map_or(all, |layer| all.without(layer)))
+            .build()
+            .unwrap();
+        let outcome = runtime.agent("tester").build().unwrap().call("check", ()).unwrap();
+        let kind = outcome.failure().map(|failure| failure.kind.clone());
+        let expected = (!runs).then_some(FailureKind::SandboxUnavailable);
+        assert_eq!(kind, expected, "{minimum} without {missing:?}: {outcome:?}");
     }
 }
 
@@ -114,7 +150,7 @@ fn granted_paths_are_seen_and_no_others() {
     }
     let read_only = Grants { read: vec![given.clone()], ..Grants::default() };
     let writable = Grants { write: vec![given.clone()], ..Grants::default() };
-    for tier in [Tier::Namespaces, Tier::Landlock] {
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
         let driver = Driver::with(|options| options.layers = tier.layers());
         let reads = "result = open(args[0] + '/file').read()";
         let writes = "open(args[0] + '/' + args[1], 'w').write('x')\nresult = 'written'";
@@ -132,7 +168,9 @@ fn granted_paths_are_seen_and_no_others() {
             assert_eq!(found, expected, "{tier}: {code} in {}: {ended:?}", place.display());
         }
     }
-    assert!(given.join("landlock").exists() && given.join("namespaces").exists());
+    assert!(
+        Tier::ALL.iter().all(|tier| given.join(tier.name()).exists() != (*tier == Tier::Process))
+    );
 }
 
 #[test]

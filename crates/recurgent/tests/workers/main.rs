@@ -15,6 +15,7 @@ mod hostile;
 mod kept;
 mod layers;
 mod network;
+mod packages;
 mod supervisor;
 
 use std::thread;

@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use lifecycle::dialect::Language;
-use lifecycle::execution::WorkerFault;
+use lifecycle::execution::{ReportEnding, WorkerFault};
 use recurgent::grants::{Grants, Network};
+use recurgent::guest::Done;
 use recurgent::worker::{Layer, Tier};
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ fn only_granted_servers_are_reached() {
     let named = format!("http://localhost:{port}/");
     let hosts = |list: &str| list.parse::<Network>().unwrap();
     let elsewhere = "192.0.2.1";
-    for tier in [Tier::Namespaces, Tier::Landlock] {
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
         let driver = Driver::with(|options| options.layers = tier.layers());
         for language in BOTH {
             let reach = |network: &Network, url: &str| fetch(&driver, language, network, url);
@@ -61,11 +62,59 @@ fn only_granted_servers_are_reached() {
             assert_eq!(reach(&Network::Open, &url), json!("hello"));
             let refused = reach(&Network::Loopback, &format!("http://{elsewhere}/"));
             assert!(refused["error"].as_str().unwrap().contains("ermission denied"), "{refused}");
-            if tier == Tier::Namespaces {
+            if tier != Tier::Landlock {
                 assert_eq!(reach(&hosts(&format!("127.0.0.1:{port}")), &url), json!("hello"));
                 assert!(reach(&hosts("127.0.0.1:1"), &url)["error"].is_string());
                 assert!(reach(&hosts("a.example"), &url)["error"].is_string());
             }
+        }
+    }
+}
+
+/// A model that reads of a refusal only tries again.
+#[test]
+fn a_program_without_a_network_is_told_that_it_has_none() {
+    const OFF: &str = "the network is off for this agent";
+    let connects = [
+        (Language::Python, "import socket\nsocket.create_connection((args[0], 80), 2)"),
+        (Language::Python, "import urllib.request\nurllib.request.urlopen(f'http://{args[0]}/')"),
+        (
+            Language::Python,
+            "import socket\ntry: socket.create_connection((args[0], 80), 2)\nexcept OSError as e: raise RuntimeError('no page') from e",
+        ),
+        (Language::Ruby, "require 'socket'\nTCPSocket.new(args[0], 80)"),
+        (Language::Ruby, "require 'net/http'\nNet::HTTP.get(URI(\"http://#{args[0]}/\"))"),
+        (
+            Language::Ruby,
+            "require 'socket'\nbegin\n  TCPSocket.new(args[0], 80)\nrescue StandardError\n  raise 'no page'\nend",
+        ),
+    ];
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        let message = |language, code: &str, host: &str, network| {
+            let grants = Grants { network, ..Grants::default() };
+            let args = vec![json!(host)];
+            let ended = driver.run(&Program { language, code, args, grants, ..Program::default() });
+            match ended {
+                Ok(Done { ending: ReportEnding::Raised { message, .. }, .. }) => message,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (language, code) in connects {
+            for host in ["192.0.2.1", "a.example"] {
+                let said = message(language, code, host, Network::Off);
+                assert!(said.contains(OFF), "{code} to {host} at {tier}: {said}");
+            }
+            let said = message(language, code, "192.0.2.1", Network::Loopback);
+            assert!(!said.contains(OFF), "{code}: {said}");
+        }
+        let elsewhere = [
+            (Language::Python, "open('/etc/shadow')"),
+            (Language::Ruby, "File.read('/etc/shadow')"),
+        ];
+        for (language, code) in elsewhere {
+            let said = message(language, code, "", Network::Off);
+            assert!(!said.contains(OFF), "{code}: {said}");
         }
     }
 }

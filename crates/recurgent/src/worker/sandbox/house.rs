@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Uid};
+use serde_json::{Value, json};
 
 use super::birth::Birth;
 use super::entry::{Entry, Walls};
@@ -23,7 +24,7 @@ use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
 use super::user::{made_up_user, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
-use super::{Layer, Layers, Sandbox, Scratch, Seen};
+use super::{Layer, Layers, Sandbox, Scratch, Seen, WorkerLimits};
 use crate::grants::Network;
 
 /// How many workers of a zygote share what is counted per user, where each has no users of its own.
@@ -40,7 +41,7 @@ pub(crate) struct House {
     /// What workers of an own root are under; each is in a domain of its own all the same.
     ruleset: Option<OwnedFd>,
     seal: Seal,
-    output_limit: u64,
+    limits: WorkerLimits,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -68,7 +69,7 @@ impl Sandbox {
             seal: Seal::default(),
             ruleset: None,
             environment: Vec::new(),
-            output_limit: self.limits.output_bytes,
+            limits: self.limits,
             directory,
             layers,
             seen,
@@ -86,6 +87,7 @@ impl Sandbox {
         let mut seal = Seal::default();
         let walled = house.layers.has(Layer::Namespaces);
         if walled {
+            seal.open_to_others(true); // or it could not write its own maps
             seal.own_scratch(house.id(), self.limits.scratch_bytes, self.limits.scratch_files);
         }
         if house.layers.has(Layer::Limits) {
@@ -94,15 +96,35 @@ impl Sandbox {
                 (false, Some(_)) => self.limits.processes * SHARERS,
                 (false, None) => self.limits.processes * SHARERS + tasks_of_user(house.id()),
             };
-            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value });
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
+            let seconds = self.limits.cpu_seconds;
+            // A program that ignores the signal is ended one second later.
+            let most = seconds.saturating_add(1);
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_CPU, value: seconds, most });
         }
         if house.layers.has(Layer::Landlock) {
             seal.landlock();
         }
         if house.layers.has(Layer::Seccomp) {
-            seal.filter(&Filter::worker()?);
+            seal.filter(&Filter::worker(walled)?);
+        }
+        if house.keeps_to_itself() {
+            seal.open_to_others(false);
         }
         Ok(seal)
+    }
+
+    /// What the harness carries out: the zygote before it is ready, each worker after its fork.
+    fn seals(house: &House) -> Value {
+        let mut zygote = Seal::default();
+        if house.keeps_to_itself() {
+            zygote.open_to_others(false);
+        }
+        json!({
+            "zygote": zygote.to_json(),
+            "worker": house.seal.to_json(),
+            "network": house.seen.network != Network::Off,
+        })
     }
 
     /// All a worker sees of the environment: nothing of the host's is inherited.
@@ -117,7 +139,7 @@ impl Sandbox {
             ("LANG", "C.UTF-8".into()),
             ("HOME", scratch.to_owned()),
             ("TMPDIR", scratch.to_owned()),
-            ("RECURGENT_SEAL", house.seal.to_json().to_string().into()),
+            ("RECURGENT_SEAL", Self::seals(house).to_string().into()),
         ]
     }
 
@@ -146,7 +168,11 @@ impl Sandbox {
         let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
         let entry = Entry {
             host: rustix::process::getpid(),
-            limits: if has(Layer::Limits) { self.limits.lowered() } else { Vec::new() },
+            limits: if has(Layer::Limits) {
+                self.limits.lowered(walls.is_some())
+            } else {
+                Vec::new()
+            },
             walls,
             humble: has(Layer::Identity),
             user: house.user,
@@ -167,9 +193,14 @@ impl Sandbox {
 }
 
 impl House {
-    /// What a worker may print in one attempt.
-    pub(crate) fn output_limit(&self) -> u64 {
-        self.output_limit
+    /// Whether its processes must refuse to be looked into, because no Landlock domain does so for them.
+    fn keeps_to_itself(&self) -> bool {
+        self.layers.has(Layer::Namespaces) && !self.layers.has(Layer::Landlock)
+    }
+
+    /// What a worker may use up.
+    pub(crate) fn limits(&self) -> &WorkerLimits {
+        &self.limits
     }
 
     /// The user its processes are counted as.
@@ -243,7 +274,8 @@ impl House {
     fn root(&self) -> io::Result<PathBuf> {
         let root = self.directory.as_ref().join("root");
         if !root.exists() {
-            std::fs::DirBuilder::new().mode(0o755).create(&root)?;
+            std::fs::create_dir(&root)?;
+            view::open_to_all(&root, 0o755)?;
             view::build_places(&root, &self.seen.network, self.id())?;
         }
         Ok(root)

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Pid;
 
-use super::{Errand, Sandbox, Scratch, Seen};
+use super::{Errand, Sandbox, Scratch, Seen, WorkerLimits};
 
 /// One zygote's place.
 #[derive(Debug)]
 pub(crate) struct House {
     directory: Scratch,
-    output_limit: u64,
+    limits: WorkerLimits,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -40,7 +40,7 @@ impl Sandbox {
             ("HOME", scratch.clone()),
             ("TMPDIR", scratch),
         ];
-        Ok(House { directory, output_limit: self.limits.output_bytes, environment })
+        Ok(House { directory, limits: self.limits, environment })
     }
 
     /// Makes `command` start with limits.
@@ -49,7 +49,7 @@ impl Sandbox {
             .env_clear()
             .envs(house.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(&house.directory);
-        let limits = self.limits.lowered();
+        let limits = self.limits.lowered(false);
         #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
         // SAFETY: bare system calls on values made beforehand.
         unsafe {
@@ -106,9 +106,9 @@ impl House {
         false
     }
 
-    /// What a worker may print in one attempt.
-    pub(crate) fn output_limit(&self) -> u64 {
-        self.output_limit
+    /// What a worker may use up.
+    pub(crate) fn limits(&self) -> &WorkerLimits {
+        &self.limits
     }
 
     /// What one more worker is given.

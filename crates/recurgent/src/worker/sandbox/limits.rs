@@ -2,11 +2,16 @@
 
 use rustix::process::{Resource, Rlimit};
 
+/// Workers of one zygote that may use up all their processes at once before others go without.
+const WORKERS: u64 = 64;
+
 /// What one worker may use up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerLimits {
     /// Address space of one process: what a runaway allocation meets as a memory error.
     pub memory_bytes: u64,
+    /// Processor time of one process.
+    pub cpu_seconds: u64,
     /// Processes and threads of one worker, itself included.
     pub processes: u64,
     /// Descriptors one process may hold.
@@ -25,6 +30,7 @@ impl Default for WorkerLimits {
     fn default() -> Self {
         Self {
             memory_bytes: 4 << 30,
+            cpu_seconds: 60,
             processes: 64,
             open_files: 256,
             file_bytes: 64 << 20,
@@ -36,8 +42,11 @@ impl Default for WorkerLimits {
 }
 
 impl WorkerLimits {
-    /// Hard limits, lowered once before the interpreter starts and never raised again.
-    pub(super) fn lowered(&self) -> Vec<(Resource, Rlimit)> {
+    /// Hard limits, lowered once before the interpreter starts and never raised again. Inside own walls
+    /// processes are counted by themselves, so a package that makes them without end, before any worker is
+    /// sealed, meets a limit too.
+    pub(super) fn lowered(&self, walled: bool) -> Vec<(Resource, Rlimit)> {
+        let everybody = walled.then(|| (Resource::Nproc, self.processes.saturating_mul(WORKERS)));
         [
             (Resource::Core, 0),
             (Resource::Memlock, 0),
@@ -46,6 +55,7 @@ impl WorkerLimits {
             (Resource::As, self.memory_bytes),
         ]
         .into_iter()
+        .chain(everybody)
         .map(|(resource, wanted)| (resource, lowered(resource, wanted)))
         .collect()
     }

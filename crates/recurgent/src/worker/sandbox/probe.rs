@@ -36,13 +36,19 @@ pub(super) fn climb(sandbox: &Sandbox) -> Reached {
             Err(error) => missing.push((layer, explained(layer, &error))),
         }
     }
-    let shares_zygotes = !layers.has(Layer::Landlock) || scopes_signals();
-    if !shares_zygotes && !layers.has(Layer::Namespaces) {
+    let mut tier = Tier::of(layers);
+    if layers.has(Layer::Landlock) && !scopes_signals() {
         missing
             .push((Layer::Landlock, "signals are not kept in; use Linux 6.12 or later".to_owned()));
-        layers = layers.without(Layer::Landlock);
+        // Inside own walls it keeps files all the same; it only does not make them a higher tier.
+        tier = Tier::of(layers.without(Layer::Landlock));
+        if !layers.has(Layer::Namespaces) {
+            layers = layers.without(Layer::Landlock);
+        }
     }
-    Reached { tier: Tier::of(layers), layers, missing, shares_zygotes }
+    // At the lowest tier zygotes of their own would keep nobody apart.
+    let shares_zygotes = tier != Tier::Namespaces;
+    Reached { tier, layers, missing, shares_zygotes }
 }
 
 #[cfg(target_os = "linux")]

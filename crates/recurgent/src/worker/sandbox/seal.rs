@@ -38,7 +38,10 @@ enum Argument {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkerLimit {
     pub(super) resource: u32,
+    /// What the worker is told of.
     pub(super) value: u64,
+    /// What the kernel ends it at.
+    pub(super) most: u64,
 }
 
 /// The steps of a worker; each layer adds its own.
@@ -46,6 +49,13 @@ pub(super) struct WorkerLimit {
 pub(super) struct Seal(Vec<Step>);
 
 impl Seal {
+    /// Whether others of the same user may look into the process.
+    pub(super) fn open_to_others(&mut self, open: bool) {
+        let set = Argument::Number(libc::PR_SET_DUMPABLE.into());
+        let arguments = vec![set, Argument::Number(open.into())];
+        self.step(libc::SYS_prctl, arguments);
+    }
+
     /// Own users and mounts, with a scratch space nobody else sees, which ends with the worker.
     pub(super) fn own_scratch(&mut self, id: u32, bytes: u64, files: u64) {
         self.step(libc::SYS_unshare, vec![Argument::Number(WORKER_NAMESPACES.into())]);
@@ -71,7 +81,7 @@ impl Seal {
     }
 
     pub(super) fn limit(&mut self, limit: WorkerLimit) {
-        let bytes = [limit.value, limit.value].map(u64::to_ne_bytes).concat();
+        let bytes = [limit.value, limit.most].map(u64::to_ne_bytes).concat();
         let arguments = vec![
             Argument::Number(0),
             Argument::Number(limit.resource.into()),

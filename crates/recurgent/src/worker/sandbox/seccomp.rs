@@ -125,6 +125,13 @@ const NOBODY: &[c_long] = &[
     libc::SYS_mbind,
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
+    // Memory that belongs to no process: it would outlive the program, or escape its limit.
+    libc::SYS_shmget,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    libc::SYS_mq_open,
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
 ];
 
 #[cfg(target_arch = "x86_64")]
@@ -148,6 +155,22 @@ const NO_WORKER: &[c_long] = &[
 const FORKS: &[c_long] = &[libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const FORKS: &[c_long] = &[];
+
+/// The zygote, as its workers in an own process namespace see it.
+const INIT: u32 = 1;
+const EVERYBODY: u32 = u32::MAX;
+/// Whom a priority is set for: one process, or thread.
+const PRIORITY_OF_PROCESS: u32 = 0;
+const IO_PRIORITY_OF_PROCESS: u32 = 1;
+
+/// Calls whose first argument is the process to be signalled.
+const SIGNALS: &[c_long] = &[
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+];
 
 /// The sockets that may be made.
 #[derive(Debug, Clone, Copy)]
@@ -186,11 +209,28 @@ impl Filter {
         Ok(filter.end())
     }
 
-    /// What a sealed worker is under besides.
-    pub(super) fn worker() -> io::Result<Self> {
+    /// What a sealed worker is under besides; `walled`: it has a process namespace.
+    pub(super) fn worker(walled: bool) -> io::Result<Self> {
         let mut filter = Self::begin()?;
         for number in NO_WORKER {
             filter.refuse(*number, When::Always, EPERM);
+        }
+        // Nobody's limits, processors and priorities but one's own: workers of other agents have the same
+        // user, which is all the kernel asks for.
+        filter.refuse(libc::SYS_prlimit64, When::IsNone(0, &[0]), EPERM);
+        filter.refuse(libc::SYS_sched_setaffinity, When::IsNone(0, &[0]), EPERM);
+        for (number, of_process) in [
+            (libc::SYS_setpriority, PRIORITY_OF_PROCESS),
+            (libc::SYS_ioprio_set, IO_PRIORITY_OF_PROCESS),
+        ] {
+            filter.refuse(number, When::IsNone(0, &[of_process]), EPERM);
+            filter.refuse(number, When::IsNone(1, &[0]), EPERM);
+        }
+        filter.refuse(libc::SYS_kill, When::Is(0, EVERYBODY), EPERM);
+        if walled {
+            for number in SIGNALS {
+                filter.refuse(*number, When::Is(0, INIT), EPERM);
+            }
         }
         Ok(filter.end())
     }

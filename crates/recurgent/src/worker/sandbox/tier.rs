@@ -9,13 +9,15 @@ pub enum Tier {
     Process,
     /// The kernel refuses files, sockets, signals and dangerous system calls.
     Landlock,
-    /// Besides, there is nothing to refuse: an own root, own processes, an own network.
+    /// There is nothing to refuse: an own root, own processes, an own network.
     Namespaces,
+    /// Both.
+    Sealed,
 }
 
 impl Tier {
     /// All, weakest first.
-    pub const ALL: [Self; 3] = [Self::Process, Self::Landlock, Self::Namespaces];
+    pub const ALL: [Self; 4] = [Self::Process, Self::Landlock, Self::Namespaces, Self::Sealed];
 
     /// As in logs and settings.
     pub const fn name(self) -> &'static str {
@@ -23,6 +25,7 @@ impl Tier {
             Self::Process => "process",
             Self::Landlock => "landlock",
             Self::Namespaces => "namespaces",
+            Self::Sealed => "sealed",
         }
     }
 
@@ -34,11 +37,12 @@ impl Tier {
     /// What it is made of.
     pub fn layers(self) -> Layers {
         let process = Layers::NONE.with(Layer::Limits);
-        let landlock = process.with(Layer::Identity).with(Layer::Seccomp).with(Layer::Landlock);
+        let humble = process.with(Layer::Identity).with(Layer::Seccomp);
         match self {
             Self::Process => process,
-            Self::Landlock => landlock,
-            Self::Namespaces => landlock.with(Layer::Namespaces),
+            Self::Landlock => humble.with(Layer::Landlock),
+            Self::Namespaces => humble.with(Layer::Namespaces),
+            Self::Sealed => humble.with(Layer::Landlock).with(Layer::Namespaces),
         }
     }
 
@@ -89,7 +93,9 @@ impl Layer {
     /// What it adds.
     pub const fn adds(self) -> &'static str {
         match self {
-            Self::Limits => "memory, processes, open files and file sizes end somewhere",
+            Self::Limits => {
+                "memory, processor time, processes, open files and file sizes end somewhere"
+            }
             Self::Identity => "no capabilities; under root, a user that owns nothing",
             Self::Seccomp => {
                 "no tracing, mounting, new namespaces, kernel interfaces or foreign sockets"
@@ -140,11 +146,12 @@ mod tests {
             assert_eq!(Tier::of(tier.layers()), tier);
             assert_eq!(Tier::named(tier.name()), Some(tier));
         }
-        for layer in [Layer::Identity, Layer::Seccomp, Layer::Landlock] {
-            assert_eq!(Tier::of(Tier::Namespaces.layers().without(layer)), Tier::Process);
+        for layer in [Layer::Identity, Layer::Seccomp] {
+            assert_eq!(Tier::of(Tier::Sealed.layers().without(layer)), Tier::Process);
         }
-        let open = Tier::Namespaces.layers().without(Layer::Namespaces);
-        assert_eq!(Tier::of(open), Tier::Landlock);
+        let without = |layer| Tier::of(Tier::Sealed.layers().without(layer));
+        assert_eq!(without(Layer::Landlock), Tier::Namespaces);
+        assert_eq!(without(Layer::Namespaces), Tier::Landlock);
         assert_eq!(Tier::named("none"), None);
     }
 }

@@ -64,10 +64,22 @@ pub(super) fn build_places(root: &Path, network: &Network, id: u32) -> io::Resul
     for directory in ["proc", "dev", "etc", "home/worker"] {
         make_directories(root, Path::new(directory))?;
     }
-    fs::write(root.join("etc/passwd"), format!("worker:x:{id}:{id}::{SCRATCH}:/bin/sh\n"))?;
-    fs::write(root.join("etc/group"), format!("worker:x:{id}:\n"))?;
-    fs::write(root.join("etc/nsswitch.conf"), "hosts: files dns\n")?;
-    fs::write(root.join("etc/hosts"), mediator::hosts_file(network))
+    for (name, content) in [
+        ("etc/passwd", format!("worker:x:{id}:{id}::{SCRATCH}:/bin/sh\n")),
+        ("etc/group", format!("worker:x:{id}:\n")),
+        ("etc/nsswitch.conf", "hosts: files dns\n".to_owned()),
+        ("etc/hosts", mediator::hosts_file(network)),
+    ] {
+        let path = root.join(name);
+        fs::write(&path, content)?;
+        open_to_all(&path, 0o644)?;
+    }
+    Ok(())
+}
+
+/// Whatever the host's umask is.
+pub(super) fn open_to_all(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
 /// Makes what to mount over, and the links the host has.
@@ -157,7 +169,7 @@ fn make_directories(root: &Path, relative: &Path) -> io::Result<()> {
         made.push(component);
         if made.symlink_metadata().is_err() {
             fs::create_dir(&made)?;
-            fs::set_permissions(&made, fs::Permissions::from_mode(0o755))?;
+            open_to_all(&made, 0o755)?;
         }
     }
     Ok(())

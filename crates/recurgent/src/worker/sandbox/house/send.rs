@@ -20,7 +20,7 @@ use super::super::seccomp::Filter;
 use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
 use super::super::user::{has_capability, made_up_user, tasks_of_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
-use super::super::{Layer, Sandbox, Seen};
+use super::super::{Layer, Sandbox, Seen, WorkerLimits};
 use super::{House, pipe_with};
 use crate::grants::Network;
 
@@ -99,7 +99,7 @@ impl Sandbox {
             user,
             ruleset: None,
             seal: Seal::default(),
-            output_limit: 0,
+            limits: WorkerLimits::default(),
             environment: Vec::new(),
         })
     }
@@ -154,10 +154,10 @@ impl House {
             let own_count = self.is_walled() || self.user.is_some();
             let others = if own_count { 0 } else { tasks_of_user(self.id()) };
             let value = errand.limits.processes + others;
-            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value });
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
         }
         if self.layers.has(Layer::Seccomp) {
-            seal.filter(&Filter::worker()?);
+            seal.filter(&Filter::worker(self.is_walled())?);
             if !errand.trade.employs() {
                 seal.filter(&Filter::alone()?);
             }
