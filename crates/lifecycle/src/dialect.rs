@@ -205,6 +205,8 @@ pub struct Call {
     pub name: String,
     /// What it is given, in order; a block that is a function comes last.
     pub arguments: Vec<Argument>,
+    /// Whether an error handler of the program stands for its failure.
+    pub guarded: bool,
     /// Where its name stands.
     pub position: Position,
 }
@@ -349,6 +351,8 @@ pub struct Lookup {
     pub object: Operand,
     /// The key.
     pub key: Value,
+    /// Whether an error handler of the program stands for its failure.
+    pub guarded: bool,
     /// Where.
     pub position: Position,
 }

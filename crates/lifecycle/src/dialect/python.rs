@@ -270,8 +270,11 @@ impl Reader<'_> {
     fn try_block(&mut self, node: &StmtTry) {
         let survives = node.handlers.iter().any(rescues_import);
         let first = self.recorder.found.calls.len();
+        let guards = usize::from(!node.handlers.is_empty());
         self.recorder.optional += usize::from(survives);
+        self.recorder.guards += guards;
         walk_body(self, &node.body);
+        self.recorder.guards -= guards;
         self.recorder.optional -= usize::from(survives);
         for handler in &node.handlers {
             self.recorder.enter_handler(first);

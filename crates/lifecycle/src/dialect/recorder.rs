@@ -32,6 +32,8 @@ pub(super) struct Recorder<'s> {
     parameters: BTreeMap<String, Vec<usize>>,
     /// What the error handlers around the current place handle, innermost last.
     recovering: Vec<Rescued>,
+    /// How many error handlers stand for what fails at the current place.
+    pub(super) guards: usize,
     /// How many blocks that survive a missing library are around the current place.
     pub(super) optional: usize,
 }
@@ -54,6 +56,7 @@ impl<'s> Recorder<'s> {
             frames: Vec::new(),
             parameters: BTreeMap::new(),
             recovering: Vec::new(),
+            guards: 0,
             optional: 0,
         }
     }
@@ -183,7 +186,8 @@ impl<'s> Recorder<'s> {
         if matches!(object.held(), Operand::Context) {
             self.context(&key, Access::Read, position);
         }
-        self.found.lookups.push(Lookup { object, key, position });
+        let guarded = self.guards > 0;
+        self.found.lookups.push(Lookup { object, key, guarded, position });
     }
 
     pub(super) fn assign(&mut self, target: Target, value: Operand, offset: usize) {
@@ -222,7 +226,8 @@ impl<'s> Recorder<'s> {
             let given = arguments.iter().map(|argument| argument.value.clone()).collect();
             self.answer(Operand::one_of(given), offset);
         }
-        let call = Call { receiver, name: name.to_owned(), arguments, position };
+        let (name, guarded) = (name.to_owned(), self.guards > 0);
+        let call = Call { receiver, name, arguments, guarded, position };
         self.context_call(&call);
         self.found.calls.push(call);
     }

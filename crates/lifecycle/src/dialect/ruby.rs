@@ -301,6 +301,30 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
     }
 
+    fn visit_global_variable_write_node(&mut self, node: &prism::GlobalVariableWriteNode<'pr>) {
+        self.visit(&node.value());
+        let (name, value) = (text(node.name().as_slice()), self.summary(&node.value()));
+        self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
+    }
+
+    fn visit_global_variable_or_write_node(
+        &mut self,
+        node: &prism::GlobalVariableOrWriteNode<'pr>,
+    ) {
+        self.visit(&node.value());
+        let name = text(node.name().as_slice());
+        self.recorder.assign(Target::Name(name), Operand::Unknown, self.at(&node.location()));
+    }
+
+    fn visit_global_variable_operator_write_node(
+        &mut self,
+        node: &prism::GlobalVariableOperatorWriteNode<'pr>,
+    ) {
+        self.visit(&node.value());
+        let name = text(node.name().as_slice());
+        self.recorder.assign(Target::Name(name), Operand::Unknown, self.at(&node.location()));
+    }
+
     fn visit_constant_write_node(&mut self, node: &prism::ConstantWriteNode<'pr>) {
         self.visit(&node.value());
         let value = self.summary(&node.value());
@@ -378,10 +402,13 @@ impl<'pr> Visit<'pr> for Reader<'_> {
     fn visit_begin_node(&mut self, node: &prism::BeginNode<'pr>) {
         let survives = node.rescue_clause().is_some_and(|clause| rescues_load(&clause));
         let first = self.recorder.found.calls.len();
+        let guards = usize::from(node.rescue_clause().is_some());
         self.recorder.optional += usize::from(survives);
+        self.recorder.guards += guards;
         if let Some(statements) = node.statements() {
             self.visit(&statements.as_node());
         }
+        self.recorder.guards -= guards;
         if let Some(clause) = node.rescue_clause() {
             self.recorder.enter_handler(first);
             self.visit(&clause.as_node());
@@ -409,7 +436,9 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_rescue_modifier_node(&mut self, node: &prism::RescueModifierNode<'pr>) {
         let first = self.recorder.found.calls.len();
+        self.recorder.guards += 1;
         self.visit(&node.expression());
+        self.recorder.guards -= 1;
         self.recorder.enter_handler(first);
         self.visit(&node.rescue_expression());
         let value = self.summary(&node.rescue_expression());

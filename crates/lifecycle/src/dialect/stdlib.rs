@@ -100,10 +100,10 @@ const RUBY: &[&str] = &[
     "mutex_m", "net/ftp", "net/http", "net/https", "net/imap", "net/pop", "net/protocol",
     "net/smtp", "nkf", "objspace", "observer", "open-uri", "open3", "openssl", "optionparser",
     "optparse", "ostruct", "pathname", "power_assert", "pp", "prettyprint", "prime", "prism",
-    "pstore", "psych", "pty", "racc", "rake", "random/formatter", "rational", "rbs", "rdoc",
-    "readline", "reline", "repl_type_completor", "resolv", "resolv-replace", "rexml", "rinda",
+    "pstore", "psych", "pty", "racc", "rake", "random/formatter", "rational", "rbconfig", "rbs",
+    "rdoc", "readline", "reline", "repl_type_completor", "resolv", "resolv-replace", "rexml", "rinda",
     "ripper", "rss", "ruby2_keywords", "rubygems", "securerandom", "set", "shellwords",
-    "singleton", "socket", "strscan", "syntax_suggest", "syslog", "tempfile", "test-unit",
+    "singleton", "socket", "stringio", "strscan", "syntax_suggest", "syslog", "tempfile", "test-unit",
     "test/unit", "thread", "time", "timeout", "tmpdir", "tsort", "typeprof", "un",
     "unicode_normalize", "uri", "weakref", "win32ole", "yaml", "zlib",
 ];
@@ -132,6 +132,8 @@ mod tests {
         check(Language::Ruby, "net/http/status", true);
         check(Language::Ruby, "net/ssh", false);
         check(Language::Ruby, "set.rb", true);
+        check(Language::Ruby, "stringio", true);
+        check(Language::Ruby, "rbconfig", true);
         check(Language::Ruby, "nokogiri", false);
     }
 

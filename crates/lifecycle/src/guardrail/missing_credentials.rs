@@ -2,8 +2,9 @@
 //!
 //! Keys never reach a worker, so reading one there can only fail, and writing the program again does not
 //! bring it: this rule ends the call, unless `guardrail_terminal` says otherwise. A key that may be
-//! absent passes, as does a program that reports `missing_credentials` itself; so does everything read
-//! from the arguments.
+//! absent passes: one with a default, one whose absence is rescued, one that is asked for or set by the
+//! program itself. So do a program that reports `missing_credentials`, and everything read from the
+//! arguments.
 //!
 //! ```python
 //! import os
@@ -17,7 +18,7 @@
 //! key = kwargs.fetch(:api_key)                 # passes
 //! ```
 
-use crate::dialect::{Call, Lookup, Position};
+use crate::dialect::{Call, Inspection, Lookup, Position};
 
 use super::{Finding, Subject};
 
@@ -31,7 +32,9 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
     }
     let lookups = subject.inspection.lookups.iter().filter_map(looked_up);
     let calls = subject.inspection.calls.iter().filter_map(fetched);
-    let (name, position) = lookups.chain(calls).find(|(name, _)| says_credential(name))?;
+    let needed: Vec<_> = lookups.chain(calls).filter(|(name, _)| says_credential(name)).collect();
+    let expects = |name: &str| mentions(subject.inspection, name) <= times(&needed, name);
+    let &(name, position) = needed.iter().find(|(name, _)| expects(name))?;
     Some(Finding::at(
         position,
         format!("the program needs the credential `{name}`, and a worker's environment holds none"),
@@ -42,14 +45,26 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
 
 /// `os.environ["NAME"]`
 fn looked_up(lookup: &Lookup) -> Option<(&str, Position)> {
-    let environment = lookup.object.path() == Some("os.environ");
+    let environment = lookup.object.path() == Some("os.environ") && !lookup.guarded;
     Some((lookup.key.as_str().filter(|_| environment)?, lookup.position))
 }
 
 /// `ENV.fetch("NAME")`, with nothing to fall back on.
 fn fetched(call: &Call) -> Option<(&str, Position)> {
-    let needs = call.arguments.len() == 1 && call.path().as_deref() == Some("ENV.fetch");
+    let alone = call.arguments.len() == 1 && !call.guarded;
+    let needs = alone && call.path().as_deref() == Some("ENV.fetch");
     Some((call.argument(0).filter(|_| needs)?.text()?, call.position))
+}
+
+/// How often the program says the name: more than it needs it when it asks first whether it is there
+/// (`"NAME" in os.environ`, `ENV.key?("NAME")`), or sets it.
+fn mentions(inspection: &Inspection, name: &str) -> usize {
+    let literals = inspection.literals.iter().filter(|literal| literal.value == name);
+    literals.count()
+}
+
+fn times(needed: &[(&str, Position)], name: &str) -> usize {
+    needed.iter().filter(|(needed, _)| *needed == name).count()
 }
 
 fn says_credential(name: &str) -> bool {

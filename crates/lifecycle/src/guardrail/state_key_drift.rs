@@ -1,12 +1,14 @@
 //! `state_key_drift` (advisory): another context key for state that siblings already keep.
 //!
 //! Methods of one agent share its context. A key that nobody writes reads as nothing, and a second key
-//! for the same state splits it. What a setter wrote may be read, and is nobody's shared state. Silent when
-//! nothing is known of siblings, and for keys of the runtime.
+//! for the same state splits it. What a setter wrote may be read, and is nobody's shared state. A program that uses
+//! what its siblings keep may have keys of its own beside it. Silent when nothing is known of siblings, and for
+//! keys of the runtime.
 //!
 //! ```python
 //! context["total"] += args[0]                # told when siblings keep `value`
 //! context["value"] += args[0]                # passes
+//! context["value"] * context.get("rate", 1)  # passes: it knows `value`
 //! ```
 //! ```ruby
 //! context[:sum]                              # told when siblings keep `value`
@@ -72,7 +74,7 @@ impl<'a> Siblings<'a> {
         if program.writes.contains(key) {
             return self.is_second_key(key, program);
         }
-        !self.writes.contains(key)
+        !self.writes.contains(key) && self.writes.is_disjoint(&program.keys)
     }
 
     /// Whether `key` is new, while the program leaves the shared key alone.

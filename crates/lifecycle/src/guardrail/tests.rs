@@ -345,6 +345,11 @@ fn state_key_drift() {
         (Ruby, "[context.keys, context.size, context.empty?, context.to_h.keys]"),
         (Python, "result = [list(context.keys()), len(context), dict(context)]"),
         (Ruby, "context.key?(:total)"),
+        // What it keeps beside the shared state is its own.
+        (Python, "result = context['value'] * context.get('rate', 1)"),
+        (Python, "result = context['unit'] if 'unit' in context else context['value']"),
+        (Ruby, "context[:value] * (context[:rate] || 1)"),
+        (Ruby, "context[:value].round(context.fetch(:digits, 2))"),
     ] {
         check_call(language, source, &call, &[]);
     }
@@ -463,6 +468,12 @@ fn missing_credentials() {
         (Python, "from os import environ as e\nresult = e['github_token']"),
         (Ruby, "ENV.fetch('WEATHER_API_KEY')"),
         (Ruby, "ENV.fetch(\"DB_PASSWORD\")"),
+        (Python, "import os\nresult = [os.environ['API_KEY'], os.environ['API_KEY']]"),
+        (
+            Python,
+            "import os\ntry:\n    x = 1\nexcept ValueError:\n    x = 2\nresult = os.environ['API_KEY']",
+        ),
+        (Ruby, "begin\n  x = 1\nrescue ArgumentError\n  ENV.fetch('API_KEY')\nend"),
     ] {
         check(language, source, &[MissingCredentials]);
     }
@@ -472,6 +483,16 @@ fn missing_credentials() {
         (Python, "import os\nresult = 'API_KEY' in os.environ"),
         (Python, "import os\nos.environ['API_KEY'] = args[0]"),
         (Python, "result = \"os.environ['API_KEY']\""),
+        (Python, "import os\nos.environ['API_KEY'] = args[0]\nresult = os.environ['API_KEY']"),
+        (Python, "import os\nresult = os.environ['API_KEY'] if 'API_KEY' in os.environ else 0"),
+        (
+            Python,
+            "import os\ntry:\n    key = os.environ['API_KEY']\nexcept KeyError:\n    key = None",
+        ),
+        (Ruby, "ENV.key?('API_KEY') ? ENV.fetch('API_KEY') : nil"),
+        (Ruby, "begin\n  ENV.fetch('API_KEY')\nrescue KeyError\n  nil\nend"),
+        (Ruby, "ENV.fetch('API_KEY') rescue nil"),
+        (Ruby, "def key\n  ENV.fetch('API_KEY')\nrescue KeyError\n  nil\nend\nkey"),
         (
             Python,
             "import os\ntry:\n    result = os.environ['API_KEY']\nexcept KeyError:\n    \

@@ -21,6 +21,9 @@ use super::{Finding, Subject};
 /// Python modules that need a screen.
 const PYTHON: &[&str] = &["curses", "idlelib", "tkinter", "turtle", "turtledemo", "webbrowser"];
 
+/// The module among them that only knows characters.
+const SCREENLESS: &str = "curses.ascii";
+
 /// Ruby libraries that need a screen.
 const RUBY: &[&str] = &["curses", "gosu", "gtk3", "gtk4", "tk"];
 
@@ -32,7 +35,10 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
         Language::Python => PYTHON,
         Language::Ruby => RUBY,
     };
-    let needs = |import: &&Import| !import.optional && modules.contains(&import.top_level());
+    let needs = |import: &&Import| {
+        let shown = modules.contains(&import.top_level()) && import.module != SCREENLESS;
+        shown && !import.optional
+    };
     let import = subject.inspection.imports.iter().find(needs)?;
     Some(Finding::at(
         import.position,
