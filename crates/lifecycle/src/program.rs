@@ -15,6 +15,7 @@ use crate::guardrail::{
     self, Cacheability, GuardrailPolicy, Severity, SiblingState, Subject, Violation,
 };
 use crate::request::CallRequest;
+use crate::residue;
 use crate::standing::StateKeys;
 
 /// Largest program text a model may return.
@@ -183,6 +184,11 @@ impl VettedProgram {
     pub fn imports_packages(&self) -> bool {
         let language = self.program.language;
         self.inspection.imports.iter().any(|i| !stdlib::provides(language, &i.module))
+    }
+
+    /// Whether the next program in the same worker would find something of it.
+    pub(crate) fn leaves_residue(&self) -> bool {
+        residue::leaves_residue(self.program.language, &self.inspection)
     }
 
     /// What it should do better; a right answer is not lost to it.

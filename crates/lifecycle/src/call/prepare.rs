@@ -82,7 +82,8 @@ impl Execute {
         Order {
             request: &self.call.request,
             program: &self.program,
-            proven: matches!(self.trial.origin, Origin::Artifact(_)),
+            proven: matches!(self.trial.origin, Origin::Artifact(_))
+                && !self.program.leaves_residue(),
         }
     }
 
