@@ -4,7 +4,9 @@
 //! be there for the agent's next program. It runs in a worker of its own each time, which ends with it.
 //! Read from the syntax tree: what is evaluated from a text is taken to leave something.
 
-use crate::dialect::{Assignment, Call, Definition, DefinitionKind, Inspection, Language, Target};
+use crate::dialect::{
+    Assignment, Call, Definition, DefinitionKind, Inspection, Language, Operand, Target,
+};
 
 /// Python functions that change the process they run in, by full name.
 const PYTHON: &[&str] = &[
@@ -72,6 +74,21 @@ const RUBY_REDEFINERS: &[&str] = &[
     "undef_method",
 ];
 
+/// Of these, the ones only classes and modules have.
+const OF_CLASSES: &[&str] = &[
+    "alias_method",
+    "class_eval",
+    "class_exec",
+    "const_set",
+    "define_method",
+    "module_eval",
+    "module_exec",
+    "prepend",
+    "remove_const",
+    "remove_method",
+    "undef_method",
+];
+
 /// Ruby functions that change the process they run in.
 const RUBY: &[&str] = &[
     "Dir.chdir",
@@ -100,23 +117,33 @@ const RUBY_CLASSES: &[&str] = &[
 /// Whether the next program in the same worker would find something of this one.
 pub(crate) fn leaves_residue(language: Language, inspection: &Inspection) -> bool {
     match language {
-        Language::Python => {
-            inspection.says("__builtins__")
-                || inspection.calls.iter().any(python_call)
-                || inspection
-                    .assignments
-                    .iter()
-                    .any(|assignment| is_on_module(assignment, |_| true))
-        }
-        Language::Ruby => {
-            inspection.definitions.iter().any(reopens)
-                || inspection.calls.iter().any(ruby_call)
-                || inspection
-                    .assignments
-                    .iter()
-                    .any(|assignment| is_global(assignment) || is_on_module(assignment, is_brought))
-        }
+        Language::Python => python(inspection),
+        Language::Ruby => ruby(inspection),
     }
+}
+
+fn python(inspection: &Inspection) -> bool {
+    // Who asks for a class and then sets something that is not known may set it on that class.
+    let asks_class =
+        inspection.calls.iter().any(|call| call.receiver.is_none() && call.name == "type");
+    let sets =
+        |assignment| is_on_module(assignment, |_| true) || (asks_class && is_unknown(assignment));
+    inspection.says("__builtins__")
+        || inspection.calls.iter().any(python_call)
+        || inspection.assignments.iter().any(sets)
+}
+
+fn ruby(inspection: &Inspection) -> bool {
+    let sets = |assignment| is_global(assignment) || is_on_module(assignment, is_brought);
+    inspection.definitions.iter().any(|definition| reopens(definition, &inspection.assignments))
+        || inspection.calls.iter().any(ruby_call)
+        || inspection.assignments.iter().any(sets)
+}
+
+/// `type(found).value = …`; what a method gives its own object is its own.
+fn is_unknown(assignment: &Assignment) -> bool {
+    let Target::Attribute { object, .. } = &assignment.target else { return false };
+    matches!(object.held(), Operand::Unknown) && object.name() != Some("self")
 }
 
 /// `json.dumps = …`, `os.environ["X"] = …`, `ENV["X"] = …`
@@ -141,20 +168,26 @@ fn python_call(call: &Call) -> bool {
 }
 
 fn ruby_call(call: &Call) -> bool {
-    let brought =
-        call.receiver.as_ref().and_then(|receiver| receiver.path()).filter(|p| is_brought(p));
     let name = call.name.as_str();
-    let changes = match brought {
-        Some("ENV" | "::ENV") => CHANGERS.contains(&name) || RUBY_REDEFINERS.contains(&name),
-        Some(_) => RUBY_REDEFINERS.contains(&name),
+    let class = call.receiver.as_ref().map(Operand::path);
+    let changes = match class {
+        Some(Some("ENV" | "::ENV")) => CHANGERS.contains(&name) || RUBY_REDEFINERS.contains(&name),
+        Some(Some(class)) => is_brought(class) && RUBY_REDEFINERS.contains(&name),
+        // `Object.const_get(:String).class_eval`: of which class is not known.
+        Some(None) => OF_CLASSES.contains(&name),
         None => false,
     };
     changes || call.path().is_some_and(|path| RUBY.contains(&path.trim_start_matches("::")))
 }
 
-/// `class String`, `module Net`
-fn reopens(definition: &Definition) -> bool {
-    definition.kind == DefinitionKind::Class && is_brought(&definition.name)
+/// `class String`, `module Net`, and `class Mine` after `Mine = String`
+fn reopens(definition: &Definition, assignments: &[Assignment]) -> bool {
+    let another = |assignment: &Assignment| {
+        matches!(&assignment.target, Target::Name(name) if *name == definition.name)
+            && assignment.value.path().is_some()
+    };
+    definition.kind == DefinitionKind::Class
+        && (is_brought(&definition.name) || assignments.iter().any(another))
 }
 
 fn is_brought(path: &str) -> bool {
@@ -193,7 +226,11 @@ mod tests {
             (Language::Python, "import json\ndel json.dumps"),
             (Language::Python, "exec('import json; json.dumps = None')"),
             (Language::Python, "globals()['__builtins__']['len'] = None"),
+            (Language::Python, "found = Outcome.ok(1)\ntype(found).value = 5"),
+            (Language::Python, "kind = type(Outcome.ok(1))\nkind.value = 5"),
             (Language::Ruby, "class String; def upcase = 'x'; end"),
+            (Language::Ruby, "Object.const_get(:String).class_eval { def upcase = 'x' }"),
+            (Language::Ruby, "Mine = String\nclass Mine; def upcase = 'x'; end"),
             (Language::Ruby, "module Kernel; def puts(*) = nil; end"),
             (Language::Ruby, "class Net::HTTP; def get = 1; end"),
             (Language::Ruby, "class ::Integer; def +(other) = 42; end"),
@@ -226,11 +263,17 @@ mod tests {
                 "class Cart:\n    n = 0\nCart.n = 1\nc = Cart()\nsetattr(c, 'x', 2)",
             ),
             (Language::Python, "def f(): pass\nf.calls = 0\nd = {}\nd.update(a=1)\nd['b'] = 2"),
+            (Language::Python, "class A:\n    def go(self): self.kind = type(self).__name__"),
             (Language::Python, "global n\nn = 1\ncontext['n'] = n"),
             (Language::Python, "import os\nos.remove('x')\nresult = os.path.join('a')"),
             (Language::Ruby, "class Cart; attr_accessor :n; end\nCart.class_eval { def x = 1 }"),
             (Language::Ruby, "module Shop; class String; end; end\nShop::String.new"),
             (Language::Ruby, "Point = Struct.new(:x) do\n def y = 1\nend\nPoint.new(1).x = 2"),
+            (
+                Language::Ruby,
+                "s = args[0].dup\ns.extend(Comparable)\ns.define_singleton_method(:x) { 1 }",
+            ),
+            (Language::Ruby, "Point = Struct.new(:x)\nclass Point; def y = 1; end"),
             (Language::Ruby, "h = {}\nh['a'] = 1\nh.delete('a')\nENV['HOME']"),
             (Language::Ruby, "module M\n refine(String) { def x = 1 }\nend"),
             (Language::Ruby, "def helper(x) = x\ncontext[:n] = helper(1)\n@n = 1"),

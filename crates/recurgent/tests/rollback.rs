@@ -43,6 +43,33 @@ fn whatever_a_rejected_program_did_is_gone() {
     }
 }
 
+/// A program that answers is not rejected, so what it left in its worker is not undone: it must not be left where the
+/// agent's next program, which has proved itself and runs in the kept worker, would find it.
+#[test]
+fn what_an_accepted_program_changed_is_not_there_for_the_next() {
+    const SPOIL: (&str, &str) = (
+        "import json, os\njson.dumps = lambda *_: 'spoiled'\nos.environ['LEFT'] = 'x'\nresult = args[0]",
+        "class String; def upcase = 'spoiled'; end\n$left = 'x'\nargs[0]",
+    );
+    const LOOK: (&str, &str) = (
+        "import json, os\nresult = [json.dumps(args[0]), os.environ.get('LEFT')]",
+        "[args[0].to_s.upcase, $left]",
+    );
+    for language in Language::ALL {
+        let state = tempfile::tempdir().unwrap();
+        let model = Arc::new(Scripted::new());
+        let runtime = open(state.path(), Arc::clone(&model) as Arc<dyn Provider>, 0);
+        let mut agent = runtime.agent("shop").guest(language).build().unwrap();
+        model.add("shop.spoil", json!({"code": written(language, SPOIL.0, SPOIL.1)}));
+        model.add("shop.look", json!({"code": written(language, LOOK.0, LOOK.1)}));
+        for method in ["look", "look", "spoil", "look", "spoil", "spoil", "look", "look"] {
+            let outcome = agent.call(method, (1,)).unwrap();
+            let expected = if method == "look" { json!(["1", null]) } else { json!(1) };
+            assert_eq!(outcome.value(), Some(&expected), "{language}: {method}: {outcome:?}");
+        }
+    }
+}
+
 /// How a program ends after its deeds: the last lines, and the failure of a call that has no second chances.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ending {

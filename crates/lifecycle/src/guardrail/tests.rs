@@ -523,6 +523,7 @@ fn unsupported_capability() {
     for (language, source) in [
         (Python, "try:\n    import tkinter\nexcept ImportError:\n    tkinter = None"),
         (Python, "result = Outcome.error('unsupported_capability', 'tkinter')\nimport tkinter"),
+        (Python, "import curses.ascii\nresult = curses.ascii.isdigit(args[0])"),
         (Python, "turtle = {'legs': 4}\nresult = turtle['legs']"),
         (Python, "result = 'import tkinter'"),
         (Ruby, "'require \"tk\"'"),
