@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::history::HISTORY_KEY;
+
 /// Removals remembered before older workers are sent the whole context again.
 const MAX_REMOVALS: usize = 256;
 
 /// Keys that are views the runtime provides, never part of the memory itself.
-pub const VIEWS: [&str; 2] = ["tools", "conversation_history"];
+pub const VIEWS: [&str; 2] = ["tools", HISTORY_KEY];
 
 /// An agent's memory at one version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

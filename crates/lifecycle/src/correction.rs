@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::pattern::PatternEvent;
-use crate::redact::names_a_secret;
+use crate::redact::{REDACTED, names_a_secret, redacted_text};
 use crate::request::Arguments;
 
 /// Longest time between an answer and the question that corrects it.
@@ -121,7 +121,8 @@ fn collect(value: &Value, levels: usize, found: &mut BTreeSet<String>) {
 
 fn collect_text(text: &str, found: &mut BTreeSet<String>) {
     let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    let text = text.get(..end.unwrap_or(0)).unwrap_or_default();
+    let text = text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned();
+    let text = redacted_text(text).replace(REDACTED, " ");
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '\'') {
         let word = word.trim_matches('\'').to_lowercase();
         let fits = !word.is_empty() && word.chars().count() <= MAX_WORD_CHARS;
@@ -131,7 +132,7 @@ fn collect_text(text: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether `current`, asked at `asked_at_ms`, corrects the answer to `earlier`.
+/// Whether `current`, asked at `asked_at_ms`, corrects the answer to `earlier`, which was given in the same session.
 pub fn detect(
     earlier: &PatternEvent,
     current: &PatternEvent,
@@ -141,7 +142,6 @@ pub fn detect(
     let same_place = earlier.depth == 0
         && current.depth == 0
         && earlier.call_id != current.call_id
-        && earlier.trace_id == current.trace_id
         && earlier.role == current.role
         && earlier.method_name == current.method_name;
     if !same_place || waited > REASK_WINDOW_MS {
@@ -317,7 +317,6 @@ mod tests {
         assert_eq!(found.matched_capability_patterns, ["http_fetch"]);
         assert_eq!(detect(&first, &again, 1_181_000), None, "too late");
         for other in [
-            PatternEvent { trace_id: "u".into(), ..again.clone() },
             PatternEvent { method_name: "chat".into(), ..again.clone() },
             PatternEvent { role: "poet".into(), ..again.clone() },
             PatternEvent { depth: 1, ..again.clone() },

@@ -4,10 +4,13 @@ use serde_json::{Map, Value, json};
 
 use crate::outcome::Outcome;
 use crate::program::{hex, type_name};
+use crate::redact::redacted_field;
 use crate::request::{CallRequest, encoded_bytes};
 use crate::settlement::Moment;
 use sha2::{Digest, Sha256};
 
+/// What programs read records under: a view, not memory.
+pub const HISTORY_KEY: &str = "conversation_history";
 /// Largest argument a record holds whole; larger ones are cut to a preview.
 pub const MAX_RECORDED_VALUE_BYTES: usize = 2048;
 /// Characters of a text kept in a preview.
@@ -34,7 +37,8 @@ pub struct Content {
 }
 
 impl Content {
-    /// What a top-level call leaves to refer to: arguments too long for its record, and its value.
+    /// What a top-level call leaves to refer to, without its secrets: arguments too long for its record, and
+    /// its value.
     pub fn of(request: &CallRequest, outcome: &Outcome) -> Vec<Self> {
         if request.lineage.depth() > 0 {
             return Vec::new();
@@ -42,12 +46,19 @@ impl Content {
         let args = request.arguments.args.iter().enumerate();
         let args = args.map(|(index, value)| (index.to_string(), value));
         let kwargs = request.arguments.kwargs.iter().map(|(key, value)| (key.clone(), value));
-        let long = |(_, value): &(String, &Value)| encoded_bytes(value) > MAX_RECORDED_VALUE_BYTES;
-        let bodies = args.chain(kwargs).filter(long).take(MAX_BODIES);
+        let is_long = |value: &Value| encoded_bytes(value) > MAX_RECORDED_VALUE_BYTES;
+        let bodies = args
+            .chain(kwargs)
+            .filter(|(_, value)| is_long(value))
+            .map(|(place, value)| (redacted_field(&place, value), place))
+            .filter(|(value, _)| is_long(value))
+            .take(MAX_BODIES);
         let mut contents: Vec<Self> =
-            bodies.filter_map(|(place, value)| Self::new(request, &place, value)).collect();
+            bodies.filter_map(|(value, place)| Self::new(request, &place, &value)).collect();
         let value = outcome.value().filter(|value| !value.is_null());
-        contents.extend(value.and_then(|value| Self::new(request, VALUE, value)));
+        contents.extend(
+            value.and_then(|value| Self::new(request, VALUE, &redacted_field(VALUE, value))),
+        );
         contents
     }
 
@@ -71,7 +82,7 @@ fn reference(request: &CallRequest, place: &str) -> String {
     format!("content:{}", identity.get(..24).unwrap_or(&identity))
 }
 
-/// The record of one call, as programs read it from `context.conversation_history`.
+/// The record of one call, as programs read it from `context.conversation_history`. It is kept: it holds no secrets.
 pub fn record(
     request: &CallRequest,
     outcome: &Outcome,
@@ -83,7 +94,8 @@ pub fn record(
         contents.iter().find(|content| content.reference == wanted)
     };
     let body = |place: &str, value: &Value| {
-        let mut told = bounded(value);
+        let value = redacted_field(place, value);
+        let mut told = bounded(&value);
         let is_preview = told != *value;
         if let (true, Value::Object(told), Some(content)) = (is_preview, &mut told, at(place)) {
             told.insert("content_ref".to_owned(), json!(content.reference));
@@ -136,7 +148,8 @@ fn provenance(value: &Value) -> Map<String, Value> {
         return Map::new();
     };
     let first = |key: &str| {
-        sources.first().and_then(|source| source.get(key)).cloned().unwrap_or(Value::Null)
+        let found = sources.first().and_then(|source| source.get(key));
+        found.map_or(Value::Null, |found| redacted_field(key, found).into_owned())
     };
     Map::from_iter([
         ("source_count".to_owned(), json!(sources.len())),
@@ -164,7 +177,10 @@ pub fn bounded(value: &Value) -> Value {
     json!({"type": type_name(value), "bytes": bytes, "preview": preview})
 }
 
-/// [`bounded`], for named values.
+/// [`bounded`], for named values: what a name tells to be a secret is not described either.
 pub fn bounded_map(values: &Map<String, Value>) -> Map<String, Value> {
-    values.iter().map(|(key, value)| (key.clone(), bounded(value))).collect()
+    let kept = |(key, value): (&String, &Value)| {
+        (key.clone(), bounded(&redacted_field(key, value)))
+    };
+    values.iter().map(kept).collect()
 }

@@ -9,7 +9,7 @@ use crate::attempt::{Attempt, RetryLane, spent};
 use crate::call::Commit;
 use crate::contract::{Contract, ContractSource, Fingerprint};
 use crate::guardrail::{GuardrailPolicy, Violation};
-use crate::history::{bounded, bounded_map};
+use crate::history::{HISTORY_KEY, bounded, bounded_map};
 use crate::outcome::FailureKind;
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
@@ -35,6 +35,8 @@ pub struct Circumstances {
     pub specialist_instance_id: String,
     /// The session, if any.
     pub session: Option<String>,
+    /// What history keeps of the outcome.
+    pub summary: Value,
     /// The containment programs ran under.
     pub sandbox_tier: String,
     /// What they might reach.
@@ -57,7 +59,7 @@ pub struct Debug {
 }
 
 /// Fields no two runs of the same call share, in an entry and in its attempts: ids, times, processes.
-pub const VOLATILE: [&str; 15] = [
+pub const VOLATILE: [&str; 18] = [
     "timestamp",
     "duration_ms",
     "trace_id",
@@ -73,6 +75,9 @@ pub const VOLATILE: [&str; 15] = [
     "env_resolve_ms",
     "env_install_ms",
     "environment_cache_hit",
+    "conversation_history_size",
+    "content_store_write_ref",
+    "content_store_eviction_count",
 ];
 
 /// An entry without its volatile fields: equal for two runs of the same call.
@@ -103,6 +108,7 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
         outcome(commit),
         trace(commit, circumstances),
         patterns(commit, circumstances),
+        memory(commit, circumstances),
     ] {
         if let Value::Object(fields) = group {
             entry.extend(fields);
@@ -362,6 +368,43 @@ fn patterns(commit: &Commit, circumstances: &Circumstances) -> Value {
         "weak_success": event.is_weak(),
         "weak_success_signals": event.weak_success_signals,
     })
+}
+
+/// What the call left in history and among the values later ones can refer to.
+fn memory(commit: &Commit, circumstances: &Circumstances) -> Value {
+    let size = commit.receipt().history_count;
+    let kept = |key: &str| circumstances.summary.get(key).filter(|_| size.is_some());
+    let is_kept = kept("content_ref").is_some();
+    let read = commit.accepted().map(|accepted| {
+        accepted.program.inspection().context.iter().any(|used| used.key == HISTORY_KEY)
+    });
+    json!({
+        "history_record_appended": size.is_some(),
+        "conversation_history_size": size,
+        "history_access_detected": read.unwrap_or(false),
+        "content_store_write_applied": is_kept,
+        "content_store_write_ref": kept("content_ref"),
+        "content_store_write_kind": kept("content_kind"),
+        "content_store_write_bytes": kept("content_bytes"),
+        "content_store_write_digest": kept("content_digest"),
+        "content_store_write_skipped_reason": (!is_kept).then(|| why_not_kept(commit)),
+        "content_store_eviction_count": commit.receipt().contents_evicted,
+    })
+}
+
+/// Why a call's value cannot be referred to later.
+fn why_not_kept(commit: &Commit) -> &'static str {
+    if commit.receipt().history_count.is_none() {
+        "not_committed"
+    } else if commit.request().lineage.depth() > 0 {
+        "nested_call"
+    } else {
+        match commit.outcome().value() {
+            None => "error_outcome",
+            Some(Value::Null) => "no_value",
+            Some(_) => "too_large",
+        }
+    }
 }
 
 fn milliseconds(took: std::time::Duration) -> f64 {

@@ -1,9 +1,11 @@
-//! Secrets do not reach the log: values under telling names, and texts that look like keys.
+//! Secrets do not reach the log or the store: values under telling names, and texts that look like keys.
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
 /// What stands where a secret stood.
-const REDACTED: &str = "[redacted]";
+pub(crate) const REDACTED: &str = "[redacted]";
 /// Names whose value is a secret, as whole words of a key.
 const SECRET_WORDS: [&str; 9] = [
     "password",
@@ -32,6 +34,25 @@ const KEY_PREFIXES: [&str; 10] = [
 /// Characters after such a beginning that make it a key.
 const KEY_CHARS: usize = 12;
 
+/// A named value without its secrets, as [`redacted`] gives it; copied only if it holds any.
+pub(crate) fn redacted_field<'a>(name: &str, value: &'a Value) -> Cow<'a, Value> {
+    if is_secret(name, value) {
+        return Cow::Owned(Value::String(REDACTED.to_owned()));
+    }
+    if holds_secrets(value) { Cow::Owned(redacted(value.clone())) } else { Cow::Borrowed(value) }
+}
+
+fn holds_secrets(value: &Value) -> bool {
+    match value {
+        Value::String(text) => keys_in(text).next().is_some(),
+        Value::Array(items) => items.iter().any(holds_secrets),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| is_secret(name, value) || holds_secrets(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 /// The value without its secrets.
 pub fn redacted(value: Value) -> Value {
     match value {
@@ -51,12 +72,11 @@ pub fn redacted(value: Value) -> Value {
 }
 
 fn field(name: &str, value: Value) -> Value {
-    let is_scalar = matches!(value, Value::String(_) | Value::Number(_));
-    if is_scalar && names_a_secret(name) {
-        Value::String(REDACTED.to_owned())
-    } else {
-        redacted(value)
-    }
+    if is_secret(name, &value) { Value::String(REDACTED.to_owned()) } else { redacted(value) }
+}
+
+fn is_secret(name: &str, value: &Value) -> bool {
+    matches!(value, Value::String(_) | Value::Number(_)) && names_a_secret(name)
 }
 
 /// `api_key`, `dbPassword`, `auth-token`; but not `input_tokens`.
@@ -90,7 +110,7 @@ fn words(name: &str) -> Vec<String> {
 
 /// A text without what looks like a key.
 pub fn redacted_text(text: String) -> String {
-    if !KEY_PREFIXES.iter().any(|prefix| text.contains(prefix)) {
+    if keys_in(&text).next().is_none() {
         return text;
     }
     let mut clean = String::with_capacity(text.len());
@@ -104,6 +124,13 @@ pub fn redacted_text(text: String) -> String {
         }
     }
     clean
+}
+
+/// The words of a text that look like keys; a text without any is only searched, not taken apart.
+fn keys_in(text: &str) -> impl Iterator<Item = &str> {
+    let may_hold_one = KEY_PREFIXES.iter().any(|prefix| text.contains(prefix));
+    let searched = if may_hold_one { text } else { "" };
+    searched.split(|c: char| !is_key_char(c)).filter(|word| looks_like_a_key(word))
 }
 
 fn is_key_char(c: char) -> bool {

@@ -17,6 +17,7 @@ use crate::outcome::{Cause, Outcome};
 use crate::pattern::PatternEvent;
 use crate::program::{Checksum, VettedProgram};
 use crate::purity::is_pure;
+use crate::redact::redacted_text;
 use crate::request::CallRequest;
 use crate::select::Miss;
 use crate::standing::{Decision, Standing, Window};
@@ -96,6 +97,8 @@ pub struct Changes {
     pub record: Value,
     /// Values to refer to later.
     pub contents: Vec<Content>,
+    /// Values kept before this time (RFC 3339, UTC) are kept no longer; the shell's clock and setting.
+    pub contents_kept_since: Option<String>,
     /// The lane that was spent, when the call ended for want of it: pressure on the program and its tool.
     pub exhausted: Option<RetryLane>,
     /// What pattern memory keeps of it.
@@ -113,6 +116,10 @@ pub struct Receipt {
     pub challenger: Option<Checksum>,
     /// Programs ever made under the call's key, when one was added.
     pub generations: Option<u32>,
+    /// Records of the owner's history, the call's own included.
+    pub history_count: Option<u64>,
+    /// Kept values that had to go.
+    pub contents_evicted: u64,
 }
 
 /// What happened in a call that is about to be settled.
@@ -148,6 +155,7 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Moment) -> 
         case: case(call),
         record: history::record(request, outcome, &contents, moment),
         contents,
+        contents_kept_since: None,
         exhausted,
         event,
     }
@@ -276,7 +284,7 @@ fn stored_failure(attempts: &[Attempt]) -> Option<String> {
     let stored = attempts.iter().find(|attempt| matches!(attempt.origin, Origin::Artifact(_)))?;
     let failure = &stored.rejection.as_ref()?.failure;
     let text = format!("{}: {}", failure.kind.code(), failure.message);
-    Some(text.chars().take(MAX_FAILURE_CHARS).collect())
+    Some(redacted_text(text).chars().take(MAX_FAILURE_CHARS).collect())
 }
 
 /// What a stored program needs wherever it runs: what it declares, or, when it declared nothing and

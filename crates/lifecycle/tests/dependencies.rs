@@ -452,6 +452,7 @@ fn logged(commit: &Commit) -> Value {
         contract_source: ContractSource::None,
         specialist_instance_id: "i".into(),
         session: None,
+        summary: json!({}),
         sandbox_tier: "process".into(),
         grants: json!({"network": "off", "read": [], "write": []}),
         prep_ticket_id: Some("ticket-1".into()),

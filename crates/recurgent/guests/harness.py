@@ -427,6 +427,7 @@ class Channel:
 
 # Keys answered by the host on first use in an execution; read-only, never part of the delta.
 LAZY = {"tools": ("tools", {}), "conversation_history": ("history", {"limit": 100})}
+HISTORY = "conversation_history"
 
 
 class ContextState:
@@ -603,7 +604,7 @@ class Context(dict):
         if key not in lazy:
             kind, fields = LAZY[key]
             value = Execution.current.ask(kind, **fields)["value"]
-            lazy[key] = ReadOnlyDict(value) if isinstance(value, dict) else ReadOnlyList(value)
+            lazy[key] = History(value) if key == HISTORY else ReadOnlyDict(value)
         return lazy[key]
 
 
@@ -623,6 +624,22 @@ def read_only(kind, changing):
 ReadOnlyDict = read_only(dict, "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update")
 ReadOnlyList = read_only(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert"
                                " pop remove reverse sort")
+
+
+class History(ReadOnlyList):
+    """A page of history records, oldest first. The context hands out the latest."""
+
+    __slots__ = ()
+
+    def before(self, call=None):
+        """The page before a call, given as its record or id; without one, the page before this one."""
+        if call is None:
+            if not self:
+                return self
+            call = self[0]
+        call_id = call["call_id"] if isinstance(call, dict) else str(call)
+        kind, fields = LAZY[HISTORY]
+        return History(Execution.current.ask(kind, **fields, before=call_id)["value"])
 
 
 # --- agents and what else a program sees ------------------------------------------------------

@@ -520,11 +520,26 @@ module Recurgent
 
   # --- the context ----------------------------------------------------------------------------
 
+  # A page of history records, oldest first. The context hands out the latest.
+  class History < Array
+    KEY = "conversation_history"
+    ASK = ["history", { limit: 100 }].freeze
+
+    # The page before a call, given as its record or id; without one, the page before this one.
+    def before(call = first)
+      return self if call.nil?
+
+      call_id = call.is_a?(Hash) ? call["call_id"] : call.to_s
+      kind, fields = ASK
+      History.new(Record.wrap(Execution.current.ask(kind, **fields, before: call_id)["value"])).freeze
+    end
+  end
+
   # The agent's context. A value handed out may be changed in place, so reading a key touches it;
   # `delta` re-encodes only touched keys. Looking at keys alone touches nothing.
   class Context < Record
     # Keys answered by the host on first use in an execution; read-only, never part of the delta.
-    LAZY = { "tools" => ["tools", {}], "conversation_history" => ["history", { limit: 100 }] }.freeze
+    LAZY = { "tools" => ["tools", {}], History::KEY => History::ASK }.freeze
     KEYED = %i[[] []= store fetch delete assoc dig values_at fetch_values slice deconstruct_keys
                key? has_key? include? member? to_hash].freeze
     VALUELESS = %i[keys size length empty? each_key inspect to_s hash default default_proc
@@ -672,7 +687,8 @@ module Recurgent
     def lazy(key)
       @lazy[key] ||= begin
         kind, fields = LAZY[key]
-        Record.wrap(Execution.current.ask(kind, **fields)["value"]).freeze
+        value = Record.wrap(Execution.current.ask(kind, **fields)["value"])
+        (key == History::KEY ? History.new(value) : value).freeze
       end
     end
   end

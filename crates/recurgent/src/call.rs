@@ -14,12 +14,14 @@ use lifecycle::outcome::Outcome;
 use lifecycle::prompt::Prompt;
 use lifecycle::request::CallRequest;
 use lifecycle::settlement::{Kept, Moment};
+use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::environment::Aim;
 use crate::host::Host;
 use crate::provider::DraftLimits;
 use crate::tree::Tree;
+use crate::upkeep::time_before;
 
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
@@ -37,7 +39,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
     loop {
         step = match step {
             Step::Recall(recall) => {
-                let memory = runtime.store().recall(recall.request());
+                let memory = runtime.store().recall(agent.owner(), recall.request());
                 recall.recalled(memory)
             }
             Step::Generate(mut generate) => {
@@ -151,10 +153,12 @@ impl Performance<'_> {
             since_epoch_ms: u64::try_from(now.as_millisecond()).unwrap_or_default(),
             duration: self.started.elapsed(),
         };
-        let changes = commit.changes(&moment);
+        let mut changes = commit.changes(&moment);
+        changes.contents_kept_since = runtime.config().content_ttl().map(time_before);
         let answer = runtime.store().commit(self.agent.owner(), commit.request(), &changes);
         let settled = commit.committed(answer);
-        self.log(&settled, moment);
+        let summary = changes.record.get_mut("outcome_summary").map(Value::take);
+        self.log(&settled, moment, summary.unwrap_or_default());
         if let Some(challenger) = settled.challenger() {
             let key = ArtifactKey::of(settled.commit().request());
             runtime.trials().hold(key, challenger.clone());
@@ -165,7 +169,7 @@ impl Performance<'_> {
         settled.into_parts()
     }
 
-    fn log(&self, settled: &Settled, moment: Moment) {
+    fn log(&self, settled: &Settled, moment: Moment, summary: Value) {
         let Some(log) = self.agent.runtime().log() else { return };
         let options = self.agent.options();
         let commit = settled.commit();
@@ -175,6 +179,7 @@ impl Performance<'_> {
             contract_source: self.agent.contract_source(),
             specialist_instance_id: self.agent.owner().instance.clone(),
             session: self.agent.owner().session.clone(),
+            summary,
             sandbox_tier: self.agent.runtime().workers().tier().to_owned(),
             grants: options.grants.to_json(),
             prep_ticket_id: self.agent.prep_ticket_id(),

@@ -82,8 +82,9 @@ pub struct Exhaustions {
 
 /// What outlives a call. Safe for many threads and processes.
 pub trait Store: Catalog + fmt::Debug + Send + Sync {
-    /// What is known that may answer this call without a model.
-    fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault>;
+    /// What is known that may answer this call without a model, and the call it may correct: the last one in the
+    /// owner's session, or else on the same trace.
+    fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault>;
 
     /// What a model should know when this call needs one.
     fn surroundings(

@@ -52,7 +52,7 @@ fn check(behaviour: impl Fn(&dyn Store)) {
 #[test]
 fn an_admitted_program_is_recalled_with_all_that_is_known_of_it() {
     check(|store| {
-        assert!(store.recall(&call("c0")).unwrap().artifacts.is_empty());
+        assert!(store.recall(&alone("a1"), &call("c0")).unwrap().artifacts.is_empty());
         let declared = json!([{"name": "requests", "version": ">=2"}]);
         let mut program = program("result = 1");
         program.manifest = DependencyManifest::parse(Language::Python, Some(&declared)).unwrap();
@@ -60,9 +60,9 @@ fn an_admitted_program_is_recalled_with_all_that_is_known_of_it() {
         commit(store, "c1", &ok("c1").admits(program.clone()));
         program.repute.standing = Standing::Probation;
         program.repute.generations = 1;
-        assert_eq!(store.recall(&call("c2")).unwrap().artifacts, [program]);
+        assert_eq!(store.recall(&alone("a1"), &call("c2")).unwrap().artifacts, [program]);
         for other in [CallRequest { role: role("poet"), ..call("c3") }, method("subtract")] {
-            assert!(store.recall(&other).unwrap().artifacts.is_empty());
+            assert!(store.recall(&alone("a1"), &other).unwrap().artifacts.is_empty());
         }
     });
 }
@@ -117,7 +117,7 @@ fn the_last_calls_of_each_role_are_kept_as_patterns() {
 fn a_root_call_recalls_the_last_one_on_its_trace_and_no_other() {
     check(|store| {
         let earlier = |request: &CallRequest| {
-            store.recall(request).unwrap().earlier.map(|event| event.call_id)
+            store.recall(&alone("a1"), request).unwrap().earlier.map(|event| event.call_id)
         };
         let on = |trace: &str| CallRequest {
             lineage: Lineage::Root { trace: TraceId(trace.into()) },
@@ -138,6 +138,29 @@ fn a_root_call_recalls_the_last_one_on_its_trace_and_no_other() {
         let nested =
             CallRequest { lineage: on("t").lineage.child_of(&CallId("p".into())), ..on("t") };
         assert_eq!(earlier(&nested), None);
+    });
+}
+
+/// Each process, and each agent object, has a trace of its own; a session is one talk all the same.
+#[test]
+fn in_a_session_the_last_call_is_recalled_whatever_its_trace() {
+    check(|store| {
+        let on = |trace: &str| CallRequest {
+            lineage: Lineage::Root { trace: TraceId(trace.into()) },
+            ..call("c9")
+        };
+        for (id, trace, owner) in [("c1", "t", in_session("s")), ("c2", "u", in_session("other"))] {
+            store.commit(&owner, &on(trace), &ok(id).observes(id, trace, &[]).0).unwrap();
+        }
+        for (owner, trace, expected) in [
+            (in_session("s"), "v", Some("c1")),
+            (in_session("other"), "t", Some("c2")),
+            (in_session("new"), "t", None),
+            (alone("a1"), "t", None),
+        ] {
+            let found = store.recall(&owner, &on(trace)).unwrap().earlier;
+            assert_eq!(found.map(|event| event.call_id).as_deref(), expected, "{owner:?} {trace}");
+        }
     });
 }
 
@@ -205,7 +228,7 @@ fn programs_under_different_contracts_live_side_by_side() {
                 &ok("c").admits(Artifact { contract_fingerprint, ..program("result = 1") }),
             );
         }
-        let recalled = store.recall(&call("c")).unwrap().artifacts;
+        let recalled = store.recall(&alone("a1"), &call("c")).unwrap().artifacts;
         assert!(
             recalled.iter().any(|artifact| artifact.contract_fingerprint == Fingerprint::none())
         );
@@ -305,7 +328,7 @@ fn a_stale_writer_changes_nothing() {
         assert_eq!(store.remember(&owner, 0, &sets("a", json!(3))), Err(conflict));
         assert_eq!(store.context(&owner, None).unwrap().unwrap().get("a"), Some(&json!(1)));
         assert!(store.tools(None, 10).unwrap().is_empty());
-        assert!(store.recall(&call("c2")).unwrap().artifacts.is_empty());
+        assert!(store.recall(&alone("a1"), &call("c2")).unwrap().artifacts.is_empty());
         assert!(store.history(&owner, 10, None).unwrap().is_empty());
         let reader = store.commit(&owner, &call("c3"), &ok("c3").0);
         assert!(reader.is_ok(), "who only read is in time");
@@ -431,6 +454,26 @@ fn contents_are_bounded_and_the_oldest_go_first() {
     });
 }
 
+/// What has been kept too long goes with the next call, and is not given before that.
+#[test]
+fn contents_kept_too_long_are_removed() {
+    check(|store| {
+        commit(store, "c1", &ok("c1").keeps("content:1", &json!(1)).keeps("content:2", &json!(2)));
+        let past = "2020-01-01T00:00:00.000Z";
+        let future = "2999-01-01T00:00:00.000Z";
+        assert_eq!(store.content("content:1", Some(past)).unwrap(), Some(json!(1)));
+        assert_eq!(store.content("content:1", Some(future)).unwrap(), None);
+        let since = |time: &str, id: &str| {
+            let changes = Changes { contents_kept_since: Some(time.to_owned()), ..ok(id).0 };
+            commit(store, id, &Draft(changes)).contents_evicted
+        };
+        assert_eq!(since(past, "c2"), 0);
+        assert_eq!(store.content("content:1", None).unwrap(), Some(json!(1)));
+        assert_eq!(since(future, "c3"), 2);
+        assert_eq!(store.content("content:1", None).unwrap(), None);
+    });
+}
+
 #[test]
 fn surroundings_show_the_tools_that_fit_and_the_other_methods_of_the_role() {
     check(|store| {
@@ -543,7 +586,7 @@ fn a_new_version_that_has_recorded_calls_to_reproduce_waits_for_its_trial() {
         assert_eq!(receipt.challenger, Some(Checksum::of("two")));
         assert_eq!(receipt.generations, Some(2));
         assert_eq!(recalled(store).0, "one", "the incumbent runs");
-        let repute = store.recall(&call("c")).unwrap().artifacts[0].repute.clone();
+        let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
         assert_eq!((repute.cases, repute.challenger), (1, Some(Checksum::of("two"))));
         let (one, two) = (Checksum::of("one"), Checksum::of("two"));
         assert!(store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap());
@@ -551,7 +594,7 @@ fn a_new_version_that_has_recorded_calls_to_reproduce_waits_for_its_trial() {
             line(store),
             [("two".into(), Standing::Probation, true), ("one".into(), Standing::Probation, false)]
         );
-        let repute = store.recall(&call("c")).unwrap().artifacts[0].repute.clone();
+        let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
         assert_eq!((repute.challenger, repute.generations), (None, 2));
     });
 }
@@ -568,7 +611,7 @@ fn a_challenger_that_breaks_a_recorded_call_stays_a_candidate_with_it() {
         assert_eq!(candidate.failing_case, Some(case(1, "a")));
         assert_eq!(candidate.artifact.repute.standing, Standing::Candidate);
         assert!(incumbent.is_current && !candidate.is_current);
-        assert_eq!(store.recall(&call("c")).unwrap().artifacts[0].repute.challenger, None);
+        assert_eq!(store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.challenger, None);
         // The same text again gets another trial.
         commit(store, "c", &ok("c").admits(program("two")));
         let newest = &store.versions(&key()).unwrap()[0];
@@ -635,7 +678,7 @@ fn only_calls_of_the_version_that_runs_are_recorded_each_once_and_not_too_many()
         assert!(corpus.iter().all(|case| case.inputs.args != [json!(99)]));
         store.forget_case(&key(), &case(0, "a")).unwrap();
         store.forget_case(&key(), &case(0, "a")).unwrap();
-        let repute = store.recall(&call("c")).unwrap().artifacts[0].repute.clone();
+        let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
         assert_eq!(repute.cases, MAX_CASES - 1);
     });
 }
@@ -663,7 +706,7 @@ fn rolling_back_goes_to_the_last_version_that_ran_and_forgives_it() {
                 ("one".into(), Standing::Probation, true),
             ]
         );
-        let restored = &store.recall(&call("c")).unwrap().artifacts[0];
+        let restored = &store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0];
         assert!(!restored.repute.recent.regressed() && restored.repute.challenger.is_none());
         assert_eq!(store.rollback(&key(), Some(&two)).unwrap(), Some(two.clone()));
         assert_eq!(recalled(store).0, "two");
@@ -693,7 +736,7 @@ fn repairs_that_did_not_take_over_are_counted() {
         commit(store, "c", &ok("c").admits(program("one")));
         commit(store, "c", &failed("c").scores("one", Verdict::Failed).mends("one"));
         commit(store, "c", &failed("c").scores("one", Verdict::Exhausted).mends("one"));
-        let artifact = store.recall(&call("c")).unwrap().artifacts.remove(0);
+        let artifact = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0);
         assert_eq!((artifact.repairs, artifact.failures), (2, 2));
         assert_eq!(artifact.repute.recent.as_str(), "sfx");
     });
@@ -704,7 +747,7 @@ fn repairs_that_did_not_take_over_are_counted() {
 fn standings_follow_the_record_and_every_change_is_kept() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("one")));
-        let standing = || store.recall(&call("c")).unwrap().artifacts[0].repute.standing;
+        let standing = || store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.standing;
         assert_eq!(standing(), Standing::Probation);
         let score = |verdict| commit(store, "c", &ok("c").scores("one", verdict)).decision;
         for _ in 0..15 {
@@ -792,16 +835,69 @@ fn siblings_are_known_with_the_state_they_keep() {
     });
 }
 
+/// A schema that files have seen never changes: they would not see the change.
+#[test]
+fn what_files_have_seen_of_the_schema_stays_as_it_was() {
+    for (name, digest) in [
+        ("0001", "sha256:f902a206aab547562c80d0f084f37c39e6518d1d8536e0321410f3e50af9f6d0"),
+        ("0002", "sha256:fcc927a5dd5576fd3bf8704b4fc1d3bdf7eeb47e13a5e164e1f62f92c1fd63cc"),
+        ("0003", "sha256:6f1f9dd48730c81236af32cbd6fe69923a95bc2e69c36cdb13d4e5837b0bc4e6"),
+        ("0004", "sha256:a5e5323ef0c3d61504cf774620b8e0b7c5150e4477340804392a0f3b4bd40539"),
+    ] {
+        assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");
+    }
+}
+
+fn schema(name: &str) -> String {
+    let file = format!("{}/src/store/schema/{name}.sql", env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(file).unwrap()
+}
+
+/// Everything else an older version kept: tools, memory, history, values, counts.
+#[test]
+fn a_store_of_an_older_schema_keeps_everything() {
+    let (_folder, path) = place();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let old = Connection::open(&path).unwrap();
+    old.execute_batch(&(schema("0001") + &schema("0002"))).unwrap();
+    old.execute_batch(
+        r#"PRAGMA user_version = 2;
+         INSERT INTO tools VALUES ('poet', 3, 2, 1, '2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z', '{"purpose":"write"}');
+         INSERT INTO tool_methods VALUES ('poet', 'write');
+         INSERT INTO owners VALUES (7, 'session', 's', 'calculator', 5, 2, '2026-01-02T00:00:00Z');
+         INSERT INTO context_entries VALUES (7, 'total', '12');
+         INSERT INTO history VALUES (1, 7, 'c1', '{"call_id":"c1"}'), (2, 7, 'c2', '{"call_id":"c2"}');
+         INSERT INTO contents VALUES (1, 7, 'content:1', 0, 4, '2026-01-02T00:00:00Z', '[12]');
+         INSERT INTO exhaustions VALUES ('poet', 'write', 'python', 'none', 2, 1);
+         UPDATE meta SET value = 9;"#,
+    )
+    .unwrap();
+    drop(old);
+    let store = SqliteStore::open(&path).unwrap();
+    let known = store.tools(Some(&role("poet")), 1).unwrap().remove(0);
+    assert_eq!((known.usage_count, known.success_count, known.failure_count), (3, 2, 1));
+    assert_eq!((known.methods, known.exhaustion_count), (vec!["write".to_owned()], 3));
+    assert_eq!(known.tool.contract.unwrap().purpose.as_deref(), Some("write"));
+    let context = store.context(&in_session("s"), None).unwrap().unwrap();
+    assert_eq!((context.version(), context.get("total")), (5, Some(&json!(12))));
+    assert_eq!(store.context(&in_session("new"), None).unwrap().unwrap().version(), 9);
+    assert_eq!(calls(&store, &in_session("s"), 10, None), ["c1", "c2"]);
+    assert_eq!(store.content("content:1", None).unwrap(), Some(json!([12])));
+    // And it goes on from there.
+    let receipt = store.commit(&in_session("s"), &call("c3"), &ok("c3").keeps("content:2", &json!(1)).0);
+    assert_eq!(receipt.unwrap().history_count, Some(3));
+    assert_eq!(store.content("content:2", None).unwrap(), Some(json!(1)));
+    assert_eq!(integrity(&path), "ok");
+    assert!(store.check().unwrap().is_empty());
+}
+
 /// What an older version of the program wrote is still there.
 #[test]
 fn a_store_of_an_older_schema_keeps_its_programs() {
     let (_folder, path) = place();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let old = Connection::open(&path).unwrap();
-    for schema in ["0001", "0002"] {
-        let file = format!("{}/src/store/schema/{schema}.sql", env!("CARGO_MANIFEST_DIR"));
-        old.execute_batch(&fs::read_to_string(file).unwrap()).unwrap();
-    }
+    old.execute_batch(&(schema("0001") + &schema("0002"))).unwrap();
     old.execute_batch(&format!(
         "PRAGMA user_version = 2;
          INSERT INTO artifacts VALUES (1, 'calculator', 'add', 'python', 'none', 2);
@@ -880,7 +976,7 @@ fn assert_nothing_lost(store: &SqliteStore) {
     assert_eq!(tools.len(), 160 + 1);
     let [called] = &store.tools(Some(&role("calculator")), 1).unwrap()[..] else { panic!() };
     assert_eq!((called.usage_count, called.success_count, called.failure_count), (8, 200, 0));
-    let repute = store.recall(&call("c")).unwrap().artifacts.remove(0).repute;
+    let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0).repute;
     assert_eq!(
         (repute.standing, repute.recent.as_str()),
         (Standing::Probation, "s".repeat(20).as_str())
@@ -1068,7 +1164,7 @@ fn damage_found_while_in_use_is_moved_aside_and_the_call_goes_on() {
 
     let store = SqliteStore::open(&path).unwrap();
     assert!(store.notices().is_empty(), "opening looks at the header and the schema only");
-    assert!(store.recall(&call("c")).unwrap().artifacts.is_empty());
+    assert!(store.recall(&alone("a1"), &call("c")).unwrap().artifacts.is_empty());
     assert_eq!(store.notices().len(), 1);
     commit(&store, "c", &ok("c").admits(program("result = 2")));
     assert_eq!(recalled(&store), ("result = 2".to_owned(), 1, 0));
@@ -1081,7 +1177,7 @@ fn a_store_removed_while_in_use_is_made_again() {
     let store = SqliteStore::open(&path).unwrap();
     commit(&store, "c1", &ok("c1").admits(program("result = 1")));
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
-    assert!(store.recall(&call("c")).unwrap().artifacts.is_empty());
+    assert!(store.recall(&alone("a1"), &call("c")).unwrap().artifacts.is_empty());
     commit(&store, "c2", &ok("c2").admits(program("result = 2")));
     assert_eq!(recalled(&SqliteStore::open(&path).unwrap()).0, "result = 2");
 }
@@ -1198,7 +1294,7 @@ fn commit(store: &dyn Store, id: &str, changes: &Draft) -> Receipt {
 
 /// The text, successes and failures of what would run now.
 fn recalled(store: &dyn Store) -> (String, u32, u32) {
-    let [artifact] = &store.recall(&call("c")).unwrap().artifacts[..] else { panic!("not one") };
+    let [artifact] = &store.recall(&alone("a1"), &call("c")).unwrap().artifacts[..] else { panic!("not one") };
     (artifact.code.clone(), artifact.successes, artifact.failures)
 }
 
@@ -1218,6 +1314,7 @@ fn ok(id: &str) -> Draft {
         case: None,
         record,
         contents: Vec::new(),
+        contents_kept_since: None,
         exhausted: None,
         event: PatternEvent::default(),
     })

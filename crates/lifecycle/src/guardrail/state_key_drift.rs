@@ -17,12 +17,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::context::VIEWS;
 use crate::dialect::{Access, ContextUse};
 
 use super::{Finding, SiblingState, Subject};
-
-/// Keys the runtime itself provides.
-const PROVIDED: &[&str] = &["tools", "conversation_history"];
 
 pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
     let siblings = Siblings::of(subject.sibling_state);
@@ -68,7 +66,7 @@ impl<'a> Siblings<'a> {
 
     fn is_drift(&self, used: &ContextUse, program: &Program<'_>) -> bool {
         let key = used.key.as_str();
-        if self.writes.is_empty() || PROVIDED.contains(&key) {
+        if self.writes.is_empty() || VIEWS.contains(&key) {
             return false;
         }
         if program.writes.contains(key) {

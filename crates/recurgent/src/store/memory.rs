@@ -50,7 +50,8 @@ struct State {
     contents: VecDeque<(String, Content)>,
     exhaustions: BTreeMap<(Role, Method, Language, String), Exhaustions>,
     /// Oldest first.
-    patterns: BTreeMap<Role, VecDeque<PatternEvent>>,
+    /// With the mark of the session each belongs to.
+    patterns: BTreeMap<Role, VecDeque<(String, PatternEvent)>>,
     /// Counts uses of tools, to order them by the last.
     clock: u64,
 }
@@ -78,7 +79,7 @@ struct Held {
 }
 
 impl Store for MemoryStore {
-    fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
+    fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault> {
         let state = self.state();
         let contract = fingerprint(request);
         let of_method = |key: &ArtifactKey| {
@@ -90,7 +91,7 @@ impl Store for MemoryStore {
         let mut artifacts: Vec<Artifact> = stored.filter_map(|(_, line)| line.recalled()).collect();
         artifacts.sort_by_key(|artifact| artifact.contract_fingerprint != contract);
         artifacts.truncate(MAX_RECALLED);
-        Ok(Memory { artifacts, earlier: state.earlier(request) })
+        Ok(Memory { artifacts, earlier: state.earlier(owner, request) })
     }
 
     fn surroundings(
@@ -135,14 +136,19 @@ impl Store for MemoryStore {
             }
         }
         state.count_call(request, changes.kept.is_some());
-        let receipt = state.settle(owner, request, changes);
+        let mut receipt = state.settle(owner, request, changes);
         if let Some(lane) = changes.exhausted {
             state.count_exhaustion(request, lane);
         }
-        state.observe(request, &changes.event);
-        state.record(owner, request, changes.record.clone());
+        state.observe(owner, request, &changes.event);
+        receipt.history_count = Some(state.record(owner, request, changes.record.clone()));
         for content in &changes.contents {
-            state.keep_content(content);
+            receipt.contents_evicted += state.keep_content(content);
+        }
+        if let Some(since) = &changes.contents_kept_since {
+            let before = state.contents.len();
+            state.contents.retain(|(kept_at, _)| kept_at >= since);
+            receipt.contents_evicted += (before - state.contents.len()) as u64;
         }
         Ok(receipt)
     }
@@ -431,7 +437,7 @@ impl State {
         counted.outcome += outcome;
     }
 
-    fn record(&mut self, owner: &Owner, request: &CallRequest, record: Value) {
+    fn record(&mut self, owner: &Owner, request: &CallRequest, record: Value) -> u64 {
         let history = &mut self.owners.entry(owner_key(owner)).or_default().history;
         history.push_back((request.id.0.clone(), record));
         if history.len() as u64 > MAX_HISTORY + HISTORY_BATCH {
@@ -439,35 +445,42 @@ impl State {
                 ..history.len().saturating_sub(usize::try_from(MAX_HISTORY).unwrap_or(usize::MAX)),
             );
         }
+        history.len() as u64
     }
 
-    fn keep_content(&mut self, content: &Content) {
+    /// Gives how many others had to go.
+    fn keep_content(&mut self, content: &Content) -> u64 {
         self.contents.retain(|(_, kept)| kept.reference != content.reference);
         self.contents.push_back((time_before(Duration::ZERO), content.clone()));
         let size = |(_, kept): &(String, Content)| kept.payload.len() as u64;
+        let mut dropped = 0;
         let mut bytes: u64 = self.contents.iter().map(size).sum();
         while self.contents.len() as u64 > MAX_CONTENTS || bytes > MAX_CONTENTS_BYTES {
             bytes -= self.contents.pop_front().as_ref().map_or(bytes, size);
+            dropped += 1;
         }
+        dropped
     }
 
-    fn observe(&mut self, request: &CallRequest, event: &PatternEvent) {
+    fn observe(&mut self, owner: &Owner, request: &CallRequest, event: &PatternEvent) {
         let events = self.patterns.entry(request.role.clone()).or_default();
-        events.push_back(event.clone());
+        events.push_back((session_mark(owner, request), event.clone()));
         if events.len() > MAX_EVENTS {
             events.pop_front();
         }
     }
 
     fn patterns_of(&self, role: &Role) -> Vec<PatternEvent> {
-        self.patterns.get(role).into_iter().flatten().cloned().collect()
+        self.patterns.get(role).into_iter().flatten().map(|(_, event)| event.clone()).collect()
     }
 
-    fn earlier(&self, request: &CallRequest) -> Option<PatternEvent> {
-        let trace = &request.lineage.trace().0;
+    fn earlier(&self, owner: &Owner, request: &CallRequest) -> Option<PatternEvent> {
+        let mark = session_mark(owner, request);
         let latest = self.patterns.get(&request.role)?.iter().rev().take(MAX_REASK_DISTANCE);
         let mut of_root = latest.filter(|_| request.lineage.depth() == 0);
-        of_root.find(|e| e.method_name == request.method.as_str() && e.trace_id == *trace).cloned()
+        let method = request.method.as_str();
+        let found = of_root.find(|(of, event)| event.method_name == method && *of == mark);
+        found.map(|(_, event)| event.clone())
     }
 
     fn candidates(&self) -> Vec<Candidate> {

@@ -187,8 +187,8 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
-        self.read(|connection| read::recall(connection, request))
+    fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault> {
+        self.read(|connection| read::recall(connection, owner, request))
     }
 
     fn surroundings(

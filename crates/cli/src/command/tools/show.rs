@@ -47,8 +47,9 @@ fn method(artifact: &ArtifactEntry) -> Value {
         "reads": read.as_ref().map(|read| keys(read, Access::Read)).unwrap_or_default(),
         "writes": read.as_ref().map(|read| keys(read, Access::Write)).unwrap_or_default(),
         "current": artifact.current,
+        "pinned": is_set(&artifact.rest, "pinned"),
+        "generations": artifact.rest.get("generations"),
         "versions": artifact.versions.iter().rev().map(version).collect::<Vec<_>>(),
-        "state": artifact.rest,
         "code": current.map(|version| &version.code),
     })
 }
@@ -64,8 +65,24 @@ fn version(version: &VersionEntry) -> Value {
         "cacheability_reason": version.cacheability.reason(),
         "dependencies": version.manifest.to_json(),
         "admitted_at": version.admitted_at,
-        "state": version.rest,
+        "standing": version.rest.get("standing"),
+        "trigger": version.rest.get("trigger_reason"),
+        "parent": version.rest.get("parent"),
+        "failure": version.rest.get("failure"),
+        "failing_case": version.rest.get("failing_case").map(parsed),
+        "pure": is_set(&version.rest, "pure"),
     })
+}
+
+/// A truth as the store keeps it.
+fn is_set(rest: &Map<String, Value>, column: &str) -> bool {
+    rest.get(column).and_then(Value::as_i64).is_some_and(|value| value != 0)
+}
+
+/// JSON as the store keeps it.
+fn parsed(text: &Value) -> Value {
+    let parsed = text.as_str().and_then(|text| serde_json::from_str(text).ok());
+    parsed.unwrap_or_else(|| text.clone())
 }
 
 /// The parameters of the function the method is, if its program is one.
@@ -103,10 +120,11 @@ fn lines(facts: &Value) -> Vec<String> {
         value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
     };
     lines.extend(object("contract").iter().map(|(key, value)| field(key, value)));
-    lines.push(title("health"));
-    lines.extend(
-        object("health").iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)),
-    );
+    let health = object("health");
+    if !health.is_empty() {
+        lines.push(title("health"));
+    }
+    lines.extend(health.iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)));
     for method in list(facts, "methods") {
         let signature = text(&method, "signature");
         let under = match text(&method, "contract_fingerprint").as_str() {
@@ -120,11 +138,13 @@ fn lines(facts: &Value) -> Vec<String> {
                 lines.push(field(key, &Value::Array(keys)));
             }
         }
+        if method.get("pinned") == Some(&Value::Bool(true)) {
+            lines.push("  pinned: nothing replaces the version that runs".to_owned());
+        }
         let current = text(&method, "current");
         for version in list(&method, "versions") {
             let checksum = text(&version, "checksum");
             let runs = if checksum == current { "  runs" } else { "" };
-            let standing = version.pointer("/state/standing").and_then(Value::as_str).unwrap_or("");
             lines.push(format!(
                 "  version {} {} ok {}, failed {}, {} {}{runs}",
                 text(&version, "version"),
@@ -132,8 +152,11 @@ fn lines(facts: &Value) -> Vec<String> {
                 text(&version, "successes"),
                 text(&version, "failures"),
                 text(&version, "cacheability_reason"),
-                clean(standing),
+                text(&version, "standing"),
             ));
+            if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
+                lines.push(field("  did not reproduce", case));
+            }
         }
     }
     for recommended in list(facts, "recommendations") {

@@ -246,6 +246,7 @@ fn admit_generation(
         decision,
         challenger: (admission == Admission::AwaitsTrial).then(|| new.checksum.clone()),
         generations: Some(version),
+        ..Receipt::default()
     })
 }
 

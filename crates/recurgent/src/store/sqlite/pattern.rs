@@ -4,7 +4,7 @@ use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
 use lifecycle::request::{CallRequest, Role};
 use rusqlite::{Connection, params};
 
-use super::super::MAX_REASK_DISTANCE;
+use super::super::{MAX_REASK_DISTANCE, Owner, session_mark};
 use super::column::{Json, Word};
 use super::fault::Fault;
 use super::read::{one, rows};
@@ -18,13 +18,14 @@ const EARLIER: &str = "
 /// What a call at the root may correct. An event this version cannot read is none.
 pub(super) fn earlier(
     connection: &Connection,
+    owner: &Owner,
     request: &CallRequest,
 ) -> Result<Option<PatternEvent>, Fault> {
     if request.lineage.depth() > 0 {
         return Ok(None);
     }
     let (role, method) = (request.role.as_str(), request.method.as_str());
-    let key = params![role, method, request.lineage.trace().0, MAX_REASK_DISTANCE];
+    let key = params![role, method, session_mark(owner, request), MAX_REASK_DISTANCE];
     let found = one(connection, EARLIER, key, |row| row.get::<_, String>(0))?;
     Ok(found.and_then(|event| serde_json::from_str(&event).ok()))
 }
@@ -63,14 +64,17 @@ const OBSERVE: &str = "
     RETURNING sequence";
 const DROP_EVENTS: &str = "DELETE FROM patterns WHERE role = ?1 AND sequence <= ?2";
 
-/// Adds to pattern memory; its numbers only grow, so what is too old is found without counting.
+/// Adds to pattern memory; its numbers only grow, so what is too old is found without counting. What may be
+/// corrected is found by the mark of its session, which stands in the column of the trace.
 pub(super) fn observe(
     transaction: &Connection,
+    owner: &Owner,
     request: &CallRequest,
     event: &PatternEvent,
 ) -> Result<(), Fault> {
     let role = request.role.as_str();
-    let row = params![role, request.method.as_str(), request.lineage.trace().0, Json(event)];
+    let mark = session_mark(owner, request);
+    let row = params![role, request.method.as_str(), mark, Json(event)];
     let newest: usize = transaction.prepare_cached(OBSERVE)?.query_row(row, |row| row.get(0))?;
     if newest > MAX_EVENTS {
         run(transaction, DROP_EVENTS, params![role, newest - MAX_EVENTS])?;

@@ -24,8 +24,12 @@ use super::lines;
 use super::pattern;
 use super::{SessionSummary, owner_key};
 
-pub(super) fn recall(connection: &Connection, request: &CallRequest) -> Result<Memory, Fault> {
-    let earlier = pattern::earlier(connection, request)?;
+pub(super) fn recall(
+    connection: &Connection,
+    owner: &Owner,
+    request: &CallRequest,
+) -> Result<Memory, Fault> {
+    let earlier = pattern::earlier(connection, owner, request)?;
     Ok(Memory { artifacts: lines::recall(connection, request)?, earlier })
 }
 

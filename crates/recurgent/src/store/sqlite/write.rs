@@ -43,16 +43,19 @@ pub(super) fn commit(
         }
     }
     count_call(transaction, request, changes.kept.is_some())?;
-    let receipt = lines::settle(transaction, owner, request, changes)?;
+    let mut receipt = lines::settle(transaction, owner, request, changes)?;
     if let Some(lane) = changes.exhausted {
         count_exhaustion(transaction, request, lane)?;
     }
     run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
-    pattern::observe(transaction, request, &changes.event)?;
+    pattern::observe(transaction, owner, request, &changes.event)?;
     for content in &changes.contents {
-        keep_content(transaction, &held, content)?;
+        receipt.contents_evicted += keep_content(transaction, &held, content)?;
     }
-    trim(transaction, owner, &held)?;
+    if let Some(since) = &changes.contents_kept_since {
+        receipt.contents_evicted += drop_contents(transaction, |oldest| oldest.kept_at < *since)?;
+    }
+    receipt.history_count = Some(trim(transaction, owner, &held)?);
     Ok(receipt)
 }
 
@@ -232,22 +235,41 @@ const KEEP_CONTENT: &str = "
     VALUES (?1, ?2, coalesce((SELECT start + bytes FROM contents ORDER BY id DESC LIMIT 1), 0), ?3,
             strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?4)
     RETURNING id, start + bytes";
-const OLDEST_CONTENT: &str = "SELECT id, start FROM contents ORDER BY id LIMIT 1";
+const OLDEST_CONTENT: &str = "SELECT id, start, created_at FROM contents ORDER BY id LIMIT 1";
 const DROP_CONTENT: &str = "DELETE FROM contents WHERE id = ?1";
 
+/// The value kept longest.
+struct OldestContent {
+    id: u64,
+    start: u64,
+    kept_at: String,
+}
+
 /// Ids and places on the tape only grow: what is too old is at the far end, found without counting what is kept.
-fn keep_content(transaction: &Connection, held: &Held, content: &Content) -> Result<(), Fault> {
+/// Gives how many had to go.
+fn keep_content(transaction: &Connection, held: &Held, content: &Content) -> Result<u64, Fault> {
     let row = params![held.id, content.reference, content.payload.len(), content.payload];
     let (newest, end): (u64, u64) = transaction
         .prepare_cached(KEEP_CONTENT)?
         .query_row(row, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let first_kept = newest.saturating_sub(MAX_CONTENTS - 1);
     let first_byte_kept = end.saturating_sub(MAX_CONTENTS_BYTES);
+    drop_contents(transaction, |oldest| oldest.id < first_kept || oldest.start < first_byte_kept)
+}
+
+/// Drops kept values from the far end while they are too old.
+fn drop_contents(
+    transaction: &Connection,
+    too_old: impl Fn(&OldestContent) -> bool,
+) -> Result<u64, Fault> {
+    let mut dropped = 0;
     loop {
-        let oldest = one(transaction, OLDEST_CONTENT, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let too_old = |(id, start): &(u64, u64)| *id < first_kept || *start < first_byte_kept;
-        let Some((id, _)) = oldest.filter(too_old) else { return Ok(()) };
-        run(transaction, DROP_CONTENT, [id])?;
+        let oldest = one(transaction, OLDEST_CONTENT, [], |row| {
+            Ok(OldestContent { id: row.get(0)?, start: row.get(1)?, kept_at: row.get(2)? })
+        })?;
+        let Some(oldest) = oldest.filter(&too_old) else { return Ok(dropped) };
+        run(transaction, DROP_CONTENT, [oldest.id])?;
+        dropped += 1;
     }
 }
 
@@ -261,17 +283,20 @@ const TRIM_INSTANCES: &str = "
     DELETE FROM owners WHERE kind = 'instance' AND updated_at < (
       SELECT updated_at FROM owners WHERE kind = 'instance' ORDER BY updated_at DESC LIMIT 1 OFFSET ?1)";
 
-/// Once in a while, in batches: the oldest records of this owner, and the owners longest unused.
-fn trim(transaction: &Connection, owner: &Owner, held: &Held) -> Result<(), Fault> {
+/// Once in a while, in batches: the oldest records of this owner, and the owners longest unused. Gives how many
+/// records the owner is left with.
+fn trim(transaction: &Connection, owner: &Owner, held: &Held) -> Result<u64, Fault> {
+    let mut left = held.history_count;
     if held.history_count > MAX_HISTORY + HISTORY_BATCH {
         let trimmed =
             run(transaction, TRIM_HISTORY, params![held.id, held.history_count - MAX_HISTORY])?;
         run(transaction, UNCOUNT, params![held.id, trimmed])?;
+        left = left.saturating_sub(trimmed as u64);
     }
     if owner.session.is_none() && held.history_count == 1 && held.id % INSTANCES_BATCH == 0 {
         run(transaction, TRIM_INSTANCES, [MAX_INSTANCES])?;
     }
-    Ok(())
+    Ok(left)
 }
 
 const RAISE_FLOOR: &str = "
