@@ -476,9 +476,11 @@ fn a_store_can_be_checked() {
 #[test]
 fn a_repair_made_in_one_process_runs_in_the_next() {
     let bench = Bench::new();
-    let codes = ["def share(n):\n    return 8 // n", "def share(n):\n    return 8 // n if n else 0"];
+    let codes =
+        ["def share(n):\n    return 8 // n", "def share(n):\n    return 8 // n if n else 0"];
     for code in codes {
-        fs::write(bench.path("script.json"), json!({"c.share": [{"code": code}]}).to_string()).unwrap();
+        fs::write(bench.path("script.json"), json!({"c.share": [{"code": code}]}).to_string())
+            .unwrap();
         let n = if code == codes[0] { "2" } else { "0" };
         assert_eq!(bench.run(&["call", "c", "share", n]).exit, 0);
     }
@@ -507,8 +509,10 @@ fn a_repair_made_in_one_process_runs_in_the_next() {
 fn a_session_is_one_talk_across_processes() {
     for (session, corrects) in [(&["--session", "desk"][..], true), (&[], false)] {
         let bench = Bench::new();
-        let code = "def movies(where, day=None):\n    return {'movies': [m for m in [] if m == where]}";
-        fs::write(bench.path("script.json"), json!({"guide.movies": [{"code": code}]}).to_string()).unwrap();
+        let code =
+            "def movies(where, day=None):\n    return {'movies': [m for m in [] if m == where]}";
+        fs::write(bench.path("script.json"), json!({"guide.movies": [{"code": code}]}).to_string())
+            .unwrap();
         for more in [&[][..], &["--kw", "day=tonight"]] {
             let ran = bench.run(&[&["call", "guide", "movies", "Oslo"], more, session].concat());
             assert_eq!(ran.exit, 0, "{}", ran.stderr);
@@ -574,7 +578,8 @@ fn odd_names_and_empty_stores_are_no_trouble() {
 fn a_tool_is_shown_by_the_same_names() {
     let bench = Bench::grown();
     let shown = bench.json(&["tools", "show", "greeter"]);
-    let names = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    let names =
+        |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     let expect = |value: &Value, expected: &str| {
         let mut names = names(value);
         names.sort();
@@ -605,7 +610,10 @@ fn large_export(bench: &Bench) -> PathBuf {
     let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
     let first = file["code_checksum"].as_str().unwrap().to_owned();
     for number in 2..=9 {
-        let code = format!("def greet(name):\n    return 'hello ' + name\n# {}", "x".repeat(9000 + number));
+        let code = format!(
+            "def greet(name):\n    return 'hello ' + name\n# {}",
+            "x".repeat(9000 + number)
+        );
         let mut version = file["versions"][&first].clone();
         version["version"] = json!(number);
         version["code"] = json!(code);
@@ -627,7 +635,8 @@ fn an_import_that_dies_at_any_write_can_be_made_again() {
     let (mut died, mut ended) = (0, 0);
     for round in 0..16 {
         let state = format!("state-{round}");
-        let line = format!("ulimit -c 0; ulimit -f {}; exec \"$0\" store import large", 8 + 56 * round);
+        let line =
+            format!("ulimit -c 0; ulimit -f {}; exec \"$0\" store import large", 8 + 56 * round);
         let ran = Command::new("sh")
             .args(["-c", &line, env!("CARGO_BIN_EXE_recurgent")])
             .current_dir(bench.0.path())

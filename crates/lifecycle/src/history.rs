@@ -179,8 +179,7 @@ pub fn bounded(value: &Value) -> Value {
 
 /// [`bounded`], for named values: what a name tells to be a secret is not described either.
 pub fn bounded_map(values: &Map<String, Value>) -> Map<String, Value> {
-    let kept = |(key, value): (&String, &Value)| {
-        (key.clone(), bounded(&redacted_field(key, value)))
-    };
+    let kept =
+        |(key, value): (&String, &Value)| (key.clone(), bounded(&redacted_field(key, value)));
     values.iter().map(kept).collect()
 }

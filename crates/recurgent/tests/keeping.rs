@@ -404,7 +404,8 @@ fn a_kept_value_goes_when_its_time_is_over() {
         let ages = rusqlite::Connection::open(file).unwrap();
         ages.execute("UPDATE contents SET created_at = '2026-01-01T00:00:00.000Z'", []).unwrap();
         assert_eq!(world.call(&mut c, "last", &[json!(0)], 0), json!(null));
-        let left = || ages.query_row("SELECT count(*) FROM contents", [], |row| row.get::<_, i64>(0));
+        let left =
+            || ages.query_row("SELECT count(*) FROM contents", [], |row| row.get::<_, i64>(0));
         assert_eq!(left().unwrap(), 0, "a null is not kept");
         world.call(&mut c, "make", &[json!(2)], 0);
         assert_eq!(world.call(&mut c, "last", &[json!(0)], 0), json!(["made", 2]));
@@ -472,9 +473,9 @@ fn no_file_keeps_a_secret() {
             let Ok(bytes) = std::fs::read(&path) else { continue };
             let text = String::from_utf8_lossy(&bytes);
             for secret in ["canary1", "canary3", "canary5", "canary6"] {
-                let found = text.find(secret).map(|at| {
-                    text.get(at.saturating_sub(200)..at + 40).unwrap_or("?").to_owned()
-                });
+                let found = text
+                    .find(secret)
+                    .map(|at| text.get(at.saturating_sub(200)..at + 40).unwrap_or("?").to_owned());
                 assert_eq!(found, None, "{secret} in {}", path.display());
             }
         }

@@ -611,7 +611,10 @@ fn a_challenger_that_breaks_a_recorded_call_stays_a_candidate_with_it() {
         assert_eq!(candidate.failing_case, Some(case(1, "a")));
         assert_eq!(candidate.artifact.repute.standing, Standing::Candidate);
         assert!(incumbent.is_current && !candidate.is_current);
-        assert_eq!(store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.challenger, None);
+        assert_eq!(
+            store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.challenger,
+            None
+        );
         // The same text again gets another trial.
         commit(store, "c", &ok("c").admits(program("two")));
         let newest = &store.versions(&key()).unwrap()[0];
@@ -747,7 +750,8 @@ fn repairs_that_did_not_take_over_are_counted() {
 fn standings_follow_the_record_and_every_change_is_kept() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("one")));
-        let standing = || store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.standing;
+        let standing =
+            || store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.standing;
         assert_eq!(standing(), Standing::Probation);
         let score = |verdict| commit(store, "c", &ok("c").scores("one", verdict)).decision;
         for _ in 0..15 {
@@ -843,6 +847,7 @@ fn what_files_have_seen_of_the_schema_stays_as_it_was() {
         ("0002", "sha256:fcc927a5dd5576fd3bf8704b4fc1d3bdf7eeb47e13a5e164e1f62f92c1fd63cc"),
         ("0003", "sha256:6f1f9dd48730c81236af32cbd6fe69923a95bc2e69c36cdb13d4e5837b0bc4e6"),
         ("0004", "sha256:a5e5323ef0c3d61504cf774620b8e0b7c5150e4477340804392a0f3b4bd40539"),
+        ("0005", "sha256:08403179908e2d75acf4e7fc9cacf3107a595b61d3227fa6ccc1dfa4028aa3d5"),
     ] {
         assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");
     }
@@ -884,7 +889,8 @@ fn a_store_of_an_older_schema_keeps_everything() {
     assert_eq!(calls(&store, &in_session("s"), 10, None), ["c1", "c2"]);
     assert_eq!(store.content("content:1", None).unwrap(), Some(json!([12])));
     // And it goes on from there.
-    let receipt = store.commit(&in_session("s"), &call("c3"), &ok("c3").keeps("content:2", &json!(1)).0);
+    let receipt =
+        store.commit(&in_session("s"), &call("c3"), &ok("c3").keeps("content:2", &json!(1)).0);
     assert_eq!(receipt.unwrap().history_count, Some(3));
     assert_eq!(store.content("content:2", None).unwrap(), Some(json!(1)));
     assert_eq!(integrity(&path), "ok");
@@ -1294,7 +1300,9 @@ fn commit(store: &dyn Store, id: &str, changes: &Draft) -> Receipt {
 
 /// The text, successes and failures of what would run now.
 fn recalled(store: &dyn Store) -> (String, u32, u32) {
-    let [artifact] = &store.recall(&alone("a1"), &call("c")).unwrap().artifacts[..] else { panic!("not one") };
+    let [artifact] = &store.recall(&alone("a1"), &call("c")).unwrap().artifacts[..] else {
+        panic!("not one")
+    };
     (artifact.code.clone(), artifact.successes, artifact.failures)
 }
 
