@@ -561,6 +561,8 @@ fn odd_names_and_empty_stores_are_no_trouble() {
         }
         let missing = bench.run(&["tools", "rollback", "--", name, "twice"]);
         assert_eq!(missing.exit, 1, "{}", missing.stdout);
+        let is_plain = name == "a/b";
+        assert_eq!(missing.stderr.contains("tools show -- '"), !is_plain, "{}", missing.stderr);
     }
     for verb in ["show", "recommend"] {
         let refused = bench.run(&["tools", verb, "\u{1b}[31mred"]);

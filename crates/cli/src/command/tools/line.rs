@@ -51,9 +51,9 @@ impl Line {
         let to = to.map(|to| version(store, &key, to)).transpose()?;
         let Some(now) = store.rollback(&key, to.as_ref())? else {
             return Err(Fault::missing(format!(
-                "{} has no earlier version that ever worked; `recurgent tools show {}` lists them",
+                "{} has no earlier version that ever worked; `{}` lists them",
                 clean(&self.title()),
-                clean(&self.role)
+                self.listing()
             )));
         };
         if as_json {
@@ -103,9 +103,9 @@ impl Line {
             (None, _) => Err(self.unknown()),
             (Some(_), Some(_)) => Err(Fault::usage(format!(
                 "{} has several programs; say which with --guest and --contract \
-                 (`recurgent tools show {} --json` lists them)",
+                 (`{}` lists them)",
                 clean(&self.title()),
-                clean(&self.role)
+                self.listing()
             ))),
         }
     }
@@ -116,10 +116,20 @@ impl Line {
 
     fn unknown(&self) -> Fault {
         Fault::missing(format!(
-            "no program is stored for {}; `recurgent tools show {}` lists what is",
+            "no program is stored for {}; `{}` lists what is",
             clean(&self.title()),
-            clean(&self.role)
+            self.listing()
         ))
+    }
+
+    /// What to type to see what there is, whatever the role is called.
+    fn listing(&self) -> String {
+        let role = clean(&self.role);
+        let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+        if role.chars().all(is_plain) && !role.starts_with('-') {
+            return format!("recurgent tools show {role}");
+        }
+        format!("recurgent tools show -- '{}'", role.replace('\'', r"'\''"))
     }
 }
 
