@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 
 /// What programs read records under: a view, not memory.
 pub const HISTORY_KEY: &str = "conversation_history";
+/// Records a program sees at once; it goes back from there page by page.
+pub const HISTORY_PAGE: u64 = 100;
 /// Largest argument a record holds whole; larger ones are cut to a preview.
 pub const MAX_RECORDED_VALUE_BYTES: usize = 2048;
 /// Characters of a text kept in a preview.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::Language;
 use crate::guardrail::SiblingState;
+use crate::history::{HISTORY_KEY, HISTORY_PAGE};
 use crate::pattern::Repeated;
 use crate::program::type_name;
 use crate::request::{CallRequest, encoded_bytes};
@@ -153,12 +154,7 @@ pub fn build(
         section(&mut user, "recent_patterns", &patterns(&surroundings.patterns), SECTION_BYTES);
     }
     if surroundings.history_count > 0 {
-        section(
-            &mut user,
-            "history",
-            &json!({"records": surroundings.history_count}),
-            SECTION_BYTES,
-        );
+        section(&mut user, "history", &history(surroundings.history_count), SECTION_BYTES);
     }
     if let Some(feedback) = feedback {
         user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
@@ -247,6 +243,17 @@ fn siblings(known: &[SiblingState]) -> Value {
         (sibling.method.clone(), Value::Object(state))
     });
     Value::Object(shown.collect())
+}
+
+/// How to reach records that are not on the latest page is told only when there are any.
+fn history(records: u64) -> Value {
+    if records <= HISTORY_PAGE {
+        return json!({ "records": records });
+    }
+    json!({
+        "records": records,
+        "paging": format!("`context.{HISTORY_KEY}` holds the latest {HISTORY_PAGE}; its `.before()` gives the page before, and so on until one is empty"),
+    })
 }
 
 /// What is written again and again is worth forging once.

@@ -108,6 +108,16 @@ fn arguments_travel_by_handle() {
     assert!(many < 3000, "5,000 arguments take {many} tokens");
 }
 
+/// A program sees the latest page; that there is more, and how to get at it, is told when there is.
+#[test]
+fn older_history_is_told_of_when_there_is_any() {
+    for (records, told) in [(0, false), (100, false), (101, true)] {
+        let surroundings = Surroundings { history_count: records, ..Surroundings::default() };
+        let user = build(&request(Language::Python, vec![]), &surroundings, None).user;
+        assert_eq!(user.contains(".before()"), told, "{records}: {user}");
+    }
+}
+
 fn generate(step: Step) -> Box<Generate> {
     match step {
         Step::Generate(generate) => generate,
