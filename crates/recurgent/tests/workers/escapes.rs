@@ -394,7 +394,7 @@ fn processor_time_ends() {
             options.layers = tier.layers();
             options.limits.cpu_seconds = 1;
         });
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_mins(1);
         let ended = driver.run(&Program { language, code, limit, ..Program::default() });
         let met = judged(&ended);
         assert_eq!(met, End::Limit(Limit::Cpu), "{code} at {tier}: {ended:?}");

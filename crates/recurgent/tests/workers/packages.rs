@@ -10,7 +10,7 @@ use crate::drive::{BOTH, Driver, Program};
 use crate::value;
 
 /// Looks around when it is loaded and when a worker asks; takes the seal off every worker in between.
-const PYTHON: &str = r#"
+const PYTHON: &str = r"
 import os, socket, sys
 
 def tries():
@@ -37,7 +37,7 @@ def look():
 
 AT_LOAD = look()
 sys.modules['__main__'].Seal.apply = lambda *_: None
-"#;
+";
 
 const RUBY: &str = r#"
 require "socket"

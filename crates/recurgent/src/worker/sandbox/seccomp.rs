@@ -209,7 +209,7 @@ impl Filter {
         Ok(filter.end())
     }
 
-    /// What a sealed worker is under besides; `walled`: it has a process namespace.
+    /// What a sealed worker is under besides; `walled`: the first process it sees is its zygote.
     pub(super) fn worker(walled: bool) -> io::Result<Self> {
         let mut filter = Self::begin()?;
         for number in NO_WORKER {

@@ -20,7 +20,7 @@ use super::super::seccomp::Filter;
 use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
 use super::super::user::{has_capability, made_up_user, tasks_of_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
-use super::super::{Layer, Sandbox, Seen, WorkerLimits};
+use super::super::{Layer, Sandbox, Seen};
 use super::{House, pipe_with};
 use crate::grants::Network;
 
@@ -99,7 +99,7 @@ impl Sandbox {
             user,
             ruleset: None,
             seal: Seal::default(),
-            limits: WorkerLimits::default(),
+            limits: self.limits,
             environment: Vec::new(),
         })
     }
@@ -157,7 +157,7 @@ impl House {
             seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
         }
         if self.layers.has(Layer::Seccomp) {
-            seal.filter(&Filter::worker(self.is_walled())?);
+            seal.filter(&Filter::worker(false)?);
             if !errand.trade.employs() {
                 seal.filter(&Filter::alone()?);
             }
