@@ -33,9 +33,10 @@ pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
     )
 }
 
-/// The environment and the worker of a call, if it had any.
+/// The environment and the worker of a call, if it had any, and what its programs were granted.
 pub(crate) fn place_line(entry: &Value, paint: Paint) -> Option<String> {
-    let facts: Vec<String> = [environment(entry), worker(entry)].into_iter().flatten().collect();
+    let facts = [environment(entry), worker(entry), grants(entry)];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
     let facts_told = clip(&clean(&facts.join("  ")), 3 * VALUE_COLUMNS);
     let line = format!("{}    {facts_told}", indent(entry));
     (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
@@ -87,6 +88,23 @@ fn worker(entry: &Value) -> Option<String> {
     let pid = entry.get("worker_pid")?.as_u64()?;
     let restarts = entry.get("worker_restart_count").and_then(Value::as_u64).unwrap_or_default();
     Some(format!("worker {pid}, restarts {restarts}, {}", text(entry, "sandbox_tier")))
+}
+
+/// Nothing where nothing was granted.
+fn grants(entry: &Value) -> Option<String> {
+    let grants = entry.get("grants")?;
+    let paths = |name: &str| {
+        let paths = grants.get(name).and_then(Value::as_array).into_iter().flatten();
+        paths.filter_map(Value::as_str).map(|path| format!("{name} {path}")).collect::<Vec<_>>()
+    };
+    let network = Some(text(grants, "network")).filter(|it| !it.is_empty() && *it != "off");
+    let granted: Vec<String> = network
+        .map(|network| format!("network {network}"))
+        .into_iter()
+        .chain(paths("read"))
+        .chain(paths("write"))
+        .collect();
+    (!granted.is_empty()).then(|| format!("granted {}", granted.join(", ")))
 }
 
 fn arguments(entry: &Value) -> String {
@@ -141,6 +159,7 @@ mod tests {
             texts.iter().map(|field| ((*field).to_owned(), json!(hostile))).collect();
         for (field, value) in [
             ("worker_pid", json!(u64::MAX)),
+            ("grants", json!({"network": hostile, "read": [hostile], "write": [1]})),
             ("args", json!([hostile])),
             ("kwargs", json!({hostile.as_str(): 1})),
             (
@@ -196,6 +215,12 @@ mod tests {
                 "      attempt 1 generated validated → executed 3 ms  execution: boom",
                 "      attempt 2 repaired validated 4 ms",
             ]
+        );
+        let of = |grants: Value| place_line(&json!({"grants": grants}), paint);
+        assert_eq!(of(json!({"network": "off", "read": [], "write": []})), None);
+        assert_eq!(
+            of(json!({"network": "a.example", "read": ["/a"], "write": ["/b"]})).unwrap(),
+            "    granted network a.example, read /a, write /b"
         );
         let failed = json!({
             "role": "r", "method": "m", "outcome_status": "error", "outcome_error_type": "timeout",

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use lifecycle::dialect::Language;
 use lifecycle::execution::WorkerFault;
-use lifecycle::outcome::FailureKind;
+use lifecycle::outcome::{FailureKind, Limit};
 use recurgent::config::Config;
 use recurgent::grants::{Grants, Network};
 use recurgent::worker::{Layer, Layers, Tier};
@@ -135,6 +135,32 @@ fn a_runtime_below_its_minimum_tells_callers_so() {
         let kind = outcome.failure().map(|failure| failure.kind.clone());
         let expected = (!runs).then_some(FailureKind::SandboxUnavailable);
         assert_eq!(kind, expected, "{minimum} without {missing:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn asks_without_end_meet_their_limit() {
+    for (language, code) in [
+        ("python", "for n in range(1000000): content(str(n))"),
+        ("ruby", "1_000_000.times { |n| content(n.to_s) }"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        for (name, value) in [
+            ("state_dir", dir.path().to_str().unwrap()),
+            ("guest", language),
+            ("asks_per_call", "200"),
+        ] {
+            config.set(name, value).unwrap();
+        }
+        let script = recurgent::provider::Scripted::new().with("tester.check", code);
+        let runtime = recurgent::Runtime::builder(config)
+            .provider(std::sync::Arc::new(script))
+            .build()
+            .unwrap();
+        let outcome = runtime.agent("tester").build().unwrap().call("check", ()).unwrap();
+        let failure = outcome.failure().unwrap();
+        assert_eq!(failure.kind, FailureKind::ResourceLimit(Limit::Asks), "{outcome:?}");
     }
 }
 
