@@ -43,10 +43,11 @@ impl Drop for Lock {
     }
 }
 
-/// Waits until nobody but others like the caller has it.
-pub(super) fn share(file: File) -> io::Result<Lock> {
-    file.lock_shared()?;
-    Ok(Lock(file))
+impl Lock {
+    /// A file whose lock was had.
+    pub(super) fn of(locked: File) -> Self {
+        Self(locked)
+    }
 }
 
 /// Waits for the lock.

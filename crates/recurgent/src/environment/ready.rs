@@ -12,7 +12,7 @@ use lifecycle::program::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::lock::{self, Lock};
+use super::lock::Lock;
 
 /// Makes an environment a ready one.
 pub(super) const READY: &str = ".ready";
@@ -73,7 +73,8 @@ impl Ready {
     /// sharing, as long as the answer's is: nobody removes an environment that is in use.
     pub(crate) fn open(root: &Path) -> io::Result<(Self, Lock)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
-        let file = lock::share(file)?;
+        file.lock_shared()?;
+        let file = Lock::of(file);
         if file.metadata()?.nlink() == 0 {
             return Err(io::ErrorKind::NotFound.into()); // removed while the lock was waited for
         }

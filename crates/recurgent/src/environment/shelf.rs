@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 
+use super::lock::Lock;
 use super::ready::{self, READY, Ready};
 use super::{generation, lock, tool};
 
@@ -136,9 +137,9 @@ impl Shelf {
             Removal::Failed(format!("cannot remove {}: {error}", stored.root.display()))
         };
         if let Ok(file) = File::open(&ready) {
-            if file.try_lock().is_err() {
+            let Ok(_unused) = file.try_lock().map(|()| Lock::of(file)) else {
                 return Removal::InUse; // a zygote in some process runs in it
-            }
+            };
             // First of all it stops being ready.
             if let Err(error) = fs::remove_file(&ready) {
                 return failed(error);
@@ -220,7 +221,8 @@ impl Stored {
 
     /// Whether programs run in it right now, in any process.
     pub fn is_in_use(&self) -> bool {
-        File::open(self.root.join(READY)).is_ok_and(|file| file.try_lock().is_err())
+        File::open(self.root.join(READY))
+            .is_ok_and(|file| file.try_lock().map(|()| Lock::of(file)).is_err())
     }
 }
 
