@@ -1,5 +1,11 @@
 //! `recurgent tools` and `recurgent store` as their users meet them, over real stores.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "test"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
