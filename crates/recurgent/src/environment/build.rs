@@ -187,8 +187,11 @@ impl Environments {
         let way = self.options.variables.iter().filter(|(name, value)| is_no_secret(name, value));
         let way: Vec<(OsString, OsString)> = way.cloned().collect();
         let files = way.iter().map(|(_, value)| PathBuf::from(value));
-        let files = files.filter(|path| path.is_absolute() && path.exists());
-        let read = plan.interpreter.roots.iter().cloned().chain(files).collect();
+        // uv, not Bundler, fetches what a build needs while it builds.
+        let is_uv = plan.language == Language::Python;
+        let sources = plan.supply.internal.iter().filter(|_| is_uv).filter_map(Source::directory);
+        let given = files.chain(sources).filter(|path| path.is_absolute() && path.exists());
+        let read = plan.interpreter.roots.iter().cloned().chain(given).collect();
         let variables = [self.variables(workshop.home), way, plan.builder_variables(workshop.home)];
         Workshop {
             variables: variables.concat(),

@@ -57,9 +57,13 @@ impl Source {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
 
-    /// Where its packages lie, if that is here.
+    /// Where its packages lie, if that is here: beside its pages, where those are in `simple`.
     pub(super) fn directory(&self) -> Option<PathBuf> {
-        self.address.strip_prefix("file://").map(PathBuf::from)
+        let pages = self.address.strip_prefix("file://").map(PathBuf::from)?;
+        match pages.parent().filter(|_| pages.ends_with("simple")) {
+            Some(above) => Some(above.to_owned()),
+            None => Some(pages),
+        }
     }
 
     /// `host:port`, if it is elsewhere.
@@ -188,6 +192,20 @@ mod tests {
             redacted("cannot fetch https://me:s3cret@gems.example/x, or http://a@b"),
             "cannot fetch https://gems.example/x, or http://b"
         );
+    }
+
+    #[test]
+    fn where_a_source_leads() {
+        for (address, directory, endpoint) in [
+            ("file:///srv/index/simple/", Some("/srv/index"), None),
+            ("file:///srv/gems", Some("/srv/gems"), None),
+            ("https://me:s3cret@gems.example/x", None, Some("gems.example:443")),
+            ("http://127.0.0.1:8080/simple/", None, Some("127.0.0.1:8080")),
+        ] {
+            let source = Source::parse(address).unwrap();
+            assert_eq!(source.directory(), directory.map(PathBuf::from), "{address}");
+            assert_eq!(source.endpoint().as_deref(), endpoint, "{address}");
+        }
     }
 
     #[test]
