@@ -157,6 +157,7 @@ impl House {
             seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
         }
         if self.layers.has(Layer::Seccomp) {
+            // The first process is the installer itself: its threads must be able to wake each other.
             seal.filter(&Filter::worker(false)?);
             if !errand.trade.employs() {
                 seal.filter(&Filter::alone()?);
