@@ -1,7 +1,7 @@
 //! The store seam: what outlives a call. One read before it, one write after it.
 //!
 //! [`sqlite::SqliteStore`] keeps it in a file; [`memory::MemoryStore`] forgets it with the process.
-//! One suite of tests (`tests/store.rs`) holds both to the same behaviour and to the limits below.
+//! One suite of tests (`tests/store/`) holds both to the same behaviour and to the limits below.
 
 pub mod catalog;
 pub mod sqlite;
