@@ -12,6 +12,7 @@ mod drive;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
@@ -20,16 +21,20 @@ use std::time::{Duration, Instant};
 use drive::{BOTH, Driver, Prepared, Program};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
-use recurgent::Runtime;
 use recurgent::config::Config;
 use recurgent::guest::Answer;
 use recurgent::provider::Scripted;
 use recurgent::worker::{Tier, WorkerOptions};
+use recurgent::{Agent, Runtime};
 use serde_json::{Map, json};
 
 const ROUNDS: usize = 2000;
 const FORKS: usize = 300;
 const COLD: usize = 15;
+/// What a full store holds.
+const TOOLS: usize = 500;
+const ARTIFACTS: usize = 5_000;
+const RECORDS: usize = 10_000;
 /// Lets the next spare be forked, as the time a model takes would.
 const BETWEEN_FORKS: Duration = Duration::from_millis(4);
 
@@ -210,15 +215,41 @@ fn fresh(driver: &Driver, language: Language) {
     report("fresh attempts, back to back", language, medians);
 }
 
+/// A runtime with a store of its own, whose model answers everything with one program.
+fn runtime(dir: &Path, language: Language) -> Runtime {
+    let mut config = Config::load().unwrap();
+    config.set("state_dir", dir.to_str().unwrap()).unwrap();
+    config.set("guest", language.name()).unwrap();
+    let script = Scripted::new().with("*", code(language));
+    Runtime::builder(config).provider(Arc::new(script)).build().unwrap()
+}
+
+/// A stored call over a full store against one over an empty store (held to 1.2).
+fn full_store(language: Language) {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [mut full, mut empty] = dirs.each_ref().map(|dir| {
+        let mut agent = runtime(dir.path(), language).agent("tester").build().unwrap();
+        assert!(agent.call("check", (1,)).unwrap().is_ok());
+        agent
+    });
+    for tool in 0..TOOLS {
+        let name = format!("tool {tool}");
+        let mut agent = full.delegate(&name).purpose("stand here").build().unwrap();
+        for method in 0..ARTIFACTS / TOOLS {
+            assert!(agent.call(&format!("check_{method}"), (1,)).unwrap().is_ok());
+        }
+    }
+    let call = |agent: &mut Agent| assert!(agent.call("check", (1,)).unwrap().is_ok());
+    (0..RECORDS).for_each(|_| call(&mut full));
+    let medians = interleaved(ROUNDS, || call(&mut full), || call(&mut empty));
+    report("stored call, full store", language, medians);
+}
+
 /// A stored program's call from the agent's surface: select, execute, judge, commit, log.
 fn whole_call(driver: &Driver, language: Language) {
     let mut bare = Bare::start(driver, language, loop_script(language));
     let dir = tempfile::tempdir().unwrap();
-    let mut config = Config::load().unwrap();
-    config.set("state_dir", dir.path().to_str().unwrap()).unwrap();
-    config.set("guest", language.name()).unwrap();
-    let script = Scripted::new().with("tester.check", code(language));
-    let runtime = Runtime::builder(config).provider(Arc::new(script)).build().unwrap();
+    let runtime = runtime(dir.path(), language);
     for (what, context) in
         [("stored call, end to end", Context::default()), ("same, 1 MB context", megabyte())]
     {
@@ -277,6 +308,7 @@ fn main() {
     let driver = Driver::new();
     for language in BOTH {
         whole_call(&driver, language);
+        full_store(language);
         warm(&driver, language);
         asks(&driver, language);
         fresh(&driver, language);
