@@ -97,14 +97,14 @@ fn hangs_end_when_their_time_is_up() {
         (Language::Python, "while True: pass"),
         (Language::Python, "import time\ntime.sleep(60)"),
         (Language::Python, trapped),
-        (Language::Python, "while True: print('x' * 1000)"),
+        (Language::Python, "while True: print('x')"),
         (Language::Ruby, "loop {}"),
         (Language::Ruby, "sleep"),
         (
             Language::Ruby,
             "%w[TERM INT HUP].each { |s| trap(s) {} }\nbegin; loop {}; ensure; loop {}; end",
         ),
-        (Language::Ruby, "loop { puts 'x' * 1000 }"),
+        (Language::Ruby, "loop { puts 'x' }"),
     ] {
         driver.boot(language);
         let begun = Instant::now();
