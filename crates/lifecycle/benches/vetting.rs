@@ -1,22 +1,21 @@
 //! What vetting costs: a program of 5 KB, which the specification bounds at 2 ms, and the worst we know of.
 //! Fails when a typical program is over the bound.
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads programs and the clock")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its table")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
 
+mod common;
+
 use std::hint::black_box;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use lifecycle::context::Context;
 use lifecycle::dialect::{Language, MAX_SOURCE_BYTES};
 use lifecycle::guardrail::GuardrailPolicy;
-use lifecycle::program::{GeneratedProgram, VetFault, vet};
-use lifecycle::request::{
-    Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
-};
-use serde_json::{Map, json};
+use lifecycle::program::{VetFault, vet};
+use lifecycle::request::CallRequest;
+
+use common::{inputs, parsed, request, typical};
 
 /// What is promised for a program of [`TYPICAL`] bytes.
 const BOUND: Duration = Duration::from_millis(2);
@@ -29,9 +28,8 @@ fn main() -> ExitCode {
     println!("{:<28} {:>10} {:>10} {:>10} {:>8}", "", "fastest", "median", "p90", "of bound");
     let mut kept = true;
     for language in Language::ALL {
-        let request = request(language);
-        let program = typical(language);
-        let times = timed(&request, &program, ROUNDS);
+        let request = request(language, inputs());
+        let times = timed(&request, typical(language), ROUNDS);
         let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
         let (fastest, median, p90) = (at(0), at(50), at(90));
         let share = median.as_secs_f64() / BOUND.as_secs_f64();
@@ -57,7 +55,7 @@ fn main() -> ExitCode {
         MAX_SOURCE_BYTES / 1024
     );
     for (name, language, make) in HOSTILE {
-        let request = request(*language);
+        let request = request(*language, inputs());
         let cost = |bytes: usize| *timed(&request, &make(bytes), HOSTILE_ROUNDS).first().unwrap();
         let answer = match vet(
             parsed(*language, &make(MAX_SOURCE_BYTES)),
@@ -143,41 +141,6 @@ fn numbered(line: &str, bytes: usize) -> String {
     text
 }
 
-/// Programs of the stories, one after the other, up to the size that is promised for.
-fn typical(language: Language) -> String {
-    let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stories");
-    let mut files: Vec<_> =
-        std::fs::read_dir(stories).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let mut text = String::new();
-    let fence = format!("```{} ", language.name());
-    for file in files {
-        let story = std::fs::read_to_string(file).unwrap();
-        for block in story.split(&fence).skip(1) {
-            let (_, body) = block.split_once('\n').unwrap();
-            let program = format!("{}\n", body.split("```").next().unwrap());
-            // Only what is let through: what is barred early costs less.
-            let together = format!("{text}{program}");
-            if together.len() <= TYPICAL
-                && vet(
-                    parsed(language, &together),
-                    &request(language),
-                    &[],
-                    &GuardrailPolicy::default(),
-                )
-                .is_ok()
-            {
-                text = together;
-            }
-        }
-    }
-    let filler = "# what the program does, told in a comment\n";
-    while text.len() + filler.len() <= TYPICAL {
-        text.push_str(filler);
-    }
-    text
-}
-
 /// How long it takes, fastest first.
 fn timed(request: &CallRequest, source: &str, rounds: usize) -> Vec<Duration> {
     let mut times: Vec<Duration> = (0..rounds)
@@ -190,29 +153,6 @@ fn timed(request: &CallRequest, source: &str, rounds: usize) -> Vec<Duration> {
         .collect();
     times.sort();
     times
-}
-
-fn parsed(language: Language, source: &str) -> GeneratedProgram {
-    GeneratedProgram::parse(language, &json!({"code": source})).unwrap()
-}
-
-fn request(language: Language) -> CallRequest {
-    CallRequest {
-        id: CallId("call".to_owned()),
-        lineage: Lineage::Root { trace: TraceId("trace".to_owned()) },
-        role: Role::parse("bench").unwrap(),
-        method: Method::parse("act").unwrap(),
-        // As many inputs as are looked for, none of them found.
-        arguments: Arguments {
-            args: (0..256).map(|n| json!(format!("another input {n}"))).collect(),
-            kwargs: Map::new(),
-        },
-        contract: None,
-        language,
-        manifest: None,
-        context: Context::default(),
-        allowance: Allowance::default(),
-    }
 }
 
 fn ms(took: Duration) -> String {
