@@ -27,8 +27,11 @@ use crate::common::{inputs, parsed, request, typical};
 /// the path itself is counted.
 pub(crate) type Work = Box<dyn FnOnce() -> Box<dyn Any>>;
 
-/// Every counted path by name.
-pub(crate) const PATHS: &[(&str, fn() -> Work)] = &[
+/// A path: its name, and what readies it.
+pub(crate) type Path = (&'static str, fn() -> Work);
+
+/// Every counted path.
+pub(crate) const PATHS: &[Path] = &[
     ("vet python 5 KB", || vetting(Language::Python, typical(Language::Python), inputs())),
     ("vet ruby 5 KB", || vetting(Language::Ruby, typical(Language::Ruby), inputs())),
     ("vet python one line", || vetting(Language::Python, PYTHON_LINE, vec![json!(7)])),
