@@ -111,7 +111,7 @@ impl WorkerOptions {
             max_restarts: 5,
             limits: WorkerLimits::default(),
             minimum_tier: Tier::Process,
-            layers: Tier::Sealed.layers(),
+            layers: Layers::ALL,
         }
     }
 }
@@ -289,8 +289,12 @@ impl Shared {
 
     fn lacking(&self, wanted: Tier, why: &str) -> String {
         let reached = self.launcher.reached();
-        let reasons: Vec<String> =
-            reached.missing.iter().map(|(layer, why)| format!("{}: {why}", layer.name())).collect();
+        let reasons: Vec<String> = reached
+            .missing
+            .iter()
+            .filter(|(layer, _)| wanted.layers().has(*layer))
+            .map(|(layer, why)| format!("{}: {why}", layer.name()))
+            .collect();
         format!(
             "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
              `recurgent doctor` says what would raise it",

@@ -112,7 +112,7 @@ pub const KEYS: &[Key] = &[
     key("read_paths",                   Kind::Text,                              "",            "files and directories programs may read, separated by colons"),
     key("write_paths",                  Kind::Text,                              "",            "files and directories programs may write, separated by colons"),
     key("minimum_sandbox_tier",         SANDBOX_TIER,                            "process",     "refuse to run programs under less: process, landlock, namespaces or sealed"),
-    key("worker_memory_mb",             Kind::Count { least: 64, most: MANY },   "4096",        "memory of one process of a worker, as address space"),
+    key("worker_memory_mb",             Kind::Count { least: 64, most: MANY },   "4096",        "memory of one process of a worker, as address space; of all its processes together, where there are control groups"),
     key("worker_cpu_seconds",           Kind::Count { least: 1, most: MANY },    "60",          "processor time of one process of a worker"),
     key("worker_processes",             Kind::Count { least: 1, most: MANY },    "64",          "processes and threads of one worker"),
     key("worker_open_files",            Kind::Count { least: 32, most: MANY },   "256",         "files one process of a worker may have open"),

@@ -15,6 +15,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::CANCELLATION_PERIOD;
 use super::frame::FRAME_BYTES;
+use super::sandbox::Tally;
 use crate::guest::Cancellation;
 
 /// Output kept per stream and attempt.
@@ -36,6 +37,7 @@ pub(super) struct Link {
     stderr: Stream,
     inbox: Vec<u8>,
     output_limit: u64,
+    tally: Tally,
 }
 
 /// Until when, and as long as nobody calls it off.
@@ -60,20 +62,33 @@ pub(super) enum LinkFault {
     Cancelled,
     /// More was printed than any program has reason to.
     Flooded,
+    /// One of the worker's processes was ended because together they had used up their memory.
+    OutOfMemory,
     /// The host's own end failed.
     Failed(io::Error),
 }
 
 impl Link {
     /// Over the host's ends; the streams must not block.
-    pub(super) fn new(channel: OwnedFd, [stdout, stderr]: [OwnedFd; 2], output_limit: u64) -> Self {
+    pub(super) fn new(
+        channel: OwnedFd,
+        [stdout, stderr]: [OwnedFd; 2],
+        output_limit: u64,
+        tally: Tally,
+    ) -> Self {
         Self {
             channel,
             stdout: Stream::new(stdout),
             stderr: Stream::new(stderr),
             inbox: Vec::new(),
             output_limit,
+            tally,
         }
+    }
+
+    /// What the worker's processes together ran into.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Sends one frame.
@@ -167,6 +182,9 @@ impl Link {
             }
             if self.poll(interest, left.min(CANCELLATION_PERIOD))? {
                 return Ok(());
+            }
+            if self.tally.is_out_of_memory() {
+                return Err(LinkFault::OutOfMemory);
             }
         }
     }

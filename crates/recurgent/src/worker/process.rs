@@ -7,7 +7,7 @@ use std::time::Duration;
 use lifecycle::outcome::Limit;
 use rustix::process::{Pid, Signal};
 
-use super::sandbox::Scratch;
+use super::sandbox::Berth;
 
 /// Longest a worker that closed its channel may take to end.
 const LAST_BREATH: Duration = Duration::from_millis(500);
@@ -97,8 +97,8 @@ pub(super) struct Process {
     pid: Pid,
     /// Processor time it may use.
     cpu_limit: Duration,
-    /// Its files, where nothing else removes them.
-    _scratch: Option<Scratch>,
+    /// Its files and groups, where nothing else removes them.
+    _berth: Berth,
     #[cfg(target_os = "linux")]
     descriptor: std::os::fd::OwnedFd,
 }
@@ -109,17 +109,18 @@ impl Process {
     pub(super) fn open(
         id: WorkerId,
         pid: Pid,
-        scratch: Option<Scratch>,
+        mut berth: Berth,
         cpu_seconds: u64,
     ) -> io::Result<Self> {
         if pid.is_init() {
             return Err(io::Error::other("no process number"));
         }
+        berth.occupy(pid)?;
         Ok(Self {
             id,
             pid,
             cpu_limit: Duration::from_secs(cpu_seconds),
-            _scratch: scratch,
+            _berth: berth,
             #[cfg(target_os = "linux")]
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
         })

@@ -5,7 +5,7 @@
 //!    └─ house(Seen) ──► House         one zygote's place: directory, user, skeleton of its root
 //!          ├─ confine(Command)        how the zygote gets in (entry.rs, between fork and exec)
 //!          ├─ seal                    what each forked worker does to itself (seal.rs)
-//!          └─ berth ──► Berth         one worker's own scratch directory and Landlock ruleset
+//!          └─ berth ──► Berth         one worker's own scratch directory, Landlock ruleset, control groups
 //! ```
 
 #[cfg(target_os = "linux")]
@@ -13,6 +13,8 @@ mod birth;
 #[cfg(target_os = "linux")]
 mod entry;
 mod errand;
+#[cfg(target_os = "linux")]
+mod groups;
 #[cfg(target_os = "linux")]
 mod house;
 #[cfg(target_os = "linux")]
@@ -30,6 +32,7 @@ mod seal;
 mod seccomp;
 #[cfg(target_os = "linux")]
 mod sys;
+mod tally;
 mod tier;
 #[cfg(target_os = "linux")]
 mod user;
@@ -53,9 +56,10 @@ pub use errand::InstallerLimits;
 pub(crate) use errand::{Errand, Trade};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use house::Birth;
-pub(crate) use house::House;
+pub(crate) use house::{Berth, House};
 pub use limits::WorkerLimits;
 pub use probe::Reached;
+pub(crate) use tally::Tally;
 pub use tier::{Layer, Layers, Tier};
 
 /// How the name of a scratch directory begins; its host's pid follows.
@@ -131,6 +135,8 @@ impl Sandbox {
             let is_dead =
                 |pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
             if pid.is_some_and(is_dead) {
+                #[cfg(target_os = "linux")]
+                groups::sweep(&entry.path());
                 // Others' directories stay: they are not ours to remove.
                 let _ = std::fs::remove_dir_all(entry.path());
             }

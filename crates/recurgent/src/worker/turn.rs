@@ -128,6 +128,7 @@ impl Worker {
         let ending = self.nursery.reap(self.process.id());
         self.reaped = ending.is_some();
         match ending {
+            Some(_) if self.link.tally().is_out_of_memory() => over_memory(),
             // Everybody's worker dies with the zygote: no reason to blame this program.
             None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
             Some(_) if !ended => by_program("it closed its channel"),
@@ -247,6 +248,7 @@ impl WorkerTurn {
             Ok(Ok(Frame::Done(..))) if worker.link.has_more() => {
                 Err(by_program("it spoke after it was done"))
             }
+            Ok(Ok(Frame::Done(..))) if worker.link.tally().is_out_of_memory() => Err(over_memory()),
             Ok(Ok(Frame::Done(ending, changes))) => {
                 Ok(Said::Done(Box::new(self.finish(ending, changes))))
             }
@@ -343,7 +345,13 @@ impl Shared {
     /// What a broken exchange means for the attempt. May wait a moment to learn how the worker ended.
     fn explain(&self, fault: LinkFault, worker: &mut Worker, limit: Duration) -> WorkerFault {
         match fault {
-            LinkFault::TimedOut => WorkerFault::TimedOut(limit),
+            LinkFault::TimedOut => match worker.link.tally().met() {
+                // Ruby waits for room to fork for as long as it is let.
+                Some(Limit::Processes) => over_processes(),
+                Some(Limit::Memory) => over_memory(),
+                Some(_) | None => WorkerFault::TimedOut(limit),
+            },
+            LinkFault::OutOfMemory => over_memory(),
             LinkFault::Cancelled => WorkerFault::Cancelled,
             LinkFault::Oversized => WorkerFault::Limited(
                 Limit::Frame,
@@ -378,6 +386,24 @@ fn ended_well(ending: &ReportEnding) -> bool {
 
 fn by_program(what: impl std::fmt::Display) -> WorkerFault {
     crashed(EndedBy::Program, format!("the worker ended before its program was done: {what}"))
+}
+
+fn over_memory() -> WorkerFault {
+    WorkerFault::Limited(
+        Limit::Memory,
+        "the program and what it started used up their memory together; use less at once, \
+         or raise worker_memory_mb"
+            .to_owned(),
+    )
+}
+
+fn over_processes() -> WorkerFault {
+    WorkerFault::Limited(
+        Limit::Processes,
+        "the program's time was up while it had no room for one more process or thread; start \
+         fewer, or raise worker_processes"
+            .to_owned(),
+    )
 }
 
 fn crashed(by: EndedBy, detail: String) -> WorkerFault {

@@ -29,7 +29,7 @@ use super::frame::IPC_VERSION;
 use super::link::Link;
 use super::nursery::BootFault;
 use super::process::{Ending, Process, WorkerId};
-use super::sandbox::{Birth, House, Sandbox, Seen};
+use super::sandbox::{Birth, House, Sandbox, Seen, Tally};
 use crate::environment::Lock;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
@@ -168,9 +168,10 @@ impl Zygote {
 
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
-        let (link, theirs) = open_link(self.house.limits().output_bytes)
-            .map_err(|error| ZygoteFault::Refused(error.to_string()))?;
-        let berth = self.house.berth().map_err(|error| ZygoteFault::Refused(error.to_string()))?;
+        let refused = |error: io::Error| ZygoteFault::Refused(error.to_string());
+        let berth = self.house.berth().map_err(refused)?;
+        let tally = berth.tally().map_err(refused)?;
+        let (link, theirs) = open_link(self.house.limits().output_bytes, tally).map_err(refused)?;
         let deadline = Instant::now() + FORK_DEADLINE;
         let handed: Vec<BorrowedFd<'_>> =
             theirs.iter().map(AsFd::as_fd).chain(berth.ruleset()).collect();
@@ -182,13 +183,8 @@ impl Zygote {
         match (reply.op.as_str(), reply.pid, reply.sender) {
             ("forked", Some(pid), Some(sender)) => {
                 let id = WorkerId { zygote: self.id, pid };
-                let process = Process::open(
-                    id,
-                    sender,
-                    berth.into_scratch(),
-                    self.house.limits().cpu_seconds,
-                )
-                .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
+                let process = Process::open(id, sender, berth, self.house.limits().cpu_seconds)
+                    .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
                 Ok((process, link))
             }
             ("failed", ..) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),
@@ -357,11 +353,11 @@ fn explanation(output: OwnedFd) -> String {
 }
 
 /// A worker's descriptors: the host's ends, and the three to hand over.
-fn open_link(output_limit: u64) -> io::Result<(Link, [OwnedFd; 3])> {
+fn open_link(output_limit: u64, tally: Tally) -> io::Result<(Link, [OwnedFd; 3])> {
     let (channel, their_channel) = pair(SocketType::STREAM)?;
     let (stdout, their_stdout) = output_pipe()?;
     let (stderr, their_stderr) = output_pipe()?;
-    let link = Link::new(channel, [stdout, stderr], output_limit);
+    let link = Link::new(channel, [stdout, stderr], output_limit, tally);
     Ok((link, [their_channel, their_stdout, their_stderr]))
 }
 

@@ -125,7 +125,7 @@ fn a_runtime_below_its_minimum_tells_callers_so() {
         config.set("state_dir", dir.path().to_str().unwrap()).unwrap();
         config.set("minimum_sandbox_tier", minimum).unwrap();
         let script = recurgent::provider::Scripted::new().with("tester.check", "1");
-        let all = Tier::Sealed.layers();
+        let all = Layers::ALL;
         let runtime = recurgent::Runtime::builder(config)
             .provider(std::sync::Arc::new(script))
             .layers(missing.map_or(all, |layer| all.without(layer)))

@@ -11,6 +11,7 @@ mod asks;
 mod drive;
 mod endings;
 mod escapes;
+mod groups;
 mod hostile;
 mod kept;
 mod layers;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -10,9 +11,11 @@ use lifecycle::dialect::Language;
 use lifecycle::execution::WorkerFault;
 use lifecycle::outcome::EndedBy;
 use recurgent::guest::{Answer, Said};
+use recurgent::worker::{WorkerOptions, Workers};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants, is_alive};
+use crate::groups::{houses, named};
 use crate::{PID, gives, gone};
 
 #[test]
@@ -141,7 +144,12 @@ fn workers_die_with_their_host() {
     let pids: Vec<u32> = workers.split(' ').map(|pid| pid.parse().unwrap()).collect();
     assert!(pids.len() >= 5, "two zygotes, two kept, one running: {pids:?}");
     pids.into_iter().for_each(gone);
-    std::fs::remove_dir_all(scratch).unwrap();
+    // What it could not remove, the next host does.
+    let left = houses(Path::new(&scratch));
+    assert!(left.len() >= 2, "{left:?}");
+    drop(Workers::start(&WorkerOptions::new("", &scratch)).unwrap());
+    assert_eq!(named(&left), Vec::<PathBuf>::new());
+    std::fs::remove_dir(scratch).unwrap();
 }
 
 /// The process that `workers_die_with_their_host` kills, which runs it by its exact name.

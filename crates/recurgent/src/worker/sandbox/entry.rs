@@ -25,6 +25,8 @@ const CAPABILITIES: u32 = 63;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) host: Pid,
+    /// Doors of the control groups to be in.
+    pub(super) groups: Vec<OwnedFd>,
     pub(super) limits: Vec<(Resource, Rlimit)>,
     pub(super) walls: Option<Walls>,
     /// Whether capabilities are given up.
@@ -59,6 +61,9 @@ impl Entry {
     pub(super) fn enter(&self) -> io::Result<()> {
         rustix::process::setsid()?;
         die_with(self.host)?;
+        for door in &self.groups {
+            rustix::io::write(door, b"0")?;
+        }
         if let Some(walls) = &self.walls {
             walls.enter()?;
         }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit};
 
+#[cfg(target_os = "linux")]
+use super::groups::Share;
 use super::limits::lowered;
 use crate::grants::Network;
 
@@ -80,6 +82,14 @@ pub struct InstallerLimits {
 
 /// Descriptors one process may hold: package managers fetch much at once.
 const OPEN_FILES: u64 = 4096;
+
+#[cfg(target_os = "linux")]
+impl InstallerLimits {
+    /// What a package manager and all it starts may use up together.
+    pub(super) fn share(&self) -> Share {
+        Share { memory_bytes: self.memory_bytes, processes: self.processes }
+    }
+}
 
 impl InstallerLimits {
     /// Hard limits, lowered before the command starts and never raised again.

@@ -9,19 +9,22 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Pid, Uid};
 use serde_json::{Value, json};
 
 use super::birth::Birth;
 use super::entry::{Entry, Walls};
+use super::groups::{Branch, Share, Tree};
 use super::landlock::{Access, Ruleset};
 use super::mediator::Terms;
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
+use super::tally::Tally;
 use super::user::{made_up_user, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
 use super::{Layer, Layers, Sandbox, Scratch, Seen, WorkerLimits};
@@ -33,6 +36,7 @@ const SHARERS: u64 = 8;
 /// One zygote's place.
 #[derive(Debug)]
 pub(crate) struct House {
+    groups: Option<Groups>,
     directory: Scratch,
     layers: Layers,
     seen: Seen,
@@ -45,9 +49,17 @@ pub(crate) struct House {
     environment: Vec<(&'static str, OsString)>,
 }
 
+/// Its control groups: its zygote's, and where its workers' are made.
+#[derive(Debug)]
+struct Groups {
+    first: Branch,
+    tree: Arc<Tree>,
+}
+
 /// What one worker is given.
 #[derive(Debug)]
 pub(crate) struct Berth {
+    group: Option<Branch>,
     /// Its scratch directory, where the seal does not make one.
     own: Option<Scratch>,
     ruleset: Option<OwnedFd>,
@@ -65,7 +77,9 @@ impl Sandbox {
         let walled = layers.has(Layer::Namespaces);
         let user = made_up_user()
             .filter(|_| layers.has(Layer::Identity) && (walled || seen.is_open_to_all()));
+        let groups = layers.has(Layer::Cgroups).then(|| self.limits.everybody());
         let mut house = House {
+            groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
             seal: Seal::default(),
             ruleset: None,
             environment: Vec::new(),
@@ -168,6 +182,7 @@ impl Sandbox {
         let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
         let entry = Entry {
             host: rustix::process::getpid(),
+            groups: house.doors()?,
             limits: if has(Layer::Limits) {
                 self.limits.lowered(walls.is_some())
             } else {
@@ -212,16 +227,23 @@ impl House {
         std::mem::take(&mut self.seal)
     }
 
+    /// How its first process gets into its groups.
+    fn doors(&self) -> io::Result<Vec<OwnedFd>> {
+        self.groups.as_ref().map_or_else(|| Ok(Vec::new()), |groups| groups.first.doors())
+    }
+
     /// What one more worker is given.
     pub(crate) fn berth(&self) -> io::Result<Berth> {
+        let share = self.limits.share();
+        let group = self.groups.as_ref().map(|groups| groups.tree.branch(share)).transpose()?;
         if self.layers.has(Layer::Namespaces) {
             let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
-            return Ok(Berth { own: None, ruleset });
+            return Ok(Berth { group, own: None, ruleset });
         }
         let own = self.own_directory()?;
         let has_landlock = self.layers.has(Layer::Landlock);
         let ruleset = has_landlock.then(|| self.bare_ruleset(own.as_ref())).transpose()?;
-        Ok(Berth { own: Some(own), ruleset })
+        Ok(Berth { group, own: Some(own), ruleset })
     }
 
     fn own_directory(&self) -> io::Result<Scratch> {
@@ -341,6 +363,13 @@ impl House {
     }
 }
 
+impl Groups {
+    fn make(directory: &Scratch, share: Share) -> io::Result<Self> {
+        let tree = Tree::plant(directory.as_ref())?;
+        Ok(Self { first: tree.branch(share)?, tree })
+    }
+}
+
 impl Berth {
     /// Where the worker works, where its seal does not say so.
     pub(crate) fn scratch(&self) -> Option<&Path> {
@@ -351,8 +380,14 @@ impl Berth {
         self.ruleset.as_ref().map(AsFd::as_fd)
     }
 
-    /// What stays with the worker: the ruleset was handed over.
-    pub(crate) fn into_scratch(self) -> Option<Scratch> {
-        self.own
+    /// What will be counted of the worker and all it starts.
+    pub(crate) fn tally(&self) -> io::Result<Tally> {
+        self.group.as_ref().map_or_else(|| Ok(Tally::default()), Branch::tally)
+    }
+
+    /// Takes in its worker, which has its ruleset and has been told nothing yet.
+    pub(crate) fn occupy(&mut self, worker: Pid) -> io::Result<()> {
+        self.ruleset = None;
+        self.group.as_ref().map_or(Ok(()), |group| group.add(worker))
     }
 }

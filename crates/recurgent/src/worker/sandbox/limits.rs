@@ -2,6 +2,9 @@
 
 use rustix::process::{Resource, Rlimit};
 
+#[cfg(target_os = "linux")]
+use super::groups::Share;
+
 /// Workers of one zygote that may use up all their processes at once before others go without.
 const WORKERS: u64 = 64;
 
@@ -38,6 +41,19 @@ impl Default for WorkerLimits {
             scratch_files: 4096,
             output_bytes: 256 << 20,
         }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl WorkerLimits {
+    /// What one worker's processes may use up together.
+    pub(super) fn share(&self) -> Share {
+        Share { memory_bytes: self.memory_bytes, processes: self.processes }
+    }
+
+    /// What a zygote may, and what its packages start before any worker is there.
+    pub(super) fn everybody(&self) -> Share {
+        Share { processes: self.processes.saturating_mul(WORKERS), ..self.share() }
     }
 }
 

@@ -113,6 +113,10 @@ fn explained(layer: Layer, error: &io::Error) -> String {
              kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces), \
              or give the container CAP_SYS_ADMIN"
         }
+        Layer::Cgroups => {
+            "processes are limited one by one. Start it in a group of its own \
+             (systemd-run --user --scope -p Delegate=yes recurgent ...), or as root"
+        }
     };
     format!("{error}; {remedy}")
 }

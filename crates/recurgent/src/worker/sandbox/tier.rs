@@ -72,12 +72,20 @@ pub enum Layer {
     Landlock,
     /// Own root, processes, network, users.
     Namespaces,
+    /// Limits of all a worker's processes together. Part of no tier.
+    Cgroups,
 }
 
 impl Layer {
     /// All, in the order they are shown.
-    pub const ALL: [Self; 5] =
-        [Self::Limits, Self::Identity, Self::Seccomp, Self::Landlock, Self::Namespaces];
+    pub const ALL: [Self; 6] = [
+        Self::Limits,
+        Self::Identity,
+        Self::Seccomp,
+        Self::Landlock,
+        Self::Namespaces,
+        Self::Cgroups,
+    ];
 
     /// As shown.
     pub const fn name(self) -> &'static str {
@@ -87,6 +95,7 @@ impl Layer {
             Self::Seccomp => "seccomp",
             Self::Landlock => "landlock",
             Self::Namespaces => "namespaces",
+            Self::Cgroups => "cgroups",
         }
     }
 
@@ -106,6 +115,9 @@ impl Layer {
             Self::Namespaces => {
                 "the host's files, processes and network are not there; scratch space is private and bounded"
             }
+            Self::Cgroups => {
+                "memory and processes end somewhere for a program and all it starts together, not for each alone"
+            }
         }
     }
 }
@@ -117,6 +129,8 @@ pub struct Layers(u8);
 impl Layers {
     /// None of them.
     pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self((1 << Layer::ALL.len()) - 1);
 
     /// These and another.
     #[must_use]
@@ -144,8 +158,10 @@ mod tests {
     fn a_tier_is_reached_only_with_all_its_layers() {
         for tier in Tier::ALL {
             assert_eq!(Tier::of(tier.layers()), tier);
+            assert_eq!(Tier::of(tier.layers().with(Layer::Cgroups)), tier);
             assert_eq!(Tier::named(tier.name()), Some(tier));
         }
+        assert!(Layer::ALL.into_iter().all(|layer| Layers::ALL.has(layer)));
         for layer in [Layer::Identity, Layer::Seccomp] {
             assert_eq!(Tier::of(Tier::Sealed.layers().without(layer)), Tier::Process);
         }

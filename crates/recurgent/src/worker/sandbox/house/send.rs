@@ -21,7 +21,7 @@ use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
 use super::super::user::{has_capability, made_up_user, tasks_of_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
 use super::super::{Layer, Sandbox, Seen};
-use super::{House, pipe_with};
+use super::{Groups, House, pipe_with};
 use crate::grants::Network;
 
 impl Sandbox {
@@ -50,6 +50,7 @@ impl Sandbox {
         let listener = listener.map(|(told, terms)| (told, Terms { for_tool: true, ..terms }));
         let entry = Entry {
             host: rustix::process::getpid(),
+            groups: house.doors()?,
             limits: if has(Layer::Limits) { errand.limits.lowered() } else { Vec::new() },
             walls,
             humble: has(Layer::Identity),
@@ -92,8 +93,11 @@ impl Sandbox {
                 give(&path, Uid::from_raw(user), Gid::from_raw(user))?;
             }
         }
+        let directory = self.directory()?;
+        let groups = layers.has(Layer::Cgroups).then(|| errand.limits.share());
         Ok(House {
-            directory: self.directory()?,
+            groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
+            directory,
             layers,
             seen,
             user,

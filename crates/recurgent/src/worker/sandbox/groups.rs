@@ -1,0 +1,233 @@
+//! Control groups: what a whole tree of processes may use up together, where the kernel lets us say so.
+//!
+//! ```text
+//! the host's own group                  limits set from outside hold for all below
+//! └─ recurgent-PID-ID     Tree          one zygote's, or one installer's
+//!    ├─ branch-N          Branch        the zygote or the installer itself
+//!    └─ branch-M          Branch        one worker and all it starts
+//! ```
+
+mod hierarchy;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use self::hierarchy::{Hierarchy, Version};
+use super::SCRATCH_PREFIX;
+use super::tally::Tally;
+use crate::worker::locked;
+
+/// Where a tree's directories are noted, in its scratch directory: what a killed host leaves is found there.
+const NOTE: &str = "groups";
+/// Longest the kernel is waited for to empty a group of killed processes.
+const EMPTYING: Duration = Duration::from_secs(2);
+/// How often it is looked at meanwhile.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// What the processes of one branch may use up together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) memory_bytes: u64,
+    /// Threads included.
+    pub(super) processes: u64,
+}
+
+/// One zygote's groups. Gone with its last branch.
+#[derive(Debug)]
+pub(super) struct Tree {
+    hierarchies: Vec<Hierarchy>,
+    name: String,
+    /// Branches whose processes had not all ended when they were given up.
+    withered: Mutex<Vec<String>>,
+}
+
+/// The groups of one process and all it starts, which end with it.
+#[derive(Debug)]
+pub(super) struct Branch {
+    tree: Arc<Tree>,
+    name: String,
+}
+
+impl Tree {
+    /// Groups named as its scratch directory is.
+    pub(super) fn plant(scratch: &Path) -> io::Result<Arc<Self>> {
+        let name = scratch.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let hierarchies = hierarchy::find()?;
+        let tree = Self { hierarchies, name, withered: Mutex::default() };
+        let noted: Vec<String> =
+            tree.directories().map(|(_, path)| path.display().to_string()).collect();
+        fs::write(scratch.join(NOTE), noted.join("\n"))?;
+        for (hierarchy, path) in tree.directories() {
+            make(&path)?;
+            hierarchy.delegate(&path)?;
+        }
+        Ok(Arc::new(tree))
+    }
+
+    /// One more branch, empty yet.
+    pub(super) fn branch(self: &Arc<Self>, share: Share) -> io::Result<Branch> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        self.prune();
+        let name = format!("branch-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let branch = Branch { tree: Arc::clone(self), name };
+        for (hierarchy, path) in branch.directories() {
+            make(&path)?;
+            hierarchy.limit(&path, share)?;
+        }
+        Ok(branch)
+    }
+
+    fn directories(&self) -> impl Iterator<Item = (&Hierarchy, PathBuf)> {
+        self.hierarchies.iter().map(|hierarchy| (hierarchy, hierarchy.own.join(&self.name)))
+    }
+
+    /// Removes the branches that have become empty.
+    pub(super) fn prune(&self) {
+        let withered = std::mem::take(&mut *locked(&self.withered));
+        let still: Vec<String> =
+            withered.into_iter().filter(|name| !self.has_removed(name)).collect();
+        locked(&self.withered).extend(still);
+    }
+
+    /// Ends what is in a branch; whether it is gone.
+    fn has_removed(&self, branch: &str) -> bool {
+        let removed = self.directories().map(|(hierarchy, path)| {
+            let path = path.join(branch);
+            is_gone(&path) || {
+                end_all(hierarchy.version, &path);
+                is_gone(&path)
+            }
+        });
+        removed.filter(|is_gone| !is_gone).count() == 0 // each is tried
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + EMPTYING;
+        loop {
+            self.prune();
+            if locked(&self.withered).is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        for (_, path) in self.directories() {
+            let _ = fs::remove_dir(path); // one that is left is swept by the next host
+        }
+    }
+}
+
+impl Branch {
+    fn directories(&self) -> impl Iterator<Item = (&Hierarchy, PathBuf)> {
+        self.tree.directories().map(|(hierarchy, path)| (hierarchy, path.join(&self.name)))
+    }
+
+    /// What a process writes `0` to, to be in it with all it starts from then on.
+    pub(super) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
+        let door = |(_, path): (_, PathBuf)| open_to_write(&path.join("cgroup.procs"));
+        self.directories().map(door).map(|door| door.map(OwnedFd::from)).collect()
+    }
+
+    /// Takes in a process.
+    pub(super) fn add(&self, pid: Pid) -> io::Result<()> {
+        for (_, path) in self.directories() {
+            let number = pid.as_raw_nonzero().to_string();
+            open_to_write(&path.join("cgroup.procs"))?.write_all(number.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// What tells that it met a limit.
+    pub(super) fn tally(&self) -> io::Result<Tally> {
+        let mut tally = Tally::default();
+        for (hierarchy, path) in self.directories() {
+            hierarchy.count(&path, &mut tally)?;
+        }
+        Ok(tally)
+    }
+}
+
+impl Drop for Branch {
+    fn drop(&mut self) {
+        locked(&self.tree.withered).push(std::mem::take(&mut self.name));
+        self.tree.prune();
+    }
+}
+
+/// Removes the groups of a host that was killed, as it noted them in its scratch directory. Programs may have
+/// been able to write the note, so it is only followed to where its groups can have been.
+pub(super) fn sweep(scratch: &Path) {
+    let Some(name) = scratch
+        .file_name()
+        .filter(|name| name.to_str().is_some_and(|name| name.starts_with(SCRATCH_PREFIX)))
+    else {
+        return;
+    };
+    let Ok(noted) = fs::read_to_string(scratch.join(NOTE)) else { return };
+    let mounts = hierarchy::mount_points();
+    for tree in noted.lines().map(Path::new).filter(|tree| tree.file_name() == Some(name)) {
+        let real = tree.canonicalize();
+        let is_group =
+            real.is_ok_and(|real| real == tree && mounts.iter().any(|at| real.starts_with(at)));
+        if !is_group {
+            continue;
+        }
+        for branch in fs::read_dir(tree).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(branch.path()); // files are the kernel's, and stay until the end
+        }
+        let _ = fs::remove_dir(tree);
+    }
+}
+
+/// Makes a group, where an own one can be made.
+fn make(path: &Path) -> io::Result<()> {
+    fs::create_dir(path).map_err(|error| in_file(path, &error))
+}
+
+fn open_to_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path).map_err(|error| in_file(path, &error))
+}
+
+/// Writes a setting.
+fn set(path: &Path, value: &str) -> io::Result<()> {
+    open_to_write(path)?.write_all(value.as_bytes()).map_err(|error| in_file(path, &error))
+}
+
+fn in_file(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Whether it is gone, or goes now that nothing runs in it.
+fn is_gone(path: &Path) -> bool {
+    match fs::remove_dir(path) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Ends all processes in a group.
+fn end_all(version: Version, path: &Path) {
+    if version == Version::Two && set(&path.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    for pid in members(path) {
+        // Held on to before it is looked up again, so that a number that passed to another is not killed.
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        if members(path).contains(&pid) {
+            let _ = pidfd_send_signal(held, Signal::KILL); // it may have ended meanwhile
+        }
+    }
+}
+
+fn members(path: &Path) -> Vec<Pid> {
+    let listed = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    listed.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}

@@ -1,0 +1,274 @@
+//! Where this process's own control groups are, in either version of them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::super::SCRATCH_PREFIX;
+use super::super::tally::{Counter, Tally};
+use super::{Share, in_file, make, members, set};
+
+/// The kernel has two, with files of different names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    One,
+    Two,
+}
+
+/// One hierarchy of groups, and what it controls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    pub(super) version: Version,
+    /// The group this process is in.
+    pub(super) own: PathBuf,
+    pub(super) memory: bool,
+    pub(super) processes: bool,
+}
+
+/// The hierarchies that control memory and processes.
+pub(super) fn find() -> io::Result<Vec<Hierarchy>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let groups = fs::read_to_string("/proc/self/cgroup")?;
+    let offered =
+        |own: &Path| fs::read_to_string(own.join("cgroup.controllers")).unwrap_or_default();
+    let found = among(&mounts, &groups, offered);
+    for (controller, is_there) in [
+        ("memory", found.iter().any(|it| it.memory)),
+        ("pids", found.iter().any(|it| it.processes)),
+    ] {
+        if !is_there {
+            return Err(io::Error::other(format!("no {controller} controller is offered")));
+        }
+    }
+    Ok(found)
+}
+
+/// The directories at which hierarchies are.
+pub(super) fn mount_points() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().filter_map(Mount::parse).map(|mount| PathBuf::from(mount.point)).collect()
+}
+
+/// A line of `/proc/self/mountinfo`.
+struct Mount<'a> {
+    version: Version,
+    /// The group it shows at its point.
+    root: &'a str,
+    point: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (place.next()?, place.next()?);
+        let mut kind = kind.split(' ');
+        let version = match kind.next()? {
+            "cgroup" => Version::One,
+            "cgroup2" => Version::Two,
+            _ => return None,
+        };
+        Some(Self { version, root, point, options: kind.nth(1).unwrap_or_default() })
+    }
+
+    /// Where a group is seen.
+    fn directory(&self, group: &str) -> Option<PathBuf> {
+        let below = Path::new(group).strip_prefix(self.root).ok()?;
+        Some(Path::new(self.point).join(below))
+    }
+}
+
+fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<Hierarchy> {
+    // `number:controllers:group`, where the second version has no controllers.
+    let group_of = |wanted: &str| {
+        groups.lines().find_map(|line| {
+            let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|it| it == wanted).then_some(group)
+        })
+    };
+    let mut found: Vec<Hierarchy> = Vec::new();
+    let (mut memory, mut processes) = (false, false);
+    let mut mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
+    mounts.sort_by_key(|mount| mount.version == Version::One);
+    for mount in mounts {
+        let has = |controller: &str, own: &Path| match mount.version {
+            Version::One => mount.options.split(',').any(|it| it == controller),
+            Version::Two => offered(own).split_whitespace().any(|it| it == controller),
+        };
+        let group = match mount.version {
+            Version::One => ["memory", "pids"]
+                .into_iter()
+                .find(|it| mount.options.split(',').any(|option| option == *it))
+                .and_then(group_of),
+            Version::Two => group_of(""),
+        };
+        let Some(own) = group.and_then(|group| mount.directory(group)) else { continue };
+        let own = outside(own);
+        let hierarchy = Hierarchy {
+            version: mount.version,
+            memory: !memory && has("memory", &own),
+            processes: !processes && has("pids", &own),
+            own,
+        };
+        (memory, processes) = (memory || hierarchy.memory, processes || hierarchy.processes);
+        if hierarchy.memory || hierarchy.processes {
+            found.push(hierarchy);
+        }
+    }
+    found
+}
+
+/// The group this process was started in, from the one it made for itself there.
+fn outside(own: PathBuf) -> PathBuf {
+    match own.parent() {
+        Some(parent) if own.ends_with(own_leaf()) => parent.to_owned(),
+        Some(_) | None => own,
+    }
+}
+
+/// Where a host goes whose group must be empty to be divided.
+fn own_leaf() -> String {
+    format!("{SCRATCH_PREFIX}{}-host", std::process::id())
+}
+
+impl Hierarchy {
+    /// Lets a group just made in the own one set limits to groups in it.
+    pub(super) fn delegate(&self, group: &Path) -> io::Result<()> {
+        if self.version == Version::One {
+            return Ok(());
+        }
+        if self.share_out(&self.own).is_err() {
+            self.step_aside()?;
+            self.share_out(&self.own)?;
+        }
+        self.share_out(group)
+    }
+
+    fn share_out(&self, group: &Path) -> io::Result<()> {
+        let named = [(self.memory, "+memory"), (self.processes, "+pids")];
+        named
+            .iter()
+            .filter(|(has, _)| *has)
+            .try_for_each(|(_, name)| set(&group.join("cgroup.subtree_control"), name))
+    }
+
+    /// A group with processes in it cannot be divided. One that was given to this process alone can be, when
+    /// it steps aside, into a group in it.
+    fn step_aside(&self) -> io::Result<()> {
+        let me = rustix::process::getpid();
+        if members(&self.own).iter().any(|member| *member != me) {
+            let shared = format!("{} has other processes in it", self.own.display());
+            return Err(io::Error::other(shared));
+        }
+        let leaf = self.own.join(own_leaf());
+        if !leaf.is_dir() {
+            make(&leaf)?;
+        }
+        set(&leaf.join("cgroup.procs"), "0")
+    }
+
+    /// Sets what a branch may use up.
+    pub(super) fn limit(&self, branch: &Path, share: Share) -> io::Result<()> {
+        if self.memory {
+            let bytes = share.memory_bytes.to_string();
+            match self.version {
+                Version::One => {
+                    set(&branch.join("memory.limit_in_bytes"), &bytes)?;
+                    // Where swapped memory is not counted there is none to be had.
+                    let _ = set(&branch.join("memory.memsw.limit_in_bytes"), &bytes);
+                }
+                Version::Two => {
+                    set(&branch.join("memory.max"), &bytes)?;
+                    let _ = set(&branch.join("memory.swap.max"), "0"); // the same
+                    // All end together; where the kernel cannot do that, the host does it.
+                    let _ = set(&branch.join("memory.oom.group"), "1");
+                }
+            }
+        }
+        if self.processes {
+            set(&branch.join("pids.max"), &share.processes.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Adds what it counts of a branch.
+    pub(super) fn count(&self, branch: &Path, tally: &mut Tally) -> io::Result<()> {
+        let counter = |file: &str, name| {
+            let path = branch.join(file);
+            let file = File::open(&path).map_err(|error| in_file(&path, &error))?;
+            io::Result::Ok(Some(Counter { file, name }))
+        };
+        if self.memory {
+            let file = match self.version {
+                Version::One => "memory.oom_control",
+                Version::Two => "memory.events",
+            };
+            tally.memory = counter(file, "oom_kill")?;
+        }
+        if self.processes {
+            tally.processes = counter("pids.events", "max")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(mounts: &str, groups: &str, offered: &str) -> Vec<(Version, String, bool, bool)> {
+        let found = among(mounts, groups, |_| offered.to_owned());
+        let told =
+            |it: Hierarchy| (it.version, it.own.display().to_string(), it.memory, it.processes);
+        found.into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn own_groups_are_found_in_either_version_and_in_a_mixture() {
+        let (one, two) = (Version::One, Version::Two);
+        let unified = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+        let in_scope = "0::/user.slice/app.slice/run.scope\n";
+        let scope = "/sys/fs/cgroup/user.slice/app.slice/run.scope".to_owned();
+        let old = "35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n\
+                   39 31 0:36 / /cg/pids rw - cgroup cgroup rw,pids\n\
+                   41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw\n\
+                   42 31 0:39 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let in_old = "8:pids:/\n4:memory:/a/b\n1:cpu,cpuacct:/c\n0::/u\n";
+        for (mounts, groups, offered, expected) in [
+            (unified, in_scope, "cpu memory pids", vec![(two, scope.clone(), true, true)]),
+            (unified, in_scope, "cpu pids", vec![(two, scope, false, true)]),
+            (unified, in_scope, "", vec![]),
+            (
+                old,
+                in_old,
+                "hugetlb",
+                vec![
+                    (one, "/cg/memory/a/b".into(), true, false),
+                    (one, "/cg/pids/".into(), false, true),
+                ],
+            ),
+            (
+                old,
+                in_old,
+                "pids",
+                vec![
+                    (two, "/cg/unified/u".into(), false, true),
+                    (one, "/cg/memory/a/b".into(), true, false),
+                ],
+            ),
+            // A container sees its own group at the top, whatever it is called outside.
+            (
+                "1 2 0:1 /box/7 /cg ro - cgroup2 cgroup rw\n",
+                "0::/box/7/in\n",
+                "memory pids",
+                vec![(two, "/cg/in".into(), true, true)],
+            ),
+            // A group that is not shown has no directory.
+            ("1 2 0:1 /box/7 /cg ro - cgroup2 cgroup rw\n", "0::/else\n", "memory pids", vec![]),
+            ("", "", "memory", vec![]),
+        ] {
+            assert_eq!(found(mounts, groups, offered), expected, "{mounts}{groups}");
+        }
+    }
+}
