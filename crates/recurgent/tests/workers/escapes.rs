@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lifecycle::dialect::Language;
 use lifecycle::execution::{ReportEnding, WorkerFault};
-use lifecycle::outcome::Limit;
+use lifecycle::outcome::{EndedBy, Limit};
 use recurgent::guest::Done;
 use recurgent::worker::Tier;
 use serde_json::{Value, json};
@@ -27,10 +27,12 @@ enum End {
     Limit(Limit),
     /// Its time is up.
     Timeout,
+    /// It is ended for what it did.
+    Crash,
     /// Depends on who runs this, so nothing is promised.
     Either,
 }
-use End::{Either, Escapes, Nothing, Timeout};
+use End::{Crash, Either, Escapes, Nothing, Timeout};
 
 /// One attempt, in both guests. `args` are: a secret file, a directory of the host's, the host's process
 /// number, a port the host listens on, the path of a socket the host listens on, another agent's file, the
@@ -212,6 +214,13 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "a frame that never ends", ends: [limit(Limit::Frame); 4],
         python: "import os, socket, stat\nfor fd in range(3, 64):\n    try: mode = os.fstat(fd).st_mode\n    except OSError: continue\n    if stat.S_ISSOCK(mode):\n        channel = socket.socket(fileno=fd)\n        while True: channel.sendall(b'x' * (1 << 20))",
         ruby: "(3..64).each do |fd|\n  io = IO.for_fd(fd, autoclose: false) rescue next\n  loop { io.write('x' * (1 << 20)) } if io.stat.socket?\nend" },
+    // Whose frame it is depends on where it comes from: this one ends the liar's own call, with nothing.
+    Attempt { name: "a frame that lies about its call", ends: [Nothing; 4],
+        python: "import os, stat, time\nlie = b'{\"op\":\"done\",\"call_id\":\"call-2\",\"agent\":\"other\",\"status\":\"ok\",\"value\":null,\"context\":{\"set\":{},\"unset\":[]}}\\n'\nfor fd in range(3, 64):\n    try:\n        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, lie)\n    except OSError: pass\ntime.sleep(60)",
+        ruby: "lie = %q({\"op\":\"done\",\"call_id\":\"call-2\",\"agent\":\"other\",\"status\":\"ok\",\"value\":null,\"context\":{\"set\":{},\"unset\":[]}}) + \"\\n\"\n(3..64).each { |fd| io = IO.for_fd(fd, autoclose: false) rescue next\n(io.syswrite(lie) if io.stat.socket?) rescue nil }\nsleep 60" },
+    Attempt { name: "a frame that answers for the host", ends: [Crash; 4],
+        python: "import os, stat, time\nlie = b'{\"op\":\"answer\",\"ask_id\":1,\"value\":1}\\n'\nfor fd in range(3, 64):\n    try:\n        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, lie)\n    except OSError: pass\ntime.sleep(60)",
+        ruby: "lie = %q({\"op\":\"answer\",\"ask_id\":1,\"value\":1}) + \"\\n\"\n(3..64).each { |fd| io = IO.for_fd(fd, autoclose: false) rescue next\n(io.syswrite(lie) if io.stat.socket?) rescue nil }\nsleep 60" },
     Attempt { name: "a processor", ends: [Timeout; 4],
         python: "while True: pass",
         ruby: "loop {}" },
@@ -240,6 +249,7 @@ fn judged(ended: &Result<Done, WorkerFault>) -> End {
         Ok(Done { ending: ReportEnding::Limited(limit, _), .. })
         | Err(WorkerFault::Limited(limit, _)) => End::Limit(*limit),
         Err(WorkerFault::TimedOut(_)) => Timeout,
+        Err(WorkerFault::Crashed { by: EndedBy::Program, .. }) => Crash,
         _ => Escapes,
     }
 }
@@ -318,7 +328,7 @@ fn attempt_all(tier: Tier, column: usize) {
             let expected = expected(attempt, language, column);
             let limit = match expected {
                 Timeout => Duration::from_secs(1),
-                Nothing | Escapes | End::Limit(_) | Either => Duration::from_secs(20),
+                Nothing | Escapes | End::Limit(_) | Crash | Either => Duration::from_secs(20),
             };
             let args = bait.args(&others_file);
             let ended = driver.run(&Program { language, code, args, limit, ..Program::default() });
@@ -446,7 +456,13 @@ fn an_attempt_leaves_no_file_behind() {
 
 #[test]
 fn others_are_served_while_one_uses_everything_up() {
-    let driver = Driver::new();
+    for tier in Tier::ALL {
+        serves_others(tier);
+    }
+}
+
+fn serves_others(tier: Tier) {
+    let driver = Driver::with(|options| options.layers = tier.layers());
     let greedy = ["processes without end", "threads without end", "the disk", "a processor"];
     std::thread::scope(|scope| {
         for name in greedy {
@@ -465,7 +481,7 @@ fn others_are_served_while_one_uses_everything_up() {
         for n in 0..20 {
             let code = "import threading\nseen = []\nt = threading.Thread(target=seen.append, args=(1,))\nt.start()\nt.join()\nopen('f', 'w').write('x')\nresult = seen";
             let ended = driver.run(&Program { code, agent: "modest", ..Program::default() });
-            assert_eq!(value(&ended), Some(&json!([1])), "{n}: {ended:?}");
+            assert_eq!(value(&ended), Some(&json!([1])), "{tier}, {n}: {ended:?}");
         }
     });
 }
