@@ -19,6 +19,7 @@ mod command;
 mod fault;
 mod generation;
 mod identity;
+mod inspection;
 mod lock;
 mod ready;
 mod shelf;

@@ -1,6 +1,6 @@
 //! Making an environment: resolve, hold the lock against the policy, install, prove, announce.
 
-use std::cell::Cell;
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::lock::{self, Lock, LockFault};
 use super::ready::{Package, Ready};
 use super::source::Source;
 use super::uv::Uv;
-use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, tool};
+use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, inspection, tool};
 use crate::worker::Workers;
 
 /// What a packaging tool brought about.
@@ -63,12 +63,12 @@ impl Environments {
         aim: &Aim<'_>,
     ) -> Result<(Ready, Took), BuildFault> {
         let unusable = |error| BuildFault::file("cannot use", &plan.root, &error);
-        tool::clear(&plan.root).map_err(unusable)?;
+        inspection::clear(&plan.root).map_err(unusable)?;
         fs::create_dir(&plan.root).map_err(unusable)?;
         let built = self.build(plan, workers, lock, aim);
         if built.is_err() {
             // Not ready, so in nobody's way; cleared for the disk's sake.
-            let _ = tool::clear(&plan.root);
+            let _ = inspection::clear(&plan.root);
         }
         built
     }
@@ -116,6 +116,10 @@ impl Environments {
         let unusable = |error| BuildFault::file("cannot write", &plan.root, &error);
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
+        if rustix::process::geteuid().is_root() {
+            // Programs are then somebody who owns nothing.
+            inspection::open_to_read(&plan.root).map_err(unusable)?;
+        }
         aim.tell(Progress::Activating);
         workers.activate(plan.language, &plan.activation()).map_err(BuildFault::from)?;
         Ready::announce(&plan.root).map_err(unusable)?;
@@ -140,7 +144,7 @@ impl Environments {
             tool: &search.find(aim)?,
             hosts: &self.options.hosts,
             builder: &self.builder(workshop, plan),
-            builds: Cell::new(false),
+            builds: OnceCell::new(),
             interpreter: &plan.interpreter,
             workshop,
             supply: &plan.supply,
@@ -246,7 +250,7 @@ struct Desk(PathBuf);
 
 impl Desk {
     fn set_up(path: PathBuf) -> Result<Self, BuildFault> {
-        let made = tool::clear(&path).and_then(|()| fs::create_dir(&path));
+        let made = inspection::clear(&path).and_then(|()| fs::create_dir(&path));
         made.map_err(|error| BuildFault::file("cannot create", &path, &error))?;
         Ok(Self(path))
     }
@@ -254,7 +258,7 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        let _ = tool::clear(&self.0);
+        let _ = inspection::clear(&self.0);
     }
 }
 

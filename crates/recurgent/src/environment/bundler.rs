@@ -13,7 +13,7 @@ use super::command::{Ended, Workshop};
 use super::fault::{BuildFault, Stage, mentioned};
 use super::ready::{Package, Proof};
 use super::source::{Source, Supply};
-use super::{Installed, tool};
+use super::{Installed, inspection};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::sandbox::Trade;
 
@@ -218,7 +218,7 @@ impl Bundler<'_> {
         let built = self.bundle(&building, &trade, &["install", "--local"], left)?;
         self.judge(&built, Stage::Install, names())?;
         let archives = root.join(ARCHIVES);
-        tool::clear(&archives).map_err(|e| BuildFault::file("cannot clear", &archives, &e))
+        inspection::clear(&archives).map_err(|e| BuildFault::file("cannot clear", &archives, &e))
     }
 
     fn run(
@@ -270,7 +270,7 @@ impl Bundler<'_> {
     /// Every gem of the lock.
     pub(super) fn locked(root: &Path) -> Result<Vec<Package>, BuildFault> {
         let path = root.join("Gemfile.lock");
-        let text = fs::read_to_string(&path)
+        let text = inspection::read_to_string(&path)
             .map_err(|error| BuildFault::file("cannot read", &path, &error))?;
         Ok(parse_lock(&text))
     }

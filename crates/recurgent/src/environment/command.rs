@@ -2,11 +2,10 @@
 //! its output capped, and never longer than whoever waits for it wants.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 
+use super::inspection::{disk_use, find_trap};
 use crate::guest::Cancellation;
 use crate::worker::sandbox::{Birth, Errand, House, Sandbox, Trade};
 use crate::worker::{self, InstallerLimits};
@@ -23,6 +23,8 @@ use crate::worker::{self, InstallerLimits};
 const OUTPUT_BYTES: usize = 64 * 1024;
 /// Read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
+/// Reads before the clock is looked at again; enough to empty a pipe.
+const READS_IN_A_ROW: usize = 8;
 /// How often whoever waits looks whether the command ended or the caller gave up.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -121,7 +123,7 @@ impl Workshop<'_> {
         }
         let handed = || self.write.iter().map(AsRef::as_ref).chain([self.home]);
         house.take_back(handed()).map_err(CommandFault::Unusable)?;
-        match self.write.iter().find_map(|top| self.find_trap(top, top)) {
+        match self.write.iter().find_map(|top| find_trap(top, top, &self.read)) {
             Some(trap) => Err(CommandFault::Trap(trap)),
             None => ended,
         }
@@ -148,54 +150,9 @@ impl Workshop<'_> {
     }
 
     fn is_oversized(&self) -> bool {
-        let taken: u64 = [self.directory, self.home].into_iter().map(disk_use).sum();
-        taken > self.limits.disk_bytes
+        let taken = [self.directory, self.home].map(disk_use);
+        taken.into_iter().fold(0, u64::saturating_add) > self.limits.disk_bytes
     }
-
-    /// A link that leads out of what was written, to where the host sees more than the builder did, or
-    /// something that is no file. The host reads and writes here next.
-    fn find_trap(&self, directory: &Path, top: &Path) -> Option<PathBuf> {
-        let unreadable = || Some(directory.to_owned());
-        let Ok(entries) = fs::read_dir(directory) else { return unreadable() };
-        for entry in entries {
-            let Ok(entry) = entry else { return unreadable() };
-            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { return unreadable() };
-            let is_fine = if kind.is_dir() {
-                if let Some(trap) = self.find_trap(&path, top) {
-                    return Some(trap);
-                }
-                true
-            } else if kind.is_symlink() {
-                // One that leads nowhere reads as nothing, but what is written through it is somewhere.
-                let real = path.canonicalize();
-                let seen =
-                    || SYSTEM.iter().map(Path::new).chain(self.read.iter().map(AsRef::as_ref));
-                real.is_ok_and(|real| {
-                    real.starts_with(top) || seen().any(|it| real.starts_with(it))
-                })
-            } else {
-                kind.is_file()
-            };
-            if !is_fine {
-                return Some(path);
-            }
-        }
-        None
-    }
-}
-
-/// Where programs are that links may lead to.
-const SYSTEM: &[&str] = &["/usr", "/lib", "/lib64", "/bin"];
-
-/// What a tree takes on disk.
-fn disk_use(directory: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(directory) else { return 0 };
-    let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(meta) if meta.is_dir() => meta.blocks() * 512 + disk_use(&entry.path()),
-        Ok(meta) => meta.blocks() * 512,
-        Err(_) => 0, // gone meanwhile
-    });
-    sizes.sum()
 }
 
 /// A command under way. Dropping it ends it and everything it started.
@@ -257,7 +214,8 @@ impl Job {
 
     fn drain(&mut self) {
         let mut buffer = [MaybeUninit::uninit(); CHUNK_BYTES];
-        while let Ok((bytes, _)) = rustix::io::read(&self.output, &mut buffer) {
+        for _ in 0..READS_IN_A_ROW {
+            let Ok((bytes, _)) = rustix::io::read(&self.output, &mut buffer) else { return };
             if bytes.is_empty() {
                 return;
             }
@@ -369,6 +327,15 @@ mod tests {
         let ended =
             run("yes | head -c 1000000; echo last", AMPLE, &Cancellation::default()).unwrap();
         assert!(ended.output.len() <= OUTPUT_BYTES && ended.output.ends_with("last"));
+    }
+
+    #[test]
+    fn a_flood_without_end_is_ended_in_time() {
+        let limit = Duration::from_millis(500);
+        let begun = Instant::now();
+        let ended = run("yes & yes & yes", limit, &Cancellation::default());
+        assert!(matches!(ended, Err(CommandFault::TimedOut { .. })), "{ended:?}");
+        assert!(begun.elapsed() < AMPLE);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use lifecycle::program::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::inspection;
 use super::lock::Lock;
 
 /// Makes an environment a ready one.
@@ -102,9 +103,16 @@ impl Ready {
         (whole && root.join(&ready.library).is_dir()).then_some(ready)
     }
 
-    /// Writes it down, not yet as ready.
+    /// Writes it down, not yet as ready. A build script may have left a file there, which would be taken for
+    /// ours, or a link, which would be written through.
     pub(super) fn note_built(&self, root: &Path) -> io::Result<()> {
-        let mut file = File::create(root.join(BUILT))?;
+        for planted in [READY, BUILT].map(|name| root.join(name)) {
+            match fs::remove_file(planted) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let mut file = File::create_new(root.join(BUILT))?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
         file.sync_all()
@@ -141,5 +149,34 @@ pub(super) fn lock_file(language: Language) -> &'static str {
 
 /// SHA-256 of the lock file.
 pub(super) fn lock_checksum(language: Language, root: &Path) -> io::Result<String> {
-    Ok(hex(&Sha256::digest(fs::read(root.join(lock_file(language)))?)))
+    Ok(hex(&Sha256::digest(inspection::read(&root.join(lock_file(language)))?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_script_planted_is_neither_written_through_nor_believed() {
+        let (root, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let kept = kept.path().join("kept");
+        fs::write(&kept, "kept").unwrap();
+        std::os::unix::fs::symlink(&kept, root.path().join(BUILT)).unwrap();
+        fs::write(root.path().join(READY), "{}").unwrap();
+        let ready = Ready {
+            guest: "python".to_owned(),
+            manifest: DependencyManifest::default(),
+            lock_checksum: String::new(),
+            source_mode: String::new(),
+            sources: Vec::new(),
+            prepared_at: String::new(),
+            packages: Vec::new(),
+            provides: Vec::new(),
+            library: PathBuf::new(),
+            proofs: Vec::new(),
+        };
+        ready.note_built(root.path()).unwrap();
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
+        assert_eq!(Ready::open(root.path()).unwrap().0, ready);
+    }
 }

@@ -9,7 +9,7 @@ use lifecycle::dialect::Language;
 
 use super::lock::Lock;
 use super::ready::{self, READY, Ready};
-use super::{generation, lock, tool};
+use super::{generation, inspection, lock};
 
 /// Where environments are kept.
 #[derive(Debug, Clone)]
@@ -146,8 +146,8 @@ impl Shelf {
             }
         }
         generation::retract(&stored.root);
-        tool::clear(&stored.root.with_extension("build"))
-            .and_then(|()| tool::clear(&stored.root))
+        inspection::clear(&stored.root.with_extension("build"))
+            .and_then(|()| inspection::clear(&stored.root))
             .map_or_else(failed, |()| Removal::Removed)
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::command::{self, Workshop};
 use super::fault::{BuildFault, Stage};
+use super::inspection::clear;
 use super::lock;
 use super::source::Supply;
 use super::{Aim, Progress};
@@ -178,12 +179,4 @@ impl Search<'_> {
 /// The machine's own settings of pip.
 fn settings() -> Vec<PathBuf> {
     Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
-}
-
-/// Removes a directory if there is one.
-pub(super) fn clear(directory: &Path) -> std::io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -1,6 +1,6 @@
 //! Python packages by uv: a generated `pyproject.toml`, `uv lock`, then `uv sync` of exactly that lock.
 
-use std::cell::Cell;
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use super::command::{CommandFault, Ended, Workshop};
 use super::fault::{BuildFault, Stage, mentioned};
 use super::ready::{Package, Proof};
 use super::source::{self, Source, Supply};
-use super::{Installed, tool, wheel};
+use super::{Installed, inspection, wheel};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::sandbox::Trade;
 
@@ -49,8 +49,8 @@ pub(super) struct Uv<'a> {
     pub(super) workshop: &'a Workshop<'a>,
     /// Where those are built that come as sources.
     pub(super) builder: &'a Workshop<'a>,
-    /// Whether a build script may have run.
-    pub(super) builds: Cell<bool>,
+    /// Hosts build scripts' packages come from, once such a script may have run.
+    pub(super) builds: OnceCell<Vec<String>>,
     /// Hosts that may be talked to then, beside those the sources name.
     pub(super) hosts: &'a [String],
     pub(super) supply: &'a Supply,
@@ -132,7 +132,7 @@ impl Uv<'_> {
         let names = || locked.iter().map(|package| package.name.as_str());
         // A lock that was made in the company of build scripts is not followed where others could be
         // misled by what comes of it.
-        let fetched = if self.builds.get() {
+        let fetched = if self.builds.get().is_some() {
             None
         } else {
             self.introduce(self.workshop, limit)?;
@@ -143,7 +143,7 @@ impl Uv<'_> {
             _ => {
                 let installed = root.join(".venv");
                 // Its files are those of the shared cache, under a second name.
-                tool::clear(&installed)
+                inspection::clear(&installed)
                     .map_err(|e| BuildFault::file("cannot clear", &installed, &e))?;
                 self.build(&SYNC, Stage::Install, deadline)?
             }
@@ -181,8 +181,12 @@ impl Uv<'_> {
     /// read them when the first build script starts.
     fn build(&self, words: &[&str], stage: Stage, deadline: Instant) -> Result<Ended, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        self.builds.set(true);
-        let trade = Trade::Build(self.reachable(left())?);
+        // Found out before the first script runs, which could mislead whoever does it later.
+        let hosts = match self.builds.get() {
+            Some(hosts) => hosts.clone(),
+            None => self.reachable(left())?,
+        };
+        let trade = Trade::Build(self.builds.get_or_init(|| hosts).clone());
         let mut builder = self.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
         builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
         builder.input = Some(self.settings().into_bytes());
@@ -202,7 +206,7 @@ impl Uv<'_> {
         let left = deadline.saturating_duration_since(Instant::now());
         let python = &self.interpreter.path;
         // Its status tells of files that are no Python of this version, of which packages have many.
-        self.told(self.workshop.run(&Trade::Polish, python, arguments, left), Stage::Install)
+        self.told(self.builder.run(&Trade::Polish, python, arguments, left), Stage::Install)
             .map(drop)
     }
 
@@ -222,7 +226,7 @@ impl Uv<'_> {
     fn reachable(&self, limit: Duration) -> Result<Vec<String>, BuildFault> {
         let project = self.workshop.home.join("hosts");
         let unusable = |error| BuildFault::file("cannot use", &project, &error);
-        tool::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
+        inspection::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
         fs::write(project.join("pyproject.toml"), SPECIMEN).map_err(unusable)?;
         let workshop = Workshop { directory: &project, ..self.workshop.clone() };
         let arguments = self.arguments(&["lock", "--no-build"]).chain(self.indexes());
@@ -303,7 +307,7 @@ impl Uv<'_> {
     /// Every package of the lock but the project itself.
     pub(super) fn locked(root: &Path) -> Result<Vec<Package>, BuildFault> {
         let path = root.join("uv.lock");
-        let text = fs::read_to_string(&path)
+        let text = inspection::read_to_string(&path)
             .map_err(|error| BuildFault::file("cannot read", &path, &error))?;
         parse_lock(&text).ok_or_else(|| BuildFault::Unable {
             stage: Stage::Resolve,

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::inspection;
+
 /// An installed distribution.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wheel {
@@ -33,7 +35,8 @@ pub(super) fn read(library: &Path) -> io::Result<Vec<Wheel>> {
             continue;
         };
         let Some((distribution, _version)) = stem.split_once('-') else { continue };
-        let record = fs::read_to_string(library.join(&name).join("RECORD")).unwrap_or_default();
+        let record =
+            inspection::read_to_string(&library.join(&name).join("RECORD")).unwrap_or_default();
         wheels.push(Wheel { name: normalised(distribution), modules: modules(&record) });
     }
     wheels.sort_by(|a, b| a.name.cmp(&b.name));

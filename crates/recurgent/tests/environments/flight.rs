@@ -221,3 +221,21 @@ fn uv_is_fetched_once_when_there_is_none() {
     value(&stage.once("import text_unidecode\nresult = 1", &unconstrained));
     assert!(!stage.progress().iter().any(|what| what.starts_with("fetching uv")));
 }
+
+/// Under root, programs are somebody who owns nothing, and must be able to read what was installed for them.
+#[test]
+fn a_host_that_keeps_its_files_to_itself_installs_as_well() {
+    for test in [
+        "policy::internal_only_asks_ours_alone",
+        "hostile::a_build_script_reaches_nothing_and_its_package_is_installed",
+    ] {
+        let ended = Command::new("/bin/sh")
+            .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+            .arg(std::env::current_exe().unwrap())
+            .arg(test)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(said.contains("1 passed"), "{said}");
+    }
+}

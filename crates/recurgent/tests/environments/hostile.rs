@@ -1,9 +1,11 @@
 //! Packages whose build scripts reach for everything they should not have.
 
+use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use recurgent::worker::Tier;
 use recurgent::{Language, Outcome};
 use serde_json::{Value, json};
 
@@ -28,13 +30,18 @@ struct Trap {
 
 impl Trap {
     fn set(language: Language, change: impl FnOnce(&mut Value, &str)) -> Self {
+        Self::set_at(Tier::Sealed, language, change)
+    }
+
+    fn set_at(tier: Tier, language: Language, change: impl FnOnce(&mut Value, &str)) -> Self {
         let mut stage = Stage::new(language);
+        stage.layers = tier.layers();
+        stage.set("minimum_sandbox_tier", tier.name());
         let goods = stage.path("goods");
         std::fs::create_dir(&goods).unwrap();
         let source = PackageSource::of(language, Box::leak(goods.clone().into_boxed_path()));
         stage.set("source_mode", "internal_only");
         stage.set(source.key(), &source.url_with(&format!("me:{SECRET}@")));
-        stage.set("minimum_sandbox_tier", "namespaces");
         stage.set("installer_processes", &PROCESSES.to_string());
         let downloads = stage.path("cache").join("uv");
         std::fs::remove_file(&downloads).unwrap(); // the one all tests share
@@ -131,11 +138,60 @@ impl Trap {
             assert!(text.starts_with(SECRET), "{}: {text}", canary.display());
         }
         assert!(!self.was_spoken_to(), "somebody who is no source was spoken to");
-        let lives_on = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+        assert_eq!(self.daemons(), [0; 0], "a daemon lives on");
+    }
+
+    /// What the script left running.
+    fn daemons(&self) -> Vec<i32> {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
             std::fs::read_to_string(process.path().join("cmdline"))
                 .is_ok_and(|line| line.contains(&self.daemon))
         });
-        assert!(!lives_on, "a daemon lives on");
+        processes.filter_map(|process| process.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Kinds of attempts that succeeded, and how many processes the script could start.
+    fn got(outcome: &Outcome) -> (BTreeSet<&str>, u64) {
+        let got = value(outcome);
+        let reached = got["reached"].as_array().unwrap();
+        let kinds = reached.iter().map(|attempt| attempt[0].as_str().unwrap()).collect();
+        (kinds, got["forked"].as_u64().unwrap())
+    }
+}
+
+/// docs/security.md has this table.
+#[test]
+fn at_every_tier_a_build_script_reaches_what_the_documents_say() {
+    const ALL: [&str; 8] =
+        ["append", "connect", "create", "list", "parent", "read", "signal", "speak"];
+    for language in [Language::Python, Language::Ruby] {
+        for tier in Tier::ALL {
+            let trap = Trap::set_at(tier, language, |_, _| {});
+            let outcome = trap.install();
+            let (kinds, forked) = Trap::got(&outcome);
+            let expected: BTreeSet<&str> = match (tier, language) {
+                (Tier::Sealed, _) => BTreeSet::new(),
+                // Its own, small root, and the package manager that started it.
+                (Tier::Namespaces, _) => ["list", "parent"].into(),
+                (Tier::Landlock, Language::Python) => ["connect", "speak"].into(),
+                (Tier::Landlock, Language::Ruby) => BTreeSet::new(),
+                // uv, which nothing keeps from it, builds where it fetches, with its credentials.
+                (Tier::Process, Language::Python) => ALL.into_iter().chain(["secret"]).collect(),
+                (Tier::Process, Language::Ruby) => ALL.into(),
+            };
+            assert_eq!(kinds, expected, "{language:?} at {tier}");
+            if tier >= Tier::Namespaces {
+                assert!((1..PROCESSES).contains(&forked), "{language:?} at {tier}: {forked}");
+                trap.assert_untouched();
+            }
+            if tier > Tier::Process {
+                assert_eq!(trap.daemons(), [0; 0], "{language:?} at {tier}");
+            }
+            for daemon in trap.daemons() {
+                let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
+                rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use recurgent::config::Config;
 use recurgent::observe::Observer;
 use recurgent::provider::Scripted;
 use recurgent::store::memory::MemoryStore;
+use recurgent::worker::Layers;
 use recurgent::{Agent, Failure, Language, Outcome, Runtime};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,6 +23,8 @@ pub(crate) struct Stage {
     pub(crate) language: Language,
     pub(crate) directory: TempDir,
     pub(crate) config: Config,
+    /// What contains programs and package managers.
+    pub(crate) layers: Layers,
     pub(crate) model: Arc<Scripted>,
     pub(crate) told: Arc<Mutex<Vec<String>>>,
 }
@@ -40,6 +43,7 @@ impl Stage {
         let mut stage = Self {
             language,
             config: Config::defaults(),
+            layers: Layers::ALL,
             model: Arc::new(Scripted::new()),
             told: Arc::default(),
             directory,
@@ -92,6 +96,7 @@ impl Stage {
         Runtime::builder(self.config.clone())
             .provider(Arc::clone(&self.model) as Arc<dyn recurgent::provider::Provider>)
             .store(Arc::new(MemoryStore::default()))
+            .layers(self.layers)
             .observer(Box::new(Told(Arc::clone(&self.told))))
             .build()
             .unwrap()

@@ -1,0 +1,218 @@
+//! What build scripts left on disk, looked at and removed with suspicion: they could name, nest, link and
+//! close it off as they liked.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The largest file that is read whole; locks and records of huge environments have a hundredth of it.
+const READ_BYTES: u64 = 64 << 20;
+/// What a file takes at least: an empty one needs its place, too.
+const ENTRY_BYTES: u64 = 1024;
+/// Where programs are that links may lead to.
+const SYSTEM: &[&str] = &["/usr", "/lib", "/lib64", "/bin"];
+
+/// Reads a file packages or their builds wrote, unless nothing so large can be what it should be.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(READ_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > READ_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large"));
+    }
+    Ok(bytes)
+}
+
+/// The same, as text.
+pub(super) fn read_to_string(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// What a tree takes on disk. Without bound where it cannot be looked at: whatever is in there was put out
+/// of sight.
+pub(super) fn disk_use(directory: &Path) -> u64 {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return 0, // gone meanwhile
+        Err(_) => return u64::MAX,
+    };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(meta) => {
+            let own = (meta.blocks() * 512).max(ENTRY_BYTES);
+            let inside = if meta.is_dir() { disk_use(&entry.path()) } else { 0 };
+            own.saturating_add(inside)
+        }
+        Err(_) => 0, // gone meanwhile
+    });
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// A link that leads out of what was written at `top`, to where the host sees more than the builder did, or
+/// something that is no file. The host reads and writes here next.
+pub(super) fn find_trap(directory: &Path, top: &Path, seen: &[PathBuf]) -> Option<PathBuf> {
+    let unreadable = || Some(directory.to_owned());
+    let Ok(entries) = fs::read_dir(directory) else { return unreadable() };
+    for entry in entries {
+        let Ok(entry) = entry else { return unreadable() };
+        let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { return unreadable() };
+        let is_fine = if kind.is_dir() {
+            if let Some(trap) = find_trap(&path, top, seen) {
+                return Some(trap);
+            }
+            true
+        } else if kind.is_symlink() {
+            // One that leads nowhere reads as nothing, but what is written through it is somewhere.
+            let real = path.canonicalize();
+            let mut open = SYSTEM.iter().map(Path::new).chain(seen.iter().map(AsRef::as_ref));
+            real.is_ok_and(|real| real.starts_with(top) || open.any(|it| real.starts_with(it)))
+        } else {
+            kind.is_file()
+        };
+        if !is_fine {
+            return Some(path);
+        }
+    }
+    None
+}
+
+/// Lets everybody read a tree, as far as the directories above let them: neither who made it, nor who packed
+/// what is in it, need have.
+pub(super) fn open_to_read(path: &Path) -> io::Result<()> {
+    let meta = path.symlink_metadata()?;
+    let mode = meta.permissions().mode();
+    let for_all = if meta.is_dir() || mode & 0o100 != 0 { 0o555 } else { 0o444 };
+    if !meta.is_symlink() && mode & for_all != for_all {
+        fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 | for_all))?;
+    }
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            open_to_read(&entry?.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory if there is one, however deep it is and whatever it was closed off with.
+pub(super) fn clear(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(_) => {
+            flatten(directory)?;
+            fs::remove_dir(directory)
+        }
+    }
+}
+
+/// Removes what is in a directory, having what lies deeper come up to it first, so that no path, no stack and
+/// no number of open directories is too short.
+fn flatten(top: &Path) -> io::Result<()> {
+    let mut moved = 0_u64;
+    loop {
+        fs::set_permissions(top, Permissions::from_mode(0o700))?;
+        let mut was_empty = true;
+        for entry in fs::read_dir(top)? {
+            let entry = entry?;
+            was_empty = false;
+            if !entry.file_type()?.is_dir() {
+                fs::remove_file(entry.path())?;
+                continue;
+            }
+            fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
+            for inner in fs::read_dir(entry.path())? {
+                let inner = inner?.path();
+                if inner.symlink_metadata()?.is_dir() {
+                    // A directory that is moved is written to: its parent is named in it.
+                    fs::set_permissions(&inner, Permissions::from_mode(0o700))?;
+                }
+                fs::rename(inner, free(top, &mut moved))?;
+            }
+            fs::remove_dir(entry.path())?;
+        }
+        if was_empty {
+            return Ok(());
+        }
+    }
+}
+
+/// A name nothing in a directory has.
+fn free(top: &Path, moved: &mut u64) -> PathBuf {
+    loop {
+        *moved += 1;
+        let name = top.join(format!(".moved-{moved}"));
+        if name.symlink_metadata().is_err() {
+            return name;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_closed_off_or_too_deep_is_counted_and_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let script = r#"
+            import os
+            os.mkdir("closed"); open("closed/f", "w").close(); os.mkdir("closed/in", 0)
+            os.chmod("closed", 0)
+            os.mkdir("deep"); os.chdir("deep")
+            for _ in range(3000):
+                os.mkdir("down"); os.chdir("down")
+            open("f", "w").close()
+        "#;
+        let script = script.replace("\n            ", "\n");
+        let made = |name: &str| {
+            let top = place.path().join(name);
+            fs::create_dir(&top).unwrap();
+            let python = std::process::Command::new("python3")
+                .args(["-c", &script])
+                .current_dir(&top)
+                .status();
+            assert!(python.unwrap().success());
+            top
+        };
+        let top = made("top");
+        assert_eq!(disk_use(&top), u64::MAX);
+        clear(&top).unwrap();
+        assert!(!top.exists());
+        clear(&top).unwrap();
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_removed_and_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (kept, top) = (place.path().join("kept"), place.path().join("top"));
+        fs::create_dir_all(top.join("closed")).unwrap();
+        fs::create_dir(&kept).unwrap();
+        fs::write(kept.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&kept, top.join("closed/link")).unwrap();
+        std::os::unix::fs::symlink(&kept, top.join("link")).unwrap();
+        fs::set_permissions(top.join("closed"), Permissions::from_mode(0o000)).unwrap();
+        flatten(&top).unwrap();
+        assert_eq!(fs::read_dir(&top).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "x");
+    }
+
+    #[test]
+    fn a_huge_file_is_not_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("uv.lock");
+        let file = File::create(&path).unwrap();
+        file.set_len(16 << 30).unwrap();
+        assert_eq!(read(&path).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        file.set_len(4).unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), "\0\0\0\0");
+    }
+
+    #[test]
+    fn empty_files_take_something_too() {
+        let place = tempfile::tempdir().unwrap();
+        for at in 0..100 {
+            File::create(place.path().join(at.to_string())).unwrap();
+        }
+        assert!(disk_use(place.path()) >= 100 * ENTRY_BYTES);
+    }
+}
