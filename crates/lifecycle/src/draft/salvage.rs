@@ -27,11 +27,20 @@ pub fn salvage(text: &str) -> Option<Value> {
     if let Some(whole) = object(trimmed) {
         return Some(whole);
     }
+    let trimmed = answered(trimmed);
     let fences = fences(trimmed);
     let in_fence = fences.iter().find_map(|fence| object(fence.body.trim()).filter(is_payload));
     in_fence
         .or_else(|| objects(trimmed).find(is_payload))
         .or_else(|| fences.iter().find(|fence| fence.is_program()).map(Fence::payload))
+}
+
+/// What a model says after it thought aloud: drafts of the program are no answer.
+fn answered(text: &str) -> &str {
+    match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
+        Some((_, answer)) => answer.trim(),
+        None => text,
+    }
 }
 
 fn is_payload(value: &Value) -> bool {
@@ -166,6 +175,8 @@ mod tests {
             format!("Use {{}} with care.\n```\n{}\n```\ndone", payload()),
             raw.clone(),
             format!("```json\n{raw}\n```"),
+            format!("<think>\n{{\"code\": \"wrong\"}}, no: </think>\n\n{}", payload()),
+            format!("<think>```py\nwrong\n```</think>{raw}"),
         ] {
             let found = salvage(&text).unwrap_or_else(|| panic!("nothing in {text:?}"));
             assert_eq!(found["code"], CODE, "{text:?}");
