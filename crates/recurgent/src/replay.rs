@@ -30,6 +30,9 @@ const CONTRACT_FIELDS: [&str; 5] =
 /// What stands in the log where a secret stood.
 const REDACTED: &str = "[redacted]";
 
+/// Ends of calls that no program and no model brought about.
+const UNREPEATED: [&str; 3] = ["budget_exceeded", "cancelled", "replay_divergence"];
+
 /// Why a logged call was not run again.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ReplayFault {
@@ -151,6 +154,11 @@ fn check(entry: &Value, is_root: bool) -> Result<(), ReplayFault> {
             "it is a call of session {session:?}, whose memory of then is not logged; record such runs with --record"
         ));
     }
+    let failures = attempts(entry).map(|attempt| attempt.pointer("/failure/error_type"));
+    let ended = failures.flatten().filter_map(Value::as_str).find(|code| UNREPEATED.contains(code));
+    if let Some(code) = ended {
+        return incomplete(format!("it was ended from outside ({code}), not by its programs"));
+    }
     let given = json!([entry.get("args"), entry.get("kwargs")]);
     if is_root && is_cut(&given) {
         return incomplete(format!(
@@ -202,14 +210,23 @@ fn script<'a>(model: &Scripted, entry: &'a Value, written: &mut BTreeSet<(String
             "rate_limited" => {
                 DraftFault::RateLimited { message, retry_after: Some(Duration::ZERO) }
             }
+            // What is not tried again.
+            "provider" if text(attempt, "lane").is_empty() => DraftFault::Rejected(message),
             "provider" => DraftFault::Overloaded { message, retry_after: Some(Duration::ZERO) },
             "provider_auth" => DraftFault::Auth(message),
             "provider_refusal" => DraftFault::Refused(message),
-            "timeout" => DraftFault::TimedOut(Duration::ZERO),
+            "timeout" => DraftFault::TimedOut(waited(&message)),
             _ => DraftFault::Malformed(message),
         };
         model.add_fault(&key, fault);
     }
+}
+
+/// How long a model was waited for, by the message that tells so.
+fn waited(message: &str) -> Duration {
+    let seconds = message.split_once(" within ").and_then(|(_, rest)| rest.split_once(" s;"));
+    let seconds = seconds.and_then(|(seconds, _)| seconds.parse().ok());
+    seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or_default()
 }
 
 fn differences(

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use recurgent::config::Config;
 use recurgent::lifecycle::draft::DraftFault;
@@ -18,9 +19,19 @@ struct Past {
 
 impl Past {
     fn of(model: Scripted, session: Option<&str>, calls: &[(&str, Value)]) -> Self {
+        Self::within("64", model, session, calls)
+    }
+
+    fn within(
+        max_model_calls: &str,
+        model: Scripted,
+        session: Option<&str>,
+        calls: &[(&str, Value)],
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut config = Config::defaults();
         config.set("state_dir", &home.path().to_string_lossy()).unwrap();
+        config.set("max_model_calls", max_model_calls).unwrap();
         let runtime = Runtime::builder(config.clone()).provider(Arc::new(model)).build().unwrap();
         for (method, argument) in calls {
             let mut builder = runtime.agent("desk").deliverable(json!({"type": "array"}));
@@ -65,6 +76,40 @@ fn a_logged_call_goes_the_same_way_again() {
     }
     assert_eq!(again, calls.len());
     assert_eq!(past.entries(), entries, "a replay logs nothing");
+}
+
+/// What a service did is done again, its end included.
+#[test]
+fn faults_of_services_go_the_same_way_again() {
+    let busy = || DraftFault::Overloaded { message: "busy".into(), retry_after: None };
+    for faults in [
+        vec![DraftFault::Rejected("no such model".into())],
+        vec![DraftFault::Auth("no key".into())],
+        vec![DraftFault::Refused("no".into())],
+        vec![DraftFault::Truncated, DraftFault::Malformed("nothing".into())],
+        vec![busy(), DraftFault::Rejected("no such model".into())],
+        vec![busy(), DraftFault::TimedOut(Duration::from_millis(1500))],
+    ] {
+        let model = Scripted::new();
+        for fault in &faults {
+            model.add_fault("desk.list", fault.clone());
+        }
+        let past = Past::of(model, None, &[("list", json!(3))]);
+        let entries = past.entries();
+        let id = entries[0]["call_id"].as_str().unwrap();
+        let replayed = replay(&past.config, &entries, id).unwrap();
+        assert!(replayed.differences.is_empty(), "{faults:?}\n{:#}", replayed.to_json());
+    }
+}
+
+#[test]
+fn a_call_that_was_ended_from_outside_is_not_run_again() {
+    let model = Scripted::new().with("desk.list", "result = []");
+    let past = Past::within("0", model, None, &[("list", json!(3))]);
+    let entries = past.entries();
+    let fault =
+        replay(&past.config, &entries, entries[0]["call_id"].as_str().unwrap()).unwrap_err();
+    assert!(fault.to_string().contains("budget_exceeded"), "{fault}");
 }
 
 #[test]
