@@ -125,7 +125,7 @@ fn the_doctor_says_who_would_be_asked_and_why() {
         &[],
         &[("OPENAI_API_KEY", CANARY)],
         "ok",
-        &["openai: gpt-5-mini", "key: OPENAI_API_KEY", "(OPENAI_API_KEY is set)"],
+        &["openai: gpt-6.1-terra", "key: OPENAI_API_KEY", "(OPENAI_API_KEY is set)"],
     );
     check(
         &["--model", "claude-x"],
@@ -202,6 +202,33 @@ fn the_live_suite_solves_itself() {
 #[expect(clippy::panic, reason = "test")]
 fn panic_with(words: &str) -> ! {
     panic!("{words}")
+}
+
+/// What was recorded replays elsewhere; a run that goes another way, or needs less, says so.
+#[test]
+fn a_recorded_call_replays_from_the_command_line() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::new(vec![writes("result = args[0] * 2")]);
+    let url = server.url("/v1");
+    let double = |argument: &str, more: &[&str]| {
+        let line = [&["call", "doubler", "double", argument], more].concat();
+        let output = run(home.path(), &line, &[]);
+        (text(&output.stdout), text(&output.stderr), output.status.code())
+    };
+    let record = ["--base-url", &url, "--model", "qwen", "--record", "r.jsonl"];
+    assert_eq!(double("21", &record).0, "42\n");
+    drop(server);
+    let mode = std::fs::metadata(home.path().join("r.jsonl")).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    let elsewhere = ["--replay", "r.jsonl", "--set", "state_dir=elsewhere"];
+    assert_eq!(double("21", &elsewhere), ("42\n".to_owned(), String::new(), Some(0)));
+    let (out, note, _) = double("21", &["--replay", "r.jsonl"]);
+    assert_eq!(out, "42\n");
+    assert!(note.contains("not needed: doubler.double ×1"), "{note}");
+    let third = ["--replay", "r.jsonl", "--set", "state_dir=third"];
+    let (_, shown, code) = double("22", &third);
+    assert!(shown.contains("+ invocation: ") && shown.contains("\"preview\":\"22\""), "{shown}");
+    assert_eq!(code, Some(1), "{shown}");
 }
 
 #[test]

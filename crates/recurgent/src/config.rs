@@ -286,6 +286,7 @@ impl Config {
             keys: self.keys.clone(),
             api_key_file: self.path("api_key_file"),
             proxy: text("provider_proxy").map(Secret::new),
+            ca_file: self.path("provider_ca_file"),
             prices,
             temperature: self.optional("temperature"),
             retry_temperature: self.optional("retry_temperature"),

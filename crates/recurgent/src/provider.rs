@@ -1,6 +1,7 @@
 //! The provider seam: who writes programs.
 
 mod choose;
+mod delay;
 mod http;
 mod model;
 mod price;
@@ -46,6 +47,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Most tokens one answer may have; 0: answers cost none.
     fn max_output_tokens(&self) -> u32 {
         0
+    }
+
+    /// Answers it holds that nobody asked for, by `role.method`: a replay that goes another way than was
+    /// recorded may need fewer.
+    fn unused(&self) -> Vec<(String, usize)> {
+        Vec::new()
     }
 }
 
@@ -99,6 +106,12 @@ pub enum ProviderFault {
     /// Not what a model is called.
     #[error("{0:?} is no model name; use letters, digits and . _ - / : only")]
     Model(String),
+    /// Not what a key looks like; it is not shown.
+    #[error("{0} holds no key: a key is one word of plain characters")]
+    Key(&'static str),
+    /// Not a proxy; the address is not shown, credentials are part of it.
+    #[error("provider_proxy is no proxy address; use http://HOST:PORT or https://HOST:PORT")]
+    Proxy,
     /// A key would travel in the clear.
     #[error("a key is not sent to {0} unencrypted; use https://, or remove the key")]
     Unsafe(String),

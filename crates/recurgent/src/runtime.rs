@@ -123,7 +123,8 @@ impl Runtime {
         &self.0.environments
     }
 
-    pub(crate) fn provider(&self) -> &dyn Provider {
+    /// Who writes programs.
+    pub fn provider(&self) -> &dyn Provider {
         self.0.provider.as_ref()
     }
 

@@ -40,7 +40,8 @@ struct Spent {
 /// What one model call may use, taken from the allowance until it is known what it used.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    input: u64,
+    /// What counts when an answer does not tell what it used.
+    guess: Usage,
     tokens: u64,
     cost: Nanodollars,
     /// Most tokens the answer may have; `None`: the provider's own limit.
@@ -126,12 +127,18 @@ impl Tree {
                 ));
             }
         }
+        let guess = Usage {
+            input_tokens: input,
+            output_tokens: LEAST_OUTPUT_TOKENS,
+            cost: price.map(|_| cost_of(LEAST_OUTPUT_TOKENS)),
+            ..Usage::default()
+        };
         let tokens = input.saturating_add(output);
         let cost = cost_of(output);
         spent.reserved_tokens = spent.reserved_tokens.saturating_add(tokens);
         spent.reserved_cost = spent.reserved_cost.plus(cost);
         let max_output_tokens = u32::try_from(output).ok().filter(|_| longest > 0);
-        Ok(Reservation { input, tokens, cost, max_output_tokens })
+        Ok(Reservation { guess, tokens, cost, max_output_tokens })
     }
 
     /// Money is counted only where prices are known.
@@ -151,13 +158,8 @@ impl Tree {
     /// answer that does not tell is counted by its prompt: silence does not widen an allowance.
     pub(crate) fn settle(&self, reservation: &Reservation, usage: Option<Usage>) {
         let is_told = usage.is_none_or(|usage| usage.tokens() > 0);
-        let guessed = Usage {
-            input_tokens: reservation.input,
-            output_tokens: LEAST_OUTPUT_TOKENS,
-            ..Usage::default()
-        };
-        let counts = reservation.max_output_tokens.is_some() && !is_told;
-        let usage = if counts { guessed } else { usage.unwrap_or_default() };
+        let is_guessed = reservation.max_output_tokens.is_some() && !is_told;
+        let usage = if is_guessed { reservation.guess } else { usage.unwrap_or_default() };
         let mut spent = self.spent();
         spent.reserved_tokens = spent.reserved_tokens.saturating_sub(reservation.tokens);
         spent.reserved_cost = Nanodollars(spent.reserved_cost.0.saturating_sub(reservation.cost.0));

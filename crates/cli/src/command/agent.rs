@@ -136,6 +136,21 @@ impl Caller {
     }
 }
 
+impl Drop for Caller {
+    /// A replay that needed less than was recorded went another way.
+    fn drop(&mut self) {
+        let unused = self.runtime.provider().unused();
+        if !unused.is_empty() {
+            let unused: Vec<String> =
+                unused.iter().map(|(key, count)| format!("{key} ×{count}")).collect();
+            render::notice(&format!(
+                "the recording holds answers that were not needed: {}; stored programs run without a model, so replay what was recorded in a state_dir of its own",
+                unused.join(", ")
+            ));
+        }
+    }
+}
+
 impl Answer {
     /// The outcome's wire form, with the call's identity when it has one.
     pub(crate) fn to_json(&self) -> Value {

@@ -28,8 +28,8 @@ Examples:
   recurgent doctor --guest ruby --json
   recurgent doctor --live --base-url http://127.0.0.1:8080/v1 --model qwen2.5-coder";
 
-/// Tokens the answer of a live check may have.
-const LIVE_OUTPUT_TOKENS: u32 = 512;
+/// Tokens the answer of a live check may have: models that think before they answer need more than it.
+const LIVE_OUTPUT_TOKENS: u32 = 4096;
 
 /// Check what agents need on this machine, and say what to do about what is missing
 #[derive(Debug, Args)]

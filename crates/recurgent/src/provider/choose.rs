@@ -6,10 +6,13 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use ureq::tls::{PemItem, RootCerts, parse_pem};
+
+use super::ProviderFault;
+use super::http::{Route, proxy_at};
 use super::price::Prices;
 use super::secret::Secret;
 use super::wire::Wire;
-use super::{ProviderFault, http::Route};
 
 /// Most bytes of a key file.
 const MAX_KEY_BYTES: u64 = 4096;
@@ -18,10 +21,11 @@ const MAX_MODEL_BYTES: usize = 256;
 /// The value of `provider` and `model` that leaves the choice to us.
 const AUTO: &str = "auto";
 /// Models by how their names begin.
-const FAMILIES: [(&str, Wire); 7] = [
+const FAMILIES: [(&str, Wire); 8] = [
     ("claude", Wire::Messages),
     ("gpt-", Wire::Responses),
     ("chatgpt-", Wire::Responses),
+    ("ft:gpt-", Wire::Responses),
     ("o1", Wire::Responses),
     ("o3", Wire::Responses),
     ("o4", Wire::Responses),
@@ -43,8 +47,10 @@ pub struct ProviderOptions {
     pub keys: BTreeMap<&'static str, Secret>,
     /// A file with the key, which wins over the environment.
     pub api_key_file: Option<PathBuf>,
-    /// The proxy to go through.
+    /// The proxy to go through, unless the service is on this machine.
     pub proxy: Option<Secret>,
+    /// Certificates of the authorities to trust instead of the public ones.
+    pub ca_file: Option<PathBuf>,
     /// What models cost.
     pub prices: Prices,
     /// Sampling of a first try; `None`: as the service does.
@@ -150,7 +156,8 @@ fn service(options: &ProviderOptions, wire: Wire, why: String) -> Result<Service
     let model = if options.model == AUTO { wire.model() } else { &options.model };
     check_model(model)?;
     let (key, key_source) = key(options, wire)?;
-    if key.is_some() && !may_carry_keys(base_url) {
+    let is_here = is_this_machine(base_url);
+    if key.is_some() && base_url.starts_with("http://") && !is_here {
         return Err(ProviderFault::Unsafe(base_url.to_owned()));
     }
     Ok(Service {
@@ -160,7 +167,7 @@ fn service(options: &ProviderOptions, wire: Wire, why: String) -> Result<Service
         why,
         key_source,
         key,
-        route: Route { proxy: options.proxy.clone() },
+        route: route(options, is_here)?,
     })
 }
 
@@ -187,9 +194,9 @@ pub(super) fn check_model(model: &str) -> Result<(), ProviderFault> {
 }
 
 /// A key travels encrypted, or stays on this machine.
-fn may_carry_keys(base_url: &str) -> bool {
-    let Some(rest) = base_url.strip_prefix("http://") else { return true };
-    let authority = rest.split('/').next().unwrap_or_default();
+fn is_this_machine(base_url: &str) -> bool {
+    let rest = base_url.strip_prefix("http://").or_else(|| base_url.strip_prefix("https://"));
+    let authority = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,
@@ -197,6 +204,31 @@ fn may_carry_keys(base_url: &str) -> bool {
     host == "localhost"
         || host == "[::1]"
         || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What is on this machine is not looked for through a proxy, which would be told the key.
+fn route(options: &ProviderOptions, is_here: bool) -> Result<Route, ProviderFault> {
+    let proxy = options.proxy.clone().filter(|_| !is_here);
+    if proxy.as_ref().is_some_and(|address| proxy_at(address).is_none()) {
+        return Err(ProviderFault::Proxy);
+    }
+    let roots = options.ca_file.as_deref().map(read_roots).transpose()?;
+    Ok(Route { proxy, roots })
+}
+
+fn read_roots(path: &Path) -> Result<RootCerts, ProviderFault> {
+    let fault = |problem: String| ProviderFault::File { path: path.display().to_string(), problem };
+    let text = std::fs::read(path).map_err(|error| fault(error.to_string()))?;
+    let certificates: Vec<_> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            Ok(_) | Err(_) => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(fault("it holds no certificate; provider_ca_file is a PEM file".to_owned()));
+    }
+    Ok(RootCerts::from(certificates))
 }
 
 /// The file wins; a compatible server is given no key meant for someone else.
@@ -209,10 +241,16 @@ fn key(
         return Ok((Some(key), Some(path.display().to_string())));
     }
     let found = wire.key_variable().and_then(|name| Some((options.keys.get(name)?, name)));
-    Ok(match found {
-        Some((key, name)) => (Some(key.clone()), Some(name.to_owned())),
-        None => (None, None),
-    })
+    match found {
+        Some((key, name)) if is_key(key.reveal()) => Ok((Some(key.clone()), Some(name.to_owned()))),
+        Some((_, name)) => Err(ProviderFault::Key(name)),
+        None => Ok((None, None)),
+    }
+}
+
+/// What a header can carry, and no service would give otherwise.
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn read_key(path: &Path) -> Result<Secret, ProviderFault> {
@@ -233,8 +271,7 @@ fn read_key(path: &Path) -> Result<Secret, ProviderFault> {
     let read = file.take(MAX_KEY_BYTES + 1).read_to_string(&mut text);
     let read = read.map_err(|error| fault(error.to_string()))?;
     let key = text.trim();
-    let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
-    if read as u64 > MAX_KEY_BYTES || !is_key {
+    if read as u64 > MAX_KEY_BYTES || !is_key(key) {
         return Err(fault("it must hold the key on one line and nothing else".to_owned()));
     }
     Ok(Secret::new(key))

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lifecycle::draft::DraftFault;
 use serde_json::Value;
-use ureq::http::HeaderMap;
+use ureq::http::{HeaderMap, StatusCode};
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::secret::Secret;
+use super::{ProviderFault, delay};
 use crate::guest::Cancellation;
 
 /// Most bytes of one reply that are read: far more than any program needs.
@@ -33,6 +35,27 @@ static REQUESTS: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Route {
     /// The proxy to go through, as configured; never taken from the environment.
     pub(super) proxy: Option<Secret>,
+    /// Who vouches for services, instead of the public authorities.
+    pub(super) roots: Option<RootCerts>,
+}
+
+impl Route {
+    fn proxy(&self) -> Result<Option<ureq::Proxy>, DraftFault> {
+        let proxy = self.proxy.as_ref().map(|address| {
+            let fault = || DraftFault::Rejected(ProviderFault::Proxy.to_string());
+            proxy_at(address).ok_or_else(fault)
+        });
+        proxy.transpose()
+    }
+}
+
+/// The proxy at an address; `None`: it is no address of one that can be used.
+pub(super) fn proxy_at(address: &Secret) -> Option<ureq::Proxy> {
+    let proxy = ureq::Proxy::new(address.reveal()).ok()?;
+    // Others would be passed by in silence.
+    let is_known =
+        matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https);
+    is_known.then_some(proxy)
 }
 
 /// One request.
@@ -49,6 +72,8 @@ pub(super) struct Reply {
     pub(super) status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
+    /// Services repeat the key they were sent; what they say is passed on without it.
+    pub(super) key: Option<Secret>,
 }
 
 /// Sends `post` and waits for its reply: until `deadline`, and no longer than the caller does.
@@ -132,17 +157,10 @@ impl Drop for Slot {
 }
 
 fn agent(route: &Route, limit: Duration) -> Result<ureq::Agent, DraftFault> {
-    let proxy = match &route.proxy {
-        // Its message would show the address, credentials included.
-        Some(address) => Some(ureq::Proxy::new(address.reveal()).map_err(|_| {
-            DraftFault::Rejected(
-                "provider_proxy is no proxy address; use http://host:port".to_owned(),
-            )
-        })?),
-        None => None,
-    };
+    let roots = route.roots.clone().unwrap_or(RootCerts::WebPki);
     let config = ureq::Agent::config_builder()
-        .proxy(proxy)
+        .proxy(route.proxy()?)
+        .tls_config(TlsConfig::builder().root_certs(roots).build())
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
@@ -160,6 +178,10 @@ fn agent(route: &Route, limit: Duration) -> Result<ureq::Agent, DraftFault> {
 enum TransportFault {
     Late,
     TooLong,
+    /// Nobody we trust vouches for the service.
+    Untrusted(String),
+    /// The proxy does not let us through.
+    Barred(String),
     Broken(String),
 }
 
@@ -169,6 +191,12 @@ impl TransportFault {
             Self::Late => DraftFault::TimedOut(limit),
             Self::TooLong => DraftFault::Unavailable(format!(
                 "the reply has more than {MAX_REPLY_BYTES} bytes; is base_url a model service?"
+            )),
+            Self::Untrusted(problem) => DraftFault::Rejected(format!(
+                "the model service is not trusted: {problem}; if its authority is one of your own, name its certificate in provider_ca_file"
+            )),
+            Self::Barred(problem) => DraftFault::Unavailable(format!(
+                "the proxy does not lead to the model service: {problem}; check provider_proxy"
             )),
             Self::Broken(problem) => DraftFault::Unavailable(format!(
                 "the model service cannot be reached: {problem}; check base_url and the network"
@@ -182,7 +210,13 @@ impl From<ureq::Error> for TransportFault {
         let is_slow = |error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut;
         let is_late = matches!(&error, ureq::Error::Timeout(_))
             || matches!(&error, ureq::Error::Io(io) if is_slow(io));
-        if is_late { Self::Late } else { Self::Broken(error.to_string()) }
+        let problem = error.to_string();
+        match error {
+            _ if is_late => Self::Late,
+            ureq::Error::ConnectProxyFailed(problem) => Self::Barred(problem),
+            _ if problem.contains("invalid peer certificate") => Self::Untrusted(problem),
+            _ => Self::Broken(problem),
+        }
     }
 }
 
@@ -201,6 +235,7 @@ fn exchange(agent: &ureq::Agent, post: &Post) -> Result<Reply, TransportFault> {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body,
+            key: None,
         }),
         Err(error) => Err(ureq::Error::from(error).into()),
     }
@@ -211,28 +246,62 @@ impl Reply {
     pub(super) fn json(self) -> Result<Value, DraftFault> {
         let status = self.status;
         if !(200..300).contains(&status) {
-            return Err(self.fault());
+            return Err(self.fault(status));
         }
-        serde_json::from_slice(&self.body).map_err(|_| {
-            DraftFault::Unavailable(format!(
+        let Some(body) = self.parsed() else {
+            return Err(DraftFault::Unavailable(format!(
                 "the service answered {status} with {} instead of JSON: {}; is base_url right?",
                 self.kind(),
                 self.said()
-            ))
-        })
+            )));
+        };
+        // Services in front of others pass on a fault as a success. Responses tells of its own by `status`.
+        match body.get("error") {
+            Some(Value::Object(error)) if body.get("status").is_none() => {
+                let code = error.get("code").and_then(Value::as_u64);
+                let code = code.and_then(|code| u16::try_from(code).ok());
+                let code = code.filter(|code| (400..600).contains(code));
+                Err(self.fault(code.unwrap_or(StatusCode::BAD_GATEWAY.as_u16())))
+            }
+            Some(_) | None => Ok(self.hiding(body)),
+        }
+    }
+
+    fn parsed(&self) -> Option<Value> {
+        serde_json::from_slice(&self.body).ok()
+    }
+
+    /// A value without the key that was sent.
+    fn hiding(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.hidden(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.hiding(item)).collect(),
+            Value::Object(fields) => {
+                let fields = fields.into_iter();
+                fields.map(|(name, value)| (self.hidden(name), self.hiding(value))).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        }
+    }
+
+    fn hidden(&self, text: String) -> String {
+        match &self.key {
+            Some(key) => key.out_of(text),
+            None => text,
+        }
     }
 
     /// The fault a status stands for. What services document:
     /// 401, 403 the key; 402 and some 429 the account; 429 the rate; 408, 409 and 5xx (529 too) the
     /// service; every other 4xx, and redirects, this request.
-    fn fault(&self) -> DraftFault {
-        let status = self.status;
+    fn fault(&self, status: u16) -> DraftFault {
         let message = format!("the model service answered {status}: {}", self.said());
-        let retry_after = self.retry_after();
+        let body = self.parsed();
+        let retry_after = delay::asked_for(&self.headers, body.as_ref(), SystemTime::now());
         match status {
             401 | 403 => DraftFault::Auth(format!("{message}; check the key and what it may use")),
             402 => DraftFault::Auth(format!("{message}; the account cannot pay for this")),
-            429 if self.cannot_pay() => {
+            429 if body.as_ref().is_some_and(cannot_pay) => {
                 DraftFault::Auth(format!("{message}; the account's credit or limit is used up"))
             }
             400 if self.text().contains("API_KEY_INVALID") => {
@@ -242,55 +311,20 @@ impl Reply {
             408 | 409 | 425 | 500..=599 => DraftFault::Overloaded { message, retry_after },
             300..=399 => DraftFault::Rejected(format!(
                 "the model service redirects ({status}){}; set base_url to where it is",
-                self.header("location").map_or(String::new(), |to| format!(" to {}", short(to)))
+                self.location().map_or(String::new(), |to| format!(" to {to}"))
             )),
             404 => DraftFault::Rejected(format!("{message}; check model and base_url")),
             _ => DraftFault::Rejected(message),
         }
     }
 
-    /// Codes of services for accounts without credit: waiting does not help.
-    fn cannot_pay(&self) -> bool {
-        let Ok(body) = serde_json::from_slice::<Value>(&self.body) else { return false };
-        let error = body.get("error");
-        let codes = [
-            error.and_then(|error| error.get("code")),
-            error.and_then(|error| error.get("type")),
-            error.and_then(|error| error.pointer("/details/error_code")),
-        ];
-        codes.into_iter().flatten().filter_map(Value::as_str).any(|code| {
-            matches!(
-                code,
-                "insufficient_quota"
-                    | "credit_balance_exhausted"
-                    | "billing_hard_limit_reached"
-                    | "enforced_spend_limit_reached"
-            )
-        })
-    }
-
-    /// How long the service asks us to wait: `retry-after-ms`, `retry-after` in seconds or as a date, or
-    /// Google's `retryDelay`.
-    fn retry_after(&self) -> Option<Duration> {
-        let millis = self.header("retry-after-ms").and_then(|text| text.trim().parse::<f64>().ok());
-        if let Some(millis) = millis {
-            return Duration::try_from_secs_f64(millis / 1000.0).ok();
-        }
-        let asked = self.header("retry-after").and_then(|text| after(text, SystemTime::now()));
-        asked.or_else(|| {
-            let body = serde_json::from_slice::<Value>(&self.body).ok()?;
-            let details = body.pointer("/error/details")?.as_array()?;
-            let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
-            Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
-        })
+    fn location(&self) -> Option<String> {
+        let to = self.headers.get("location")?.to_str().ok()?;
+        Some(short(&self.hidden(to.to_owned())))
     }
 
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
     }
 
     fn kind(&self) -> &'static str {
@@ -307,16 +341,30 @@ impl Reply {
 
     /// The service's own words, short.
     fn said(&self) -> String {
-        let body = serde_json::from_slice::<Value>(&self.body).ok();
+        let body = self.parsed();
         let pointers = ["/error/message", "/0/error/message", "/message", "/detail", "/error"];
         let message = body
             .as_ref()
             .and_then(|body| pointers.iter().find_map(|pointer| body.pointer(pointer)?.as_str()));
-        match message {
-            Some(message) => short(message),
-            None => short(&self.text()),
-        }
+        let words = message.map_or_else(|| self.text(), str::to_owned);
+        // Hidden before it is cut: half a key is half told.
+        short(&self.hidden(words))
     }
+}
+
+/// Codes of services for accounts without credit: waiting does not help.
+fn cannot_pay(body: &Value) -> bool {
+    let pointers = ["/error/code", "/error/type", "/error/details/error_code"];
+    let mut codes = pointers.iter().filter_map(|pointer| body.pointer(pointer)?.as_str());
+    codes.any(|code| {
+        matches!(
+            code,
+            "insufficient_quota"
+                | "credit_balance_exhausted"
+                | "billing_hard_limit_reached"
+                | "enforced_spend_limit_reached"
+        )
+    })
 }
 
 /// On one line, cut.
@@ -325,36 +373,5 @@ fn short(text: &str) -> String {
     match line.char_indices().nth(MAX_SAID_CHARS) {
         None => line,
         Some((cut, _)) => format!("{}…", line.get(..cut).unwrap_or_default()),
-    }
-}
-
-/// A `retry-after`: seconds, or the date to come back at.
-fn after(text: &str, now: SystemTime) -> Option<Duration> {
-    if let Ok(seconds) = text.trim().parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
-    let now = jiff::Timestamp::try_from(now).ok()?;
-    Some(Duration::try_from(date.duration_since(now)).unwrap_or(Duration::ZERO))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_delay_is_read_in_every_form() {
-        let now: SystemTime = "2026-11-15T18:00:00Z".parse::<jiff::Timestamp>().unwrap().into();
-        for (text, millis) in [
-            ("7", Some(7_000)),
-            (" 0.5 ", Some(500)),
-            ("Sun, 15 Nov 2026 18:00:09 GMT", Some(9_000)),
-            ("Sun, 15 Nov 2026 17:00:00 GMT", Some(0)),
-            ("-1", None),
-            ("soon", None),
-            ("NaN", None),
-        ] {
-            assert_eq!(after(text, now), millis.map(Duration::from_millis), "{text}");
-        }
     }
 }

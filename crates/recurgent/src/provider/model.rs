@@ -22,7 +22,7 @@ const COMPATIBLE_OUTPUT_TOKENS: u32 = 4096;
 /// rarely mend a program but may write another.
 const COMPATIBLE_TEMPERATURES: (f64, f64) = (0.0, 0.8);
 
-/// How servers were last asked for JSON, by address: what one refused is not asked again.
+/// How models were last asked for JSON, by service and model: what one refused is not asked again.
 static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
 
 /// Asks a model service for programs.
@@ -63,27 +63,26 @@ impl Model {
         inquiry: &Inquiry<'_>,
         limits: &DraftLimits<'_>,
     ) -> Result<Reply, DraftFault> {
-        let (wire, address) = (self.service.wire, &self.service.base_url);
+        let wire = self.service.wire;
+        let asked = format!("{} {} {}", wire.name(), self.service.base_url, inquiry.model);
         let deadline = Instant::now() + limits.timeout;
-        let is_chat = matches!(wire, Wire::Chat { .. });
-        let mut shape = if is_chat { known_shape(address) } else { Shape::default() };
+        let mut shape = known_shape(&asked);
         loop {
             let left = deadline.checked_duration_since(Instant::now());
             let left = left.ok_or(DraftFault::TimedOut(limits.timeout))?;
-            let reply =
+            let mut reply =
                 send(wire.post(inquiry, shape), &self.service.route, left, limits.cancellation)
                     .map_err(|fault| {
                         let is_late = matches!(fault, DraftFault::TimedOut(_));
                         if is_late { DraftFault::TimedOut(limits.timeout) } else { fault }
                     })?;
-            match shape.simpler() {
-                Some(simpler) if Shape::is_refused(wire, reply.status, &reply.text()) => {
-                    shape = simpler;
-                }
+            match wire.other_shape(shape) {
+                Some(other) if wire.refuses_shape(reply.status, &reply.text()) => shape = other,
                 Some(_) | None => {
-                    if is_chat && reply.status == 200 {
-                        remember_shape(address, shape);
+                    if reply.status == 200 {
+                        remember_shape(asked, shape);
                     }
+                    reply.key.clone_from(&self.service.key);
                     return Ok(reply);
                 }
             }
@@ -124,38 +123,11 @@ impl Model {
         let usage = self.service.wire.usage(body);
         Usage { cost: self.prices.of(model).map(|price| price.of(&usage)), ..usage }
     }
-
-    /// A service may repeat the key it was sent.
-    fn without_key(&self, fault: DraftFault) -> DraftFault {
-        let Some(key) = &self.service.key else { return fault };
-        let clean = |words: String| key.out_of(&words);
-        match fault {
-            DraftFault::Unavailable(words) => DraftFault::Unavailable(clean(words)),
-            DraftFault::RateLimited { message, retry_after } => {
-                DraftFault::RateLimited { message: clean(message), retry_after }
-            }
-            DraftFault::Overloaded { message, retry_after } => {
-                DraftFault::Overloaded { message: clean(message), retry_after }
-            }
-            DraftFault::Rejected(words) => DraftFault::Rejected(clean(words)),
-            DraftFault::Auth(words) => DraftFault::Auth(clean(words)),
-            DraftFault::Refused(words) => DraftFault::Refused(clean(words)),
-            DraftFault::Malformed(words) => DraftFault::Malformed(clean(words)),
-            DraftFault::Diverged(words) => DraftFault::Diverged(clean(words)),
-            DraftFault::Charged(fault, usage) => {
-                DraftFault::Charged(Box::new(self.without_key(*fault)), usage)
-            }
-            fault @ (DraftFault::TimedOut(_)
-            | DraftFault::Truncated
-            | DraftFault::AllowanceSpent(_)
-            | DraftFault::Cancelled) => fault,
-        }
-    }
 }
 
 impl Provider for Model {
     fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        self.ask(prompt, limits).map_err(|fault| self.without_key(fault))
+        self.ask(prompt, limits)
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -171,16 +143,16 @@ impl Provider for Model {
     }
 }
 
-fn known_shape(address: &str) -> Shape {
+fn known_shape(asked: &str) -> Shape {
     let shapes = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
-    shapes.get(address).copied().unwrap_or_default()
+    shapes.get(asked).copied().unwrap_or_default()
 }
 
-fn remember_shape(address: &str, shape: Shape) {
+fn remember_shape(asked: String, shape: Shape) {
     let mut shapes = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
     if shape == Shape::default() {
-        shapes.remove(address);
+        shapes.remove(&asked);
     } else {
-        shapes.insert(address.to_owned(), shape);
+        shapes.insert(asked, shape);
     }
 }

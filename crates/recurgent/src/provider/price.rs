@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lifecycle::draft::{Nanodollars, Usage};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ProviderFault;
 
 /// Dollars per million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// Sent.
@@ -35,9 +35,11 @@ impl Price {
 }
 
 /// What a provider's tokens cost.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Pricing {
     /// Nothing: no service is asked.
+    #[default]
     Free,
     /// So much.
     Known(Price),

@@ -13,6 +13,7 @@ mod fault;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +38,17 @@ struct Header {
     recording: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<String>,
+    /// What was reserved before a model was asked depends on these; a recording written by hand reserves
+    /// nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    max_output_tokens: u32,
+    #[serde(default)]
+    pricing: Pricing,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,8 +94,15 @@ impl Recorder {
             path: path.display().to_string(),
             problem: format!("{error}; a recording is written to a new file"),
         };
-        let header = Header { recording: FORMAT, model: Some(inner.model(model).to_owned()) };
-        let mut file = File::create_new(path).map_err(fault)?;
+        let header = Header {
+            recording: FORMAT,
+            model: Some(inner.model(model).to_owned()),
+            max_output_tokens: inner.max_output_tokens(),
+            pricing: inner.pricing(model),
+        };
+        // It tells what was asked: for its owner's eyes, as the log is.
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = file.map_err(fault)?;
         let line = serde_json::to_string(&header).map_err(|error| fault(error.into()))?;
         writeln!(file, "{line}").map_err(fault)?;
         Ok(Self { inner, file: Mutex::new(file) })
@@ -142,7 +161,7 @@ impl Provider for Recorder {
 #[derive(Debug)]
 pub struct Replay {
     name: String,
-    model: Option<String>,
+    header: Header,
     replies: Mutex<BTreeMap<String, VecDeque<Reply>>>,
 }
 
@@ -188,14 +207,7 @@ impl Replay {
             }
             replies.entry(reply.key.clone()).or_default().push_back(reply);
         }
-        Ok(Self { name: name.to_owned(), model: header.model, replies: Mutex::new(replies) })
-    }
-
-    /// Replies nobody asked for, by key.
-    pub fn unused(&self) -> Vec<(String, usize)> {
-        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = replies.iter().filter(|(_, replies)| !replies.is_empty());
-        left.map(|(key, replies)| (key.clone(), replies.len())).collect()
+        Ok(Self { name: name.to_owned(), header, replies: Mutex::new(replies) })
     }
 
     fn exhausted(&self, key: &str) -> DraftFault {
@@ -242,9 +254,23 @@ impl Provider for Replay {
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
-        match &self.model {
+        match &self.header.model {
             Some(model) if asked == "auto" => model,
             Some(_) | None => asked,
         }
+    }
+
+    fn pricing(&self, _model: &str) -> Pricing {
+        self.header.pricing
+    }
+
+    fn max_output_tokens(&self) -> u32 {
+        self.header.max_output_tokens
+    }
+
+    fn unused(&self) -> Vec<(String, usize)> {
+        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = replies.iter().filter(|(_, replies)| !replies.is_empty());
+        left.map(|(key, replies)| (key.clone(), replies.len())).collect()
     }
 }

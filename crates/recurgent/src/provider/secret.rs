@@ -4,6 +4,8 @@ use std::fmt;
 
 /// What stands where a secret would be shown.
 const HIDDEN: &str = "[secret]";
+/// What is shorter is no key.
+const LEAST_SECRET_BYTES: usize = 8;
 
 /// A text that no message, log or debug output shows.
 #[derive(Clone, PartialEq, Eq)]
@@ -20,9 +22,11 @@ impl Secret {
         &self.0
     }
 
-    /// `text` without this secret: services repeat keys in their errors.
-    pub(crate) fn out_of(&self, text: &str) -> String {
-        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, HIDDEN) }
+    /// `text` without this secret: services repeat keys. What stands for a key where none is wanted (`none`,
+    /// `ollama`) is no secret, and a word of many texts.
+    pub(crate) fn out_of(&self, text: String) -> String {
+        let is_secret = self.0.len() >= LEAST_SECRET_BYTES && text.contains(&self.0);
+        if is_secret { text.replace(&self.0, HIDDEN) } else { text }
     }
 }
 
@@ -49,7 +53,12 @@ mod tests {
             format!("{secret} {secret:?} {:?}", vec![&secret]),
             "[secret] [secret] [[secret]]"
         );
-        assert_eq!(secret.out_of("wrong key sk-canary."), "wrong key [secret].");
-        assert_eq!(Secret::new("").out_of("as it was"), "as it was");
+        for (secret, text, clean) in [
+            ("sk-canary", "wrong key sk-canary.", "wrong key [secret]."),
+            ("", "as it was", "as it was"),
+            ("none", "none of these", "none of these"),
+        ] {
+            assert_eq!(Secret::new(secret).out_of(text.to_owned()), clean);
+        }
     }
 }

@@ -11,8 +11,6 @@ use serde_json::Value;
 use super::http::Post;
 use super::secret::Secret;
 
-pub(super) use chat::Shape;
-
 /// What the program is called where a service wants a name for it.
 const PROGRAM: &str = "write_program";
 /// What that is, in words.
@@ -36,6 +34,20 @@ pub enum Wire {
     Gemini,
 }
 
+/// How a service is held to JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// By a strict schema of the answer.
+    #[default]
+    Schema,
+    /// By a tool the model must use, whose input is the answer.
+    Tool,
+    /// To any JSON object; some servers take a schema beside it.
+    Object,
+    /// In words only.
+    Text,
+}
+
 /// One request, whatever its wire.
 #[derive(Debug)]
 pub(super) struct Inquiry<'a> {
@@ -49,13 +61,32 @@ pub(super) struct Inquiry<'a> {
 }
 
 impl Wire {
-    /// The request, in this wire's form. `shape` is how a chat is asked for JSON.
+    /// The request, in this wire's form; `shape` is one this wire has.
     pub(super) fn post(self, inquiry: &Inquiry<'_>, shape: Shape) -> Post {
         match self {
-            Self::Messages => messages::post(inquiry),
+            Self::Messages => messages::post(inquiry, shape),
             Self::Responses => responses::post(inquiry),
             Self::Chat { compatible } => chat::post(inquiry, shape, compatible),
             Self::Gemini => gemini::post(inquiry),
+        }
+    }
+
+    /// How to ask a service that refused `shape`: services and their models differ in what they take.
+    pub(super) fn other_shape(self, shape: Shape) -> Option<Shape> {
+        match (self, shape) {
+            (Self::Messages, Shape::Schema) => Some(Shape::Tool),
+            (Self::Chat { .. }, Shape::Schema) => Some(Shape::Object),
+            (Self::Chat { .. }, Shape::Object) => Some(Shape::Text),
+            (Self::Messages | Self::Responses | Self::Chat { .. } | Self::Gemini, _) => None,
+        }
+    }
+
+    /// Whether a reply refuses how JSON was asked for.
+    pub(super) fn refuses_shape(self, status: u16, said: &str) -> bool {
+        match self {
+            Self::Messages => messages::refuses_shape(status, said),
+            Self::Chat { compatible } => chat::refuses_shape(compatible, status, said),
+            Self::Responses | Self::Gemini => false,
         }
     }
 
@@ -113,10 +144,10 @@ impl Wire {
     /// The model that is asked when nobody names one.
     pub fn model(self) -> &'static str {
         match self {
-            Self::Messages => "claude-sonnet-4-5",
-            Self::Responses | Self::Chat { compatible: false } => "gpt-5-mini",
+            Self::Messages => "claude-sonnet-5-5",
+            Self::Responses | Self::Chat { compatible: false } => "gpt-6.1-terra",
             Self::Chat { compatible: true } => "default",
-            Self::Gemini => "gemini-2.5-flash",
+            Self::Gemini => "gemini-3.8-flash",
         }
     }
 }

@@ -82,6 +82,38 @@ fn a_server_that_does_not_tell_what_it_used_is_counted_all_the_same() {
     let (budget, spent) = overdrawn(&call(&server, &[("max_tree_tokens", "1500")]));
     assert_eq!(budget, "tokens");
     assert!(spent.as_u64().unwrap() > 500, "{spent}");
+    let cost = [PRICES[0], PRICES[1], ("max_tree_cost_usd", "0.0015")];
+    let (budget, spent) = overdrawn(&call(&server, &cost));
+    assert_eq!(budget, "cost_usd");
+    assert!(spent.as_f64().unwrap() > 0.0005, "{spent}");
+}
+
+/// What a call was ended for by its allowance ends it in a replay, too.
+#[test]
+fn a_recorded_overdraft_is_replayed() {
+    for (tokens, settings) in [
+        (2500, vec![("max_tree_tokens", "3000")]),
+        (0, vec![("max_tree_tokens", "1500")]),
+        (2500, vec![PRICES[0], PRICES[1], ("max_tree_cost_usd", "0.003")]),
+        (10, vec![("max_model_calls", "1")]),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let server = Server::new(vec![writes(FORKS, tokens)]);
+        let recording = home.path().join("r.jsonl");
+        let sell = |name: &str, more: &[(&str, &str)]| {
+            let settings: Vec<_> = settings.iter().chain(more).copied().collect();
+            let config = config(&server, &home.path().join(name), &settings);
+            let builder = Runtime::builder(config);
+            let builder = if more.is_empty() { builder.record(recording.clone()) } else { builder };
+            let runtime = builder.build().unwrap();
+            runtime.agent("shop").build().unwrap().call("sell", (3,)).unwrap()
+        };
+        let recorded = sell("first", &[]);
+        overdrawn(&recorded);
+        let replay = format!("replay:{}", recording.display());
+        let replayed = sell("again", &[("provider", &replay)]);
+        assert_eq!(replayed.to_json(), recorded.to_json());
+    }
 }
 
 #[test]

@@ -34,21 +34,28 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
             "auto",
             None,
             ALL,
-            "anthropic claude-sonnet-4-5 https://api.anthropic.com/v1 ANTHROPIC_API_KEY",
+            "anthropic claude-sonnet-5-5 https://api.anthropic.com/v1 ANTHROPIC_API_KEY",
         ),
         (
             "auto",
             "auto",
             None,
             &ALL[1..],
-            "openai gpt-5-mini https://api.openai.com/v1 OPENAI_API_KEY",
+            "openai gpt-6.1-terra https://api.openai.com/v1 OPENAI_API_KEY",
         ),
         (
             "auto",
             "auto",
             None,
             &ALL[2..],
-            "gemini gemini-2.5-flash https://generativelanguage.googleapis.com/v1beta GEMINI_API_KEY",
+            "gemini gemini-3.8-flash https://generativelanguage.googleapis.com/v1beta GEMINI_API_KEY",
+        ),
+        (
+            "auto",
+            "ft:gpt-4.1:us::1",
+            None,
+            ALL,
+            "openai ft:gpt-4.1:us::1 https://api.openai.com/v1 OPENAI_API_KEY",
         ),
         ("auto", "gpt-4.1", None, ALL, "openai gpt-4.1 https://api.openai.com/v1 OPENAI_API_KEY"),
         (
@@ -64,14 +71,14 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
             "auto",
             local,
             ALL,
-            "openai-chat gpt-5-mini http://127.0.0.1:8080/v1 OPENAI_API_KEY",
+            "openai-chat gpt-6.1-terra http://127.0.0.1:8080/v1 OPENAI_API_KEY",
         ),
         (
             "anthropic",
             "auto",
             None,
             &[],
-            "anthropic claude-sonnet-4-5 https://api.anthropic.com/v1 none",
+            "anthropic claude-sonnet-5-5 https://api.anthropic.com/v1 none",
         ),
     ] {
         let found = match choose(&given(provider, model, base_url, keys)).unwrap() {
@@ -150,6 +157,16 @@ fn a_key_file_is_for_its_owner_only() {
         choose(&ProviderOptions { api_key_file: Some(directory.path().to_owned()), ..options })
             .is_err()
     );
+}
+
+#[test]
+fn what_no_header_can_carry_is_no_key() {
+    for key in ["", "two words", "line\nend", "schlüssel"] {
+        let mut options = given("openai", "m", None, &[]);
+        options.keys.insert("OPENAI_API_KEY", Secret::new(key));
+        let fault = choose(&options).unwrap_err();
+        assert_eq!(fault, ProviderFault::Key("OPENAI_API_KEY"));
+    }
 }
 
 #[test]

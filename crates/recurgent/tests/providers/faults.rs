@@ -30,13 +30,16 @@ fn every_documented_status_is_mapped() {
         ),
         (
             "openai",
-            "400 rejected, 401 auth, 403 auth, 404 rejected, 408 down, 409 down, 422 rejected, 429 rate, 500 down, 502 down, 503 down",
+            "400 rejected, 401 auth, 403 auth, 404 rejected, 408 down, 409 down, 413 rejected, 422 rejected, 429 rate, 500 down, 502 down, 503 down, 504 down",
         ),
         (
             "openai-chat",
-            "400 rejected, 401 auth, 403 auth, 404 rejected, 422 rejected, 429 rate, 500 down, 503 down",
+            "400 rejected, 401 auth, 403 auth, 404 rejected, 408 down, 409 down, 413 rejected, 422 rejected, 429 rate, 500 down, 503 down",
         ),
-        ("gemini", "400 rejected, 403 auth, 404 rejected, 429 rate, 500 down, 503 down, 504 down"),
+        (
+            "gemini",
+            "400 rejected, 401 auth, 403 auth, 404 rejected, 429 rate, 500 down, 503 down, 504 down",
+        ),
         ("compatible", "301 rejected, 307 rejected, 401 auth, 418 rejected, 429 rate, 502 down"),
     ] {
         for case in statuses.split(", ") {
@@ -78,22 +81,14 @@ fn an_account_that_cannot_pay_is_not_asked_to_wait() {
 
 #[test]
 fn the_servers_delay_is_read() {
-    for (status, headers, body, millis) in [
-        (429, vec![("retry-after", "7")], "{}", Some(7000)),
-        (429, vec![("retry-after-ms", "250"), ("retry-after", "1")], "{}", Some(250)),
-        (529, vec![("retry-after", "2")], "{}", Some(2000)),
-        (503, vec![("retry-after", "Thu, 01 Jan 1970 00:00:00 GMT")], "{}", Some(0)),
-        (
-            429,
-            vec![],
-            r#"{"error": {"details": [{"@type": "x"}, {"retryDelay": "38s"}]}}"#,
-            Some(38_000),
-        ),
-        (429, vec![("retry-after", "later")], "<html>", None),
-        (503, vec![], "", None),
+    for (status, header, value, millis) in [
+        (429, "retry-after", "7", Some(7000)),
+        (529, "retry-after", "2", Some(2000)),
+        (503, "retry-after", "Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+        (503, "retry-after", "later", None),
     ] {
-        let headers = headers.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
-        let server = Server::new(vec![Answer::Says(status, headers, body.to_owned())]);
+        let headers = vec![(header, value.to_owned())];
+        let server = Server::new(vec![Answer::Says(status, headers, "{}".to_owned())]);
         let fault = ask_at("anthropic", server.url("/v1")).unwrap_err();
         assert_eq!(fault.retry_after(), millis.map(Duration::from_millis), "{fault:?}");
     }
@@ -187,7 +182,7 @@ fn a_cancelled_request_ends_soon_and_closes_its_connection() {
         cancellation.cancel();
         let cancelled = Instant::now();
         assert_eq!(waiting.join().unwrap(), Err(DraftFault::Cancelled));
-        assert!(cancelled.elapsed() < Duration::from_secs(5), "{:?}", cancelled.elapsed());
+        assert!(cancelled.elapsed() < Duration::from_secs(1), "{:?}", cancelled.elapsed());
         server.wait_closed();
     }
 }

@@ -9,7 +9,7 @@ use recurgent::provider::make;
 use serde_json::json;
 
 use super::server::{Answer, Server};
-use super::{CANARY, options};
+use super::{CANARY, ask_at, options};
 use crate::allowance::{config, writes};
 
 /// Every file under a folder.
@@ -63,6 +63,33 @@ fn a_key_is_in_no_file_no_message_and_no_worker() {
     for (name, bytes) in kept {
         assert!(!String::from_utf8_lossy(&bytes).contains("canary"), "{name} holds the key");
     }
+}
+
+/// A service that repeats its key: whole, where a message is cut, spelt otherwise, and in a program.
+#[test]
+fn a_repeated_key_is_passed_on_to_nobody() {
+    let spelt = CANARY.replace('-', "\\u002d");
+    let error = |words: &str| format!("{{\"error\": {{\"message\": \"{words}\"}}}}");
+    let page = format!("<html>{}{CANARY}", "x".repeat(380));
+    for (status, body) in [
+        (401, error(CANARY)),
+        (400, error(&format!("{}{CANARY}", "x".repeat(390)))),
+        (429, error(&spelt)),
+        (200, error(&spelt)),
+        (502, page.clone()),
+        (200, page),
+    ] {
+        let server = Server::new(vec![Answer::Says(status, vec![], body)]);
+        let fault = ask_at("openai-chat", server.url("/v1")).unwrap_err();
+        assert!(!format!("{fault:?}").contains("sk-can"), "{fault:?}");
+    }
+    let to = format!("http://127.0.0.1:1/{}{CANARY}", "x".repeat(375));
+    let server = Server::new(vec![Answer::Says(307, vec![("location", to)], String::new())]);
+    let fault = ask_at("openai-chat", server.url("/v1")).unwrap_err();
+    assert!(!format!("{fault:?}").contains("sk-can"), "{fault:?}");
+    let server = Server::new(vec![writes(&format!("result = '{CANARY}'"), 10)]);
+    let draft = ask_at("openai-chat", server.url("/v1")).unwrap();
+    assert_eq!(draft.payload["code"], "result = '[secret]'");
 }
 
 /// Secrets that arguments bring along are in the prompt, but not in the recording of it.

@@ -7,7 +7,7 @@ use recurgent::lifecycle::draft::{DraftFault, Usage};
 use recurgent::provider::{Price, Prices, make};
 use serde_json::{Value, json};
 
-use super::server::{Answer, Server};
+use super::server::{Answer, Request, Server};
 use super::{CANARY, PATIENT, ask, ask_at, bare, options};
 
 /// A program, as every service would return it.
@@ -26,8 +26,8 @@ pub(crate) fn good(provider: &str) -> Value {
     let text = payload().to_string();
     match provider {
         "anthropic" => json!({
-            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
-            "content": [{"type": "tool_use", "id": "toolu_1", "name": "write_program", "input": payload()}],
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
+            "content": [{"type": "thinking", "thinking": "{\"code\": \"wrong\"}", "signature": "s"}, {"type": "text", "text": text}],
             "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 85, "output_tokens": 20},
         }),
         "openai" => json!({
@@ -59,9 +59,13 @@ fn check(provider: &str, path: &str, key_header: Option<(&str, &str)>) {
     assert_eq!(draft.payload, payload(), "{provider}");
     let used = Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 85, cost: None };
     assert_eq!(draft.usage, used, "{provider}");
-
     let request = server.request();
     assert_eq!(request.line, format!("POST {path} HTTP/1.1"));
+    check_headers(provider, &request, key_header);
+    check_body(provider, provider, &request.body);
+}
+
+fn check_headers(provider: &str, request: &Request, key_header: Option<(&str, &str)>) {
     assert_eq!(request.header("content-type"), Some("application/json"), "{provider}");
     let agent = request.header("user-agent").unwrap();
     assert!(agent.starts_with("recurgent/"), "{agent}");
@@ -74,15 +78,17 @@ fn check(provider: &str, path: &str, key_header: Option<(&str, &str)>) {
     if let Some((key, _)) = key_header {
         assert!(request.header(key).is_some(), "{provider}: no {key}");
     }
-    assert!(!request.body.to_string().contains(CANARY));
+}
 
+/// `snapshot` is the provider's name, or that and how it is asked for JSON.
+fn check_body(provider: &str, snapshot: &str, body: &Value) {
+    assert!(!body.to_string().contains(CANARY));
     let schema: Value =
         serde_json::from_str(&fs::read_to_string(file("schemas", provider)).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let problems: Vec<String> =
-        validator.iter_errors(&request.body).map(|e| e.to_string()).collect();
-    assert!(problems.is_empty(), "{provider}: {problems:?}");
-    snapshot(provider, &request.body);
+    let problems: Vec<String> = validator.iter_errors(body).map(|e| e.to_string()).collect();
+    assert!(problems.is_empty(), "{snapshot}: {problems:?}");
+    compare(snapshot, body);
 }
 
 fn file(folder: &str, name: &str) -> PathBuf {
@@ -90,7 +96,7 @@ fn file(folder: &str, name: &str) -> PathBuf {
     root.join(folder).join(format!("{name}.json"))
 }
 
-fn snapshot(name: &str, body: &Value) {
+fn compare(name: &str, body: &Value) {
     let text = format!("{body:#}\n");
     let path = file("snapshots", name);
     #[expect(clippy::disallowed_methods, reason = "how a test is told to write what it finds")]
@@ -133,12 +139,34 @@ fn anthropic_needs_its_version_header() {
     assert_eq!(server.request().header("anthropic-version"), Some("2023-06-01"));
 }
 
+/// A model that knows no schemas of answers is given a tool it must use, and it is remembered for that model.
+#[test]
+fn anthropic_falls_back_to_a_tool() {
+    let mut used = good("anthropic");
+    used["stop_reason"] = json!("tool_use");
+    used["content"] =
+        json!([{"type": "tool_use", "id": "t", "name": "write_program", "input": payload()}]);
+    let refusal = r#"{"type": "error", "error": {"type": "invalid_request_error", "message": "output_config.format: 'test-model' does not support structured outputs"}}"#;
+    let server = Server::new(vec![Answer::Says(400, vec![], refusal.to_owned()), says(&used)]);
+    assert_eq!(ask_at("anthropic", server.url("/v1")).unwrap().payload, payload());
+    check_body("anthropic", "anthropic", &server.request().body);
+    let request = server.request();
+    check_headers("anthropic", &request, Some(("x-api-key", "KEY")));
+    check_body("anthropic", "anthropic-tool", &request.body);
+    ask_at("anthropic", server.url("/v1")).unwrap();
+    assert_eq!(server.request().body["tool_choice"]["type"], "tool", "what it took is remembered");
+    assert!(server.requests().is_empty());
+}
+
 /// What models say instead of a program: the service, the fault it is, the reply.
 const NO_PROGRAMS: &str = r#"
 anthropic Refused {"stop_reason": "refusal", "content": []}
 anthropic Truncated {"stop_reason": "max_tokens", "content": [{"type": "tool_use", "input": {"code": "result = 1"}}]}
 anthropic Truncated {"stop_reason": "model_context_window_exceeded", "content": []}
 anthropic Malformed {"stop_reason": "end_turn", "content": [{"type": "text", "text": "Hello"}]}
+anthropic Malformed {"stop_reason": "end_turn", "content": [{"type": "thinking", "thinking": "{\"code\": \"result = 1\"}"}]}
+anthropic Truncated {"stop_reason": "max_tokens", "content": [{"type": "thinking", "thinking": "hm"}]}
+anthropic Truncated {"stop_reason": "max_tokens", "content": [{"type": "text", "text": "{\"code\": \"result = 1\"}"}]}
 anthropic Unavailable {"type": "message"}
 openai Truncated {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}
 openai Refused {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}, "output": []}
@@ -155,6 +183,10 @@ openai-chat Malformed {"choices": [{"finish_reason": "stop", "message": {"conten
 openai-chat Malformed {"choices": [{"finish_reason": "stop", "message": {"content": null}}]}
 openai-chat Unavailable {"choices": []}
 openai-chat Unavailable {"choices": [{"message": {}}]}
+compatible RateLimited {"error": {"code": 429, "message": "x"}}
+compatible Rejected {"error": {"code": 404, "message": "x"}, "choices": []}
+compatible Overloaded {"error": {"code": "oops", "message": "x"}}
+anthropic Overloaded {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}
 gemini Refused {"promptFeedback": {"blockReason": "SAFETY"}}
 gemini Refused {"candidates": [{"finishReason": "SAFETY"}]}
 gemini Truncated {"candidates": [{"finishReason": "MAX_TOKENS"}]}
@@ -193,18 +225,36 @@ fn a_program_is_salvaged_from_prose() {
     assert_eq!(draft.payload["code"], format!("{CODE}\n"));
 }
 
+#[test]
+fn a_text_in_parts_is_put_together() {
+    let mut body = good("compatible");
+    let text = payload().to_string();
+    let (start, end) = text.split_at(9);
+    body["choices"][0]["message"]["content"] = json!([{"type": "text", "text": start}, {"type": "reference"}, {"type": "text", "text": end}]);
+    let server = Server::new(vec![says(&body)]);
+    assert_eq!(ask_at("compatible", server.url("/v1")).unwrap().payload, payload());
+}
+
 /// Servers that do not know a schema are asked more simply, and it is remembered.
 #[test]
 fn a_server_without_schemas_is_asked_more_simply() {
-    let formats = |server: &Server| -> Vec<Value> {
-        server
-            .requests()
-            .iter()
-            .map(|request| request.body["response_format"]["type"].clone())
-            .collect()
+    let formats = |provider: &str, server: &Server| -> Vec<Value> {
+        let requests = server.requests();
+        let formats = requests.iter().map(|request| {
+            let format = request.body["response_format"]["type"].clone();
+            let snapshot = match format.as_str() {
+                Some("json_object") => format!("{provider}-object"),
+                Some(_) => provider.to_owned(),
+                None => format!("{provider}-text"),
+            };
+            check_body(provider, &snapshot, &request.body);
+            format
+        });
+        formats.collect()
     };
-    for (refusals, asked) in [
+    for (provider, refusals, asked) in [
         (
+            "compatible",
             vec![(
                 400,
                 "{\"error\": {\"message\": \"Unknown field response_format.json_schema\"}}",
@@ -212,26 +262,40 @@ fn a_server_without_schemas_is_asked_more_simply() {
             vec!["json_schema", "json_object"],
         ),
         (
+            "compatible",
             vec![(500, "{\"error\": {\"message\": \"Internal Server Error\"}}")],
             vec!["json_schema", "json_object"],
         ),
         (
+            "compatible",
             vec![(422, "schema"), (400, "json_object is not supported")],
             vec!["json_schema", "json_object", ""],
+        ),
+        (
+            "openai-chat",
+            vec![(
+                400,
+                "{\"error\": {\"message\": \"Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model\"}}",
+            )],
+            vec!["json_schema", "json_object"],
         ),
     ] {
         let refusals = refusals
             .into_iter()
             .map(|(status, body)| Answer::Says(status, vec![], body.to_owned()));
-        let server = Server::new(refusals.chain([says(&good("compatible"))]).collect());
-        ask_at("compatible", server.url("/v1")).unwrap();
+        let server = Server::new(refusals.chain([says(&good(provider))]).collect());
+        ask_at(provider, server.url("/v1")).unwrap();
         let wanted: Vec<Value> = asked
             .iter()
             .map(|kind| if kind.is_empty() { json!(null) } else { json!(kind) })
             .collect();
-        assert_eq!(formats(&server), wanted);
-        ask_at("compatible", server.url("/v1")).unwrap();
-        assert_eq!(formats(&server), wanted[wanted.len() - 1..], "what it took is remembered");
+        assert_eq!(formats(provider, &server), wanted);
+        ask_at(provider, server.url("/v1")).unwrap();
+        assert_eq!(
+            formats(provider, &server),
+            wanted[wanted.len() - 1..],
+            "what it took is remembered"
+        );
     }
 }
 

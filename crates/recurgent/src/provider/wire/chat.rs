@@ -7,52 +7,31 @@ use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, PROGRAM, Wire, bearer, count, misshapen, salvaged, text};
+use super::{Inquiry, PROGRAM, Shape, bearer, count, misshapen, salvaged, text};
 use crate::provider::http::Post;
 
-/// How a server is asked for JSON.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::provider) enum Shape {
-    /// A strict schema.
-    #[default]
-    Schema,
-    /// Any JSON object; some servers take a schema beside it.
-    Object,
-    /// In words only.
-    Text,
+/// Whether a refusal is about how JSON was asked for. Servers of one's own fail in this without naming it,
+/// too: `llama_cpp.server` answers 500.
+pub(super) fn refuses_shape(compatible: bool, status: u16, said: &str) -> bool {
+    let named = ["response_format", "json_schema", "json_object", "schema", "grammar"];
+    match status {
+        400 | 404 | 422 => named.iter().any(|word| said.contains(word)),
+        500 | 501 => compatible,
+        _ => false,
+    }
 }
 
-impl Shape {
-    /// What a server that refused this one may take.
-    pub(in crate::provider) fn simpler(self) -> Option<Self> {
-        match self {
-            Self::Schema => Some(Self::Object),
-            Self::Object => Some(Self::Text),
-            Self::Text => None,
-        }
-    }
-
-    /// Whether a refusal is about how JSON was asked for. Servers of one's own fail in this without naming
-    /// it, too: `llama_cpp.server` answers 500.
-    pub(in crate::provider) fn is_refused(wire: Wire, status: u16, said: &str) -> bool {
-        let named = ["response_format", "json_schema", "json_object", "schema", "grammar"];
-        match (wire, status) {
-            (Wire::Chat { .. }, 400 | 404 | 422) => named.iter().any(|word| said.contains(word)),
-            (Wire::Chat { compatible: true }, 500 | 501) => true,
-            _ => false,
-        }
-    }
-
-    fn response_format(self) -> Option<Value> {
-        let schema = strict_payload_schema();
-        match self {
-            Self::Schema => Some(json!({
-                "type": "json_schema",
-                "json_schema": {"name": PROGRAM, "strict": true, "schema": schema},
-            })),
-            Self::Object => Some(json!({"type": "json_object", "schema": schema})),
-            Self::Text => None,
-        }
+fn response_format(shape: Shape, compatible: bool) -> Option<Value> {
+    let schema = strict_payload_schema();
+    match shape {
+        Shape::Schema => Some(json!({
+            "type": "json_schema",
+            "json_schema": {"name": PROGRAM, "strict": true, "schema": schema},
+        })),
+        // OpenAI refuses fields it does not know.
+        Shape::Object if compatible => Some(json!({"type": "json_object", "schema": schema})),
+        Shape::Object => Some(json!({"type": "json_object"})),
+        Shape::Tool | Shape::Text => None,
     }
 }
 
@@ -68,7 +47,8 @@ pub(super) fn post(inquiry: &Inquiry<'_>, shape: Shape, compatible: bool) -> Pos
         // OpenAI's newer models refuse the old name; other servers know only that one.
         let limit = if compatible { "max_tokens" } else { "max_completion_tokens" };
         fields.insert(limit.to_owned(), json!(inquiry.max_output_tokens));
-        let format = shape.response_format().map(|format| ("response_format".to_owned(), format));
+        let format =
+            response_format(shape, compatible).map(|format| ("response_format".to_owned(), format));
         fields.extend(format);
         let temperature = inquiry.temperature.map(|t| ("temperature".to_owned(), json!(t)));
         fields.extend(temperature);
@@ -91,6 +71,9 @@ pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
     }
     match choice.pointer("/message/content") {
         Some(Value::String(words)) => salvaged(words),
+        Some(Value::Array(parts)) => {
+            salvaged(&parts.iter().filter_map(|part| text(part, "/text")).collect::<String>())
+        }
         Some(Value::Null) => salvaged(""),
         Some(_) | None => Err(misshapen("message.content")),
     }

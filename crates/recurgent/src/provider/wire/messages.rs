@@ -1,24 +1,24 @@
-//! Anthropic Messages: the program is the input of a tool the model must use. The tool and the system
-//! text, stable for a guest and depth, are marked for the service's prompt cache.
+//! Anthropic Messages: the answer's text is held to a JSON schema. Models that know no such schema are given a
+//! tool they must use, whose input is the program; models that always think refuse to be forced, so that is
+//! what comes second. The system text, stable for a guest and depth, is marked for the service's prompt
+//! cache.
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, PROGRAM, PROGRAM_HELP, count, misshapen, salvaged, text};
+use super::{Inquiry, PROGRAM, PROGRAM_HELP, Shape, count, misshapen, salvaged, text};
 use crate::provider::http::Post;
 use crate::provider::secret::Secret;
 
 /// The version of the service's interface this is written for.
 const VERSION: &str = "2023-06-01";
 
-pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
+pub(super) fn post(inquiry: &Inquiry<'_>, shape: Shape) -> Post {
     let mut body = json!({
         "model": inquiry.model,
         "max_tokens": inquiry.max_output_tokens,
         // Tools come before the system text in the cached prefix: one mark covers both.
-        "tools": [{"name": PROGRAM, "description": PROGRAM_HELP, "input_schema": payload_schema()}],
-        "tool_choice": {"type": "tool", "name": PROGRAM},
         "system": [{
             "type": "text",
             "text": inquiry.system,
@@ -26,12 +26,39 @@ pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
         }],
         "messages": [{"role": "user", "content": inquiry.user}],
     });
+    if let Some(fields) = body.as_object_mut() {
+        fields.extend(held_to_json(shape));
+    }
     if let (Some(fields), Some(temperature)) = (body.as_object_mut(), inquiry.temperature) {
         fields.insert("temperature".to_owned(), json!(temperature));
     }
     let key = inquiry.key.map(|key| ("x-api-key", key.clone()));
     let headers = [("anthropic-version", Secret::new(VERSION))].into_iter().chain(key).collect();
     Post { url: format!("{}/messages", inquiry.base_url), headers, body }
+}
+
+fn held_to_json(shape: Shape) -> Vec<(String, Value)> {
+    let fields = match shape {
+        Shape::Schema => {
+            let format = json!({"type": "json_schema", "schema": payload_schema()});
+            vec![("output_config", json!({"format": format}))]
+        }
+        Shape::Tool => {
+            let schema = payload_schema();
+            let tool =
+                json!({"name": PROGRAM, "description": PROGRAM_HELP, "input_schema": schema});
+            let choice = json!({"type": "tool", "name": PROGRAM});
+            vec![("tools", json!([tool])), ("tool_choice", choice)]
+        }
+        Shape::Object | Shape::Text => Vec::new(),
+    };
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Models before 4.5, and services that copy this one, do not know schemas of answers.
+pub(super) fn refuses_shape(status: u16, said: &str) -> bool {
+    let named = ["output_config", "output_format", "output format", "structured output", "schema"];
+    matches!(status, 400 | 422) && named.iter().any(|word| said.contains(word))
 }
 
 pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
