@@ -16,7 +16,7 @@ use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
 
 /// Raised whenever the fixed text changes; kept with each artifact as evidence.
-pub const PROMPT_VERSION: &str = "2";
+pub const PROMPT_VERSION: &str = "3";
 
 /// Most known tools shown.
 pub const MAX_TOOLS: usize = 12;

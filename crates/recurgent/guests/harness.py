@@ -307,10 +307,10 @@ class Outcome:
         return ok_outcome(*positional, **fields)
 
     call = staticmethod(ok_outcome)
-    ok = FlagOrConstructor("ok", ok_outcome)
-    error = FlagOrConstructor("error", error_outcome)
-    is_ok = success = property(lambda self: self.status == "ok")
-    is_error = failure = property(lambda self: self.status != "ok")
+    ok = success = FlagOrConstructor("ok", ok_outcome)
+    error = failure = FlagOrConstructor("error", error_outcome)
+    is_ok = property(lambda self: self.status == "ok")
+    is_error = property(lambda self: self.status != "ok")
 
     def value_or(self, default=None):
         return self.value if self.is_ok else default

@@ -194,6 +194,8 @@ class Agent::Outcome
       new(**fields.transform_keys(&:to_sym), status: fields["status"].to_sym, value: value)
     end
 
+    alias success ok
+    alias failure error
     private :new
 
     private

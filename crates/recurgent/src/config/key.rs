@@ -84,7 +84,7 @@ pub const KEYS: &[Key] = &[
     key("provider_ca_file",             Kind::Text,                              "",            "a PEM file of the authorities that vouch for model services, instead of the public ones"),
     key("temperature",                  Kind::Optional { most: 2 },              "",            "sampling of a first try; empty: 0 with a compatible server, else as the service does"),
     key("retry_temperature",            Kind::Optional { most: 2 },              "",            "sampling of a try that is told what was wrong; empty: 0.8 with a compatible server, else as the first"),
-    key("max_output_tokens",            Kind::Optional { most: MANY },           "",            "tokens one answer may have; empty: 4096 with a compatible server, else 16384"),
+    key("max_output_tokens",            Kind::Optional { most: MANY },           "",            "tokens one answer may have; empty: 2048 with a compatible server, else 16384"),
     key("price_input_per_mtok",         Kind::Optional { most: MANY },           "",            "dollars per million tokens sent"),
     key("price_cached_per_mtok",        Kind::Optional { most: MANY },           "",            "dollars per million tokens sent and served from the service's cache"),
     key("price_output_per_mtok",        Kind::Optional { most: MANY },           "",            "dollars per million tokens received"),

@@ -17,7 +17,7 @@ use super::{DraftLimits, Provider};
 /// Most tokens of one answer where nobody says, from a service.
 const SERVICE_OUTPUT_TOKENS: u32 = 16_384;
 /// The same from a server of one's own, whose models have smaller windows.
-const COMPATIBLE_OUTPUT_TOKENS: u32 = 4096;
+const COMPATIBLE_OUTPUT_TOKENS: u32 = 2048;
 /// Sampling of a server of one's own where nobody says: steady first, then otherwise, since small models
 /// rarely mend a program but may write another.
 const COMPATIBLE_TEMPERATURES: (f64, f64) = (0.0, 0.8);
