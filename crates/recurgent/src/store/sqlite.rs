@@ -31,6 +31,7 @@ use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
+use self::lines::curation;
 use super::bundle::{Bundle, Merged};
 use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
 use super::{Exhaustions, Owner, Store};
@@ -276,23 +277,23 @@ impl Catalog for SqliteStore {
         role: Option<&Role>,
         limit: usize,
     ) -> Result<Vec<KnownArtifact>, StoreFault> {
-        self.read(|connection| lines::artifacts(connection, role, limit))
+        self.read(|connection| curation::artifacts(connection, role, limit))
     }
 
     fn versions(&self, key: &ArtifactKey) -> Result<Vec<Version>, StoreFault> {
-        self.read(|connection| lines::versions(connection, key))
+        self.read(|connection| curation::versions(connection, key))
     }
 
     fn decisions(&self, key: &ArtifactKey) -> Result<Vec<Decided>, StoreFault> {
-        self.read(|connection| lines::decisions(connection, key))
+        self.read(|connection| curation::decisions(connection, key))
     }
 
     fn corpus(&self, key: &ArtifactKey) -> Result<Vec<Case>, StoreFault> {
-        self.read(|connection| lines::corpus(connection, key))
+        self.read(|connection| curation::corpus(connection, key))
     }
 
     fn forget_case(&self, key: &ArtifactKey, case: &Case) -> Result<(), StoreFault> {
-        self.write(|transaction| lines::forget_case(transaction, key, case))
+        self.write(|transaction| curation::forget_case(transaction, key, case))
     }
 
     fn conclude(
@@ -302,7 +303,9 @@ impl Catalog for SqliteStore {
         challenger: &Checksum,
         ruling: &Ruling,
     ) -> Result<bool, StoreFault> {
-        self.write(|transaction| lines::conclude(transaction, key, incumbent, challenger, ruling))
+        self.write(|transaction| {
+            curation::conclude(transaction, key, incumbent, challenger, ruling)
+        })
     }
 
     fn rollback(
@@ -310,11 +313,11 @@ impl Catalog for SqliteStore {
         key: &ArtifactKey,
         to: Option<&Checksum>,
     ) -> Result<Option<Checksum>, StoreFault> {
-        self.write(|transaction| lines::rollback(transaction, key, to))
+        self.write(|transaction| curation::rollback(transaction, key, to))
     }
 
     fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault> {
-        self.write(|transaction| lines::pin(transaction, key, pinned))
+        self.write(|transaction| curation::pin(transaction, key, pinned))
     }
 }
 
@@ -353,7 +356,13 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         let connections = store.connections();
         let connection = locked(&connections.writer);
-        let seeks = [&read::SEEKS[..], &write::SEEKS[..], &lines::SEEKS[..], &pattern::SEEKS[..]];
+        let seeks = [
+            &read::SEEKS[..],
+            &write::SEEKS[..],
+            &lines::SEEKS[..],
+            &curation::SEEKS[..],
+            &pattern::SEEKS[..],
+        ];
         for sql in seeks.concat() {
             let plan = plan(&connection, sql);
             let scans =
@@ -361,8 +370,9 @@ mod tests {
             assert_eq!(scans, 0, "{sql}\n{plan}");
             assert!(!plan.contains("TEMP B-TREE FOR ORDER BY"), "{sql}\n{plan}");
         }
-        for sql in [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..], &lines::BOUNDED_SCANS[..]]
-            .concat()
+        for sql in
+            [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..], &curation::BOUNDED_SCANS[..]]
+                .concat()
         {
             let plan = plan(&connection, sql);
             assert!(
