@@ -7,8 +7,8 @@ pub(crate) mod trace;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
-use recurgent::Failure;
 use recurgent::lifecycle::outcome::Cause;
+use recurgent::{Failure, FailureKind};
 use serde_json::{Map, Value};
 
 use crate::command::Answer;
@@ -204,6 +204,10 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
     match Exit::of_failure(failure) {
         Exit::Cancelled => Some("nothing was kept of this call; run it again when you like"),
         Exit::Unavailable | Exit::Setup => Some("`recurgent doctor` shows what is missing"),
+        // Only the service knows whether it will do better.
+        Exit::Ok | Exit::Failed | Exit::Usage if failure.kind == FailureKind::Provider => {
+            Some("`recurgent doctor --live` tells whether the service answers")
+        }
         Exit::Ok | Exit::Failed | Exit::Usage if failure.kind.retriable() => {
             Some("run it again; the same call may do better")
         }
@@ -221,7 +225,6 @@ fn clean_lines(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use recurgent::FailureKind;
     use serde_json::json;
 
     fn check(failure: &Failure, expected: &str) {

@@ -92,6 +92,13 @@ fn what_a_service_says_is_told_with_what_to_do() {
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(outcome["error_type"], "provider_auth");
     assert!(outcome["error_message"].as_str().unwrap().contains("check the key"), "{outcome}");
+    let unknown = Server::new(vec![Answer::Says(404, vec![], "no such model".to_owned())]);
+    let line_to = ["call", "calculator", "add", "3", "--base-url", &unknown.url("/v1")];
+    let shown = text(&run(home.path(), &line_to, &[]).stderr);
+    assert!(
+        shown.contains("check model and base_url") && !shown.contains("run it again"),
+        "{shown}"
+    );
     let missing = run(home.path(), &line, &[]);
     assert!(text(&missing.stdout).contains("set ANTHROPIC_API_KEY"), "{}", text(&missing.stdout));
 }

@@ -211,11 +211,14 @@ impl From<ureq::Error> for TransportFault {
         let is_late = matches!(&error, ureq::Error::Timeout(_))
             || matches!(&error, ureq::Error::Io(io) if is_slow(io));
         let problem = error.to_string();
-        match error {
-            _ if is_late => Self::Late,
-            ureq::Error::ConnectProxyFailed(problem) => Self::Barred(problem),
-            _ if problem.contains("invalid peer certificate") => Self::Untrusted(problem),
-            _ => Self::Broken(problem),
+        if is_late {
+            Self::Late
+        } else if let ureq::Error::ConnectProxyFailed(problem) = error {
+            Self::Barred(problem)
+        } else if problem.contains("invalid peer certificate") {
+            Self::Untrusted(problem)
+        } else {
+            Self::Broken(problem)
         }
     }
 }
@@ -304,6 +307,7 @@ impl Reply {
             429 if body.as_ref().is_some_and(cannot_pay) => {
                 DraftFault::Auth(format!("{message}; the account's credit or limit is used up"))
             }
+            400 if body.as_ref().is_some_and(is_filtered) => DraftFault::Refused(message),
             400 if self.text().contains("API_KEY_INVALID") => {
                 DraftFault::Auth(format!("{message}; check the key"))
             }
@@ -350,6 +354,11 @@ impl Reply {
         // Hidden before it is cut: half a key is half told.
         short(&self.hidden(words))
     }
+}
+
+/// Azure's filter answers before its models do.
+fn is_filtered(body: &Value) -> bool {
+    body.pointer("/error/code").and_then(Value::as_str) == Some("content_filter")
 }
 
 /// Codes of services for accounts without credit: waiting does not help.

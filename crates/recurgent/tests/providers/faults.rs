@@ -65,7 +65,7 @@ fn every_documented_status_is_mapped() {
 }
 
 #[test]
-fn an_account_that_cannot_pay_is_not_asked_to_wait() {
+fn what_a_status_does_not_tell_is_told_by_the_body() {
     for body in [
         r#"{"error": {"code": "insufficient_quota", "message": "x"}}"#,
         r#"{"error": {"type": "rate_limit_error", "message": "x", "details": {"error_code": "enforced_spend_limit_reached"}}}"#,
@@ -74,6 +74,9 @@ fn an_account_that_cannot_pay_is_not_asked_to_wait() {
         let fault = ask_at("openai", server.url("/v1")).unwrap_err();
         assert!(matches!(fault, DraftFault::Auth(_)), "{fault:?}");
     }
+    let filtered = r#"{"error": {"code": "content_filter", "message": "x"}}"#;
+    let server = Server::new(vec![Answer::Says(400, vec![], filtered.to_owned())]);
+    assert!(matches!(ask_at("openai-chat", server.url("/v1")), Err(DraftFault::Refused(_))));
     let invalid = r#"{"error": {"code": 400, "message": "API key not valid", "details": [{"reason": "API_KEY_INVALID"}]}}"#;
     let server = Server::new(vec![Answer::Says(400, vec![], invalid.to_owned())]);
     assert!(matches!(ask_at("gemini", server.url("/v1")), Err(DraftFault::Auth(_))));

@@ -17,8 +17,8 @@ use super::wires::{good, says};
 use super::{CANARY, PATIENT, ask, options};
 
 /// Who vouches for `models.example` and 127.0.0.1.
-fn authority() -> Option<PathBuf> {
-    Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/tls/authority.pem"))
+fn authority() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/tls/authority.pem")
 }
 
 /// Meets one connection, and does with it what it is told.
@@ -103,13 +103,13 @@ fn an_encrypted_service_is_asked_when_it_is_trusted() {
         let port = encrypted(&server).rsplit_once(':').unwrap().1.to_owned();
         options("openai-chat", format!("https://{host}:{port}/v1"))
     };
-    let trusting = ProviderOptions { ca_file: authority(), ..at("127.0.0.1") };
+    let trusting = ProviderOptions { ca_file: Some(authority()), ..at("127.0.0.1") };
     ask(make(&trusting).unwrap().as_ref(), PATIENT, false).unwrap();
     let bearer = format!("Bearer {CANARY}");
     assert_eq!(server.request().header("authorization"), Some(bearer.as_str()));
 
     // An authority nobody knows; a service that has another name.
-    let other = ProviderOptions { ca_file: authority(), ..at("localhost") };
+    let other = ProviderOptions { ca_file: Some(authority()), ..at("localhost") };
     for doubted in [at("127.0.0.1"), other] {
         let fault = ask(make(&doubted).unwrap().as_ref(), PATIENT, false).unwrap_err();
         assert!(
@@ -126,7 +126,7 @@ fn a_proxy_learns_where_to_and_nothing_else() {
     let (address, heard) = proxy(encrypted(&server));
     let mut through = options("openai-chat", "https://models.example/v1".to_owned());
     through.proxy = Some(Secret::new(address));
-    through.ca_file = authority();
+    through.ca_file = Some(authority());
     let draft = ask(make(&through).unwrap().as_ref(), PATIENT, false).unwrap();
     assert_eq!(draft.usage.input_tokens, 100);
     assert!(server.request().header("authorization").is_some());
@@ -175,7 +175,9 @@ fn a_way_that_cannot_be_is_told_before_anybody_is_asked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.pem");
     for (text, words) in [(None, "No such file"), (Some("hello"), "holds no certificate")] {
-        text.iter().for_each(|text| std::fs::write(&path, text).unwrap());
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
         let fault = choose(&ProviderOptions { ca_file: Some(path.clone()), ..far() }).unwrap_err();
         assert!(fault.to_string().contains(words), "{fault}");
     }
