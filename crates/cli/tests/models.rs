@@ -159,6 +159,26 @@ fn the_doctor_says_who_would_be_asked_and_why() {
     check(&["--provider", "gemini", "--set", &file], &[], "ok", &["gemini: ", "key"]);
 }
 
+/// What stands where an interpreter is looked for is run once to see what it is; it is not told keys.
+#[test]
+fn an_interpreter_is_told_no_keys() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = tempfile::tempdir().unwrap();
+    let shim = home.path().join("python3");
+    std::fs::write(
+        &shim,
+        "#!/bin/sh\nenv >> \"$HOME/told\"\nPATH=${PATH#*:} exec python3 \"$@\"\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = format!("{}:{}", home.path().display(), std::env::var("PATH").unwrap());
+    let (state, found) =
+        doctor(home.path(), &[], &[("OPENAI_API_KEY", CANARY), ("PATH", &path)], "python");
+    assert_eq!(state, "ok", "{found}");
+    let told = std::fs::read_to_string(home.path().join("told")).unwrap();
+    assert!(told.contains("HOME=") && !told.contains("canary"), "{told}");
+}
+
 #[test]
 fn the_doctor_asks_when_told_to() {
     let home = tempfile::tempdir().unwrap();

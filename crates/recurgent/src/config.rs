@@ -34,7 +34,8 @@ use key::{check, rules, unknown};
 const PREFIX: &str = "RECURGENT_";
 
 /// Environment variables that hold keys of model services. They are not settings: nothing shows them.
-const KEY_VARIABLES: [&str; 3] = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
+pub(crate) const KEY_VARIABLES: [&str; 3] =
+    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
 
 /// The store's file in the state directory.
 const STORE_FILE: &str = "recurgent.sqlite";

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use lifecycle::dialect::Language;
 
+use crate::config::KEY_VARIABLES;
+
 /// Longest an interpreter may take to say what it is; shims are slow, a hang must not be ours.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a probe is looked at.
@@ -193,6 +195,10 @@ fn ask(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
     let mut probe = Command::new(candidate);
     // A host under Bundler would have its own project set up in the probe. Python is told by `-I`.
     probe.args(kind.probe).env_remove("RUBYOPT").env_remove("RUBYLIB");
+    // It finds itself by variables nobody knows all of, but needs no keys.
+    for variable in KEY_VARIABLES {
+        probe.env_remove(variable);
+    }
     let answer = run(&mut probe)?;
     let mut lines = answer.lines();
     let path = lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
