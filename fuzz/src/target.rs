@@ -135,6 +135,9 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
             r#"{"code": "result = 1", "dependencies": [{"name": "a", "version": ">= 1"}]}"#,
         ),
         ("payload", r#"{"code": 1, "dependencies": {}, "other": null}"#),
+        ("answer", "{\"code\": \"result = 1\", \"dependencies\": [{\"name\": \"a\"}]}"),
+        ("answer", "<think>or {\"code\": 1}?</think>\n{\"code\": \"a\tb\nc\"} so"),
+        ("answer", "{\"a\": {\"code\": {}}} ````py\n```\nresult = {}\n````"),
         ("answer", "Sure:\n```json\n{\"code\": \"x = '}'\nresult = 1\"}\n```\n```sh\nls\n```"),
         (
             "frame",
