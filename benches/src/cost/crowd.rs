@@ -1,0 +1,101 @@
+//! Many at once.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use recurgent::Agent;
+
+use super::Measured;
+use crate::bare::Habit;
+use crate::drive::{Driver, Program};
+use crate::pace::{Effort, float, median};
+use crate::row::{Reading, Unit};
+use crate::stage::{Stage, Trial, call, fail};
+
+const MANY: usize = 64;
+const FEW: usize = 4;
+/// Times each crowd has its turn.
+const TURNS: usize = 7;
+/// Workers whose memory is looked at.
+const IDLE: usize = 16;
+
+pub(super) fn crowd(trial: Trial) -> Measured {
+    let stage = Stage::new(trial);
+    let mut many = agents(&stage, MANY);
+    let mut few = agents(&stage, FEW);
+    let pairs: Vec<(f64, f64)> = (0..trial.rounds(TURNS))
+        .map(|_| (rate(trial, &mut many), rate(trial, &mut few)))
+        .collect();
+    let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
+    let ratio = of(|(many, few)| many / few);
+    let both = Reading::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
+    Ok(Reading { ratio: Some(ratio), ..both })
+}
+
+pub(crate) fn agents(stage: &Stage, count: usize) -> Vec<Agent> {
+    (0..count).map(|_| stage.warm_agent("tester")).collect()
+}
+
+/// Stored calls per second, each agent in a thread of its own.
+pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
+    let span = match trial.effort {
+        Effort::Full => Duration::from_secs(1),
+        Effort::Quick => Duration::from_millis(100),
+    };
+    let ready = Barrier::new(agents.len());
+    let until_done = |agent: &mut Agent| {
+        ready.wait();
+        let begun = Instant::now();
+        let mut calls = 0;
+        while begun.elapsed() < span {
+            call(agent);
+            calls += 1;
+        }
+        (calls, begun.elapsed().as_secs_f64())
+    };
+    let until_done = &until_done;
+    let done: Vec<(usize, f64)> = thread::scope(|scope| {
+        let started: Vec<_> =
+            agents.iter_mut().map(|agent| scope.spawn(move || until_done(agent))).collect();
+        started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| fail("a call failed"))).collect()
+    });
+    let calls: usize = done.iter().map(|(calls, _)| calls).sum();
+    let longest = done.iter().map(|(_, took)| *took).fold(0.0, f64::max);
+    float(calls) / longest
+}
+
+/// What a worker and a bare forked child have for themselves, with as many of the same beside each.
+pub(super) fn idle_memory(trial: Trial) -> Measured {
+    let driver = Driver::new();
+    let mut bare = Stage::new(trial).bare(Habit::Hold);
+    let names: Vec<String> = (0..IDLE).map(|n| format!("agent {n}")).collect();
+    let worker = |name: &String| {
+        let code = trial.one_line();
+        let args = vec![serde_json::json!(1)];
+        let program =
+            Program { language: trial.language, code, agent: name, proven: true, args, ..Program::default() };
+        (0..3).fold(0, |_, _| driver.run(&program).unwrap().worker.pid.unwrap())
+    };
+    let workers: Vec<u32> = names.iter().map(worker).collect();
+    let children: Vec<u32> = (0..IDLE)
+        .map(|_| {
+            bare.exchange();
+            held_child(bare.line())
+        })
+        .collect();
+    let of = |pids: &[u32]| median(pids.iter().map(|pid| private_bytes(*pid)).collect());
+    Ok(Reading::against(of(&workers), of(&children), Unit::Bytes))
+}
+
+fn held_child(answer: &str) -> u32 {
+    let answer: serde_json::Value = serde_json::from_str(answer).unwrap();
+    answer.get("value").and_then(serde_json::Value::as_u64).and_then(|pid| pid.try_into().ok()).unwrap()
+}
+
+fn private_bytes(pid: u32) -> f64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let kilobytes = |line: &str| line.split_whitespace().nth(1)?.parse::<f64>().ok();
+    let private = rollup.lines().filter(|line| line.starts_with("Private_"));
+    private.filter_map(kilobytes).sum::<f64>() * 1024.0
+}

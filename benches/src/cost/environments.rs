@@ -1,0 +1,140 @@
+//! Packages that are there already.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use lifecycle::dialect::Language;
+use recurgent::Agent;
+use serde_json::json;
+
+use super::Measured;
+use crate::pace::{median, pause};
+use crate::row::{Reading, Unit};
+use crate::stage::{Stage, Trial, call, fail};
+
+const ROUNDS: usize = 300;
+/// Longest an environment that is there may take to be found.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The tests' package sources: each writes its files into a directory.
+const WHEELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/wheels.py");
+const GEMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
+
+/// As a preparation tells it.
+pub(super) fn hit(trial: Trial) -> Measured {
+    with_package(trial, |stage, _| {
+        let once = || {
+            let wanted = stage.runtime.prepare("tester").dependency(package(trial), "");
+            let ticket = wanted.guest(trial.language).start();
+            ticket.await_ready(PATIENCE);
+            let found = ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
+            assert!(found.cache_hit, "it was made anew");
+            found.prepare_time.as_secs_f64()
+        };
+        let took = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
+        Reading::alone(median(took), Unit::Seconds)
+    })
+}
+
+/// How many the kernel started during a call; the median, for others on this machine start some, too.
+pub(super) fn processes(trial: Trial) -> Measured {
+    with_package(trial, |_, agent| {
+        let once = || {
+            let before = forks();
+            call(agent);
+            forks() - before
+        };
+        let started = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
+        Reading::alone(median(started), Unit::Processes)
+    })
+}
+
+/// Processes and threads started since the machine was.
+fn forks() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let line = stat.lines().find_map(|line| line.strip_prefix("processes ")).unwrap();
+    line.parse().unwrap()
+}
+
+/// A warm agent whose program imports a package, by the real package manager from a source on loopback.
+fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Reading) -> Measured {
+    for tool in tools(trial.language) {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return Err(format!("{tool} is not installed"));
+        }
+    }
+    let source = Source::open(trial.language);
+    let cache = tempfile::tempdir().unwrap();
+    let settings = |config: &mut recurgent::config::Config| {
+        config.set("source_mode", "internal_only").unwrap();
+        config.set("cache_dir", cache.path().to_str().unwrap()).unwrap();
+        config.set(trial.pick("python_indexes", "gem_sources"), &source.url).unwrap();
+    };
+    let stage = Stage::with(trial, settings, |builder| builder);
+    let code = trial.pick(
+        "import inner_part\nresult = inner_part.NAME",
+        "require 'beta'\nBeta::VERSION",
+    );
+    stage.writes("tester.check", code, &json!([{"name": package(trial)}]));
+    let mut agent = stage.warm_agent("tester");
+    pause(); // its spare is forked
+    Ok(measure(&stage, &mut agent))
+}
+
+fn package(trial: Trial) -> &'static str {
+    match trial.language {
+        Language::Python => "inner-part",
+        Language::Ruby => "beta",
+    }
+}
+
+fn tools(language: Language) -> &'static [&'static str] {
+    match language {
+        Language::Python => &["python3", "uv"],
+        Language::Ruby => &["ruby", "bundle", "python3"],
+    }
+}
+
+/// Serves packages as long as it lives.
+struct Source {
+    server: Child,
+    url: String,
+    _files: tempfile::TempDir,
+}
+
+impl Source {
+    fn open(language: Language) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let (tool, script, path) = match language {
+            Language::Python => ("python3", WHEELS, "simple/"),
+            Language::Ruby => ("ruby", GEMS, ""),
+        };
+        let made = Command::new(tool).arg(script).arg(files.path()).status().unwrap();
+        assert!(made.success(), "no packages could be made");
+        let (server, port) = serve(files.path());
+        Self { server, url: format!("http://127.0.0.1:{port}/{path}"), _files: files }
+    }
+}
+
+/// A server of a directory, and its port.
+fn serve(files: &Path) -> (Child, String) {
+    let mut server = Command::new("python3")
+        .args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"])
+        .arg(files)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut greeting = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
+    let port = greeting.split_whitespace().skip_while(|word| *word != "port").nth(1);
+    (server, port.unwrap().to_owned())
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+}

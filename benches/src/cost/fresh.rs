@@ -1,0 +1,78 @@
+//! Programs nobody ran before: each in a sandboxed child of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lifecycle::event::{Event, EventKind};
+use recurgent::observe::Observer;
+use serde_json::Value;
+
+use super::Measured;
+use crate::bare::Habit;
+use crate::pace::{compare, pause, timed};
+use crate::stage::{Stage, Trial, call, call_method, fail};
+
+const ROUNDS: usize = 300;
+
+pub(super) fn program(trial: Trial) -> Measured {
+    let stage = Stage::new(trial);
+    let mut bare = stage.bare(Habit::Fork);
+    let mut pairs = Vec::new();
+    for round in 0..trial.rounds(ROUNDS) + 1 {
+        let mut agent = stage.agent(&format!("tester {round}"));
+        pause();
+        let ours = timed(&mut || call(&mut agent));
+        pause();
+        pairs.push((ours, timed(&mut || bare.exchange())));
+    }
+    pairs.remove(0); // booted the interpreter
+    Ok(compare(&pairs))
+}
+
+/// The rejected program and the next one tell their moment by the same clock.
+pub(super) fn next_attempt(trial: Trial) -> Measured {
+    let last_words = Arc::<Mutex<String>>::default();
+    let heard = Heard(Arc::clone(&last_words));
+    let stage = Stage::with(trial, |_| {}, |builder| builder.observer(Box::new(heard)));
+    let mut bare = stage.bare(Habit::Fork);
+    let mut pairs = Vec::new();
+    for round in 0..trial.rounds(ROUNDS) + 1 {
+        let role = format!("tester {round}");
+        let rejected = trial.pick(
+            "import time\nraise ValueError(str(time.monotonic_ns()))",
+            "raise Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond).to_s",
+        );
+        let next = trial.pick(
+            "import time\nresult = time.monotonic_ns()",
+            "Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)",
+        );
+        for code in [rejected, next] {
+            stage.writes(&format!("{role}.check"), code, &Value::Array(Vec::new()));
+        }
+        let mut agent = stage.agent(&role);
+        pause();
+        let began = call_method(&mut agent, "check").as_f64().unwrap_or(f64::NAN);
+        let ended = nanoseconds(&last_words.lock().unwrap_or_else(PoisonError::into_inner));
+        pause();
+        pairs.push(((began - ended) / 1e9, timed(&mut || bare.exchange())));
+    }
+    pairs.remove(0); // booted the interpreter
+    Ok(compare(&pairs))
+}
+
+/// Hears what a rejected program said last.
+struct Heard(Arc<Mutex<String>>);
+
+impl Observer for Heard {
+    fn event(&self, event: &Event) {
+        if let EventKind::RolledBack { message, .. } = &event.kind {
+            message.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// The moment in a message: its longest number.
+fn nanoseconds(message: &str) -> f64 {
+    let numbers = message.split(|c: char| !c.is_ascii_digit());
+    let longest = numbers.max_by_key(|digits| digits.len()).unwrap_or_default();
+    longest.parse().unwrap_or_else(|_| fail(&format!("no moment in {message:?}")))
+}

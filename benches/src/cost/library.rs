@@ -1,0 +1,42 @@
+//! What a program that depends on the library gets with it.
+
+use std::process::Command;
+
+use super::Measured;
+use crate::pace::float;
+use crate::row::{Reading, Unit};
+use crate::stage::Trial;
+
+const ASYNC_RUNTIMES: [&str; 10] = [
+    "tokio", "async-std", "smol", "async-executor", "async-global-executor", "futures-executor", "actix-rt",
+    "glommio", "monoio", "compio",
+];
+/// Packages that build or link C++.
+const C_PLUS_PLUS: [&str; 5] = ["cxx", "cxx-build", "link-cplusplus", "autocxx", "cpp"];
+/// What a program that links C++ has loaded.
+const C_PLUS_PLUS_LIBRARIES: [&str; 2] = ["libstdc++", "libc++"];
+
+pub(super) fn async_runtimes(_: Trial) -> Measured {
+    Ok(Reading::alone(float(packages(&ASYNC_RUNTIMES)), Unit::Packages))
+}
+
+/// This program has the library in it: what it brings is loaded here.
+pub(super) fn c_plus_plus(_: Trial) -> Measured {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let loaded = C_PLUS_PLUS_LIBRARIES.iter().filter(|library| maps.contains(**library)).count();
+    Ok(Reading::alone(float(loaded + packages(&C_PLUS_PLUS)), Unit::Packages))
+}
+
+/// How many of these packages the library depends on, to build or to run.
+fn packages(wanted: &[&str]) -> usize {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "-q", "-p", "recurgent", "-e", "normal,build", "--prefix", "none", "-f", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let listed = String::from_utf8_lossy(&tree.stdout);
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(&"recurgent-lifecycle"), "cargo tree says something else now");
+    wanted.iter().filter(|name| names.contains(name)).count()
+}

@@ -1,0 +1,97 @@
+//! Programs that do not end by themselves.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lifecycle::execution::WorkerFault;
+
+use super::Measured;
+use crate::drive::{Driver, Program, descendants, is_alive};
+use crate::pace::{float, pause, quantile};
+use crate::row::{Reading, Unit};
+use crate::stage::{Trial, fail};
+
+const ROUNDS: usize = 200;
+const LIMIT: Duration = Duration::from_millis(40);
+const SURVIVAL_ROUNDS: usize = 40;
+/// Longest a killed process may take to be gone.
+const BURIAL: Duration = Duration::from_millis(500);
+
+/// From the moment the program is under way.
+pub(super) fn overshoot(trial: Trial) -> Measured {
+    let driver = Driver::new();
+    let program = hanging(trial, trial.pick("while True: pass", "loop {}"));
+    driver.boot(trial.language);
+    let over = beside_spinners(|| {
+        let once = || {
+            let mut turn = driver.start(&program);
+            let begun = Instant::now();
+            let said = turn.listen();
+            let took = begun.elapsed();
+            assert!(matches!(said, Err(WorkerFault::TimedOut(_))), "it ended by itself");
+            took.saturating_sub(LIMIT).as_secs_f64()
+        };
+        (0..trial.rounds(ROUNDS)).map(|_| once()).collect()
+    });
+    Ok(Reading::alone(quantile(over, 0.99), Unit::Seconds))
+}
+
+/// Programs that would rather not die: they catch everything, ignore signals and leave threads.
+pub(super) fn survivors(trial: Trial) -> Measured {
+    let code = trial.pick(
+        "import signal, threading\n\
+         for n in range(1, 32):\n    \
+             try: signal.signal(n, signal.SIG_IGN)\n    \
+             except (OSError, ValueError): pass\n\
+         def spin():\n    while True: pass\n\
+         threading.Thread(target=spin, daemon=False).start()\n\
+         while True:\n    try: spin()\n    except BaseException: pass",
+        "Signal.list.each_key { |name| begin; trap(name, 'IGNORE'); rescue ArgumentError, SystemCallError; nil; end }\n\
+         Thread.new { loop {} }\nat_exit { loop {} }\n\
+         begin; loop {}; rescue Exception; retry; ensure; loop {}; end",
+    );
+    let mut driver = Driver::new();
+    driver.boot(trial.language);
+    pause(); // its spare is forked
+    let before = owned(&driver).len();
+    let program = hanging(trial, code);
+    for _ in 0..trial.rounds(SURVIVAL_ROUNDS) {
+        match driver.run(&program) {
+            Err(WorkerFault::TimedOut(_)) => {}
+            other => fail(&format!("it did not meet its limit: {other:?}")),
+        }
+    }
+    let told = Instant::now();
+    while owned(&driver).len() > before && told.elapsed() < BURIAL {
+        pause();
+    }
+    let left = owned(&driver);
+    driver.close();
+    let after_all = left.iter().filter(|pid| is_alive(**pid)).count();
+    let alive = after_all + left.len().saturating_sub(before);
+    Ok(Reading::alone(float(alive), Unit::Processes))
+}
+
+/// Its processes that run.
+fn owned(driver: &Driver) -> Vec<u32> {
+    descendants().into_iter().filter(|pid| driver.owns(*pid) && is_alive(*pid)).collect()
+}
+
+fn hanging(trial: Trial, code: &str) -> Program<'_> {
+    Program { language: trial.language, code, limit: LIMIT, ..Program::default() }
+}
+
+/// Does something while every core has two threads that spin.
+fn beside_spinners<T>(action: impl FnOnce() -> T) -> T {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 * cores {
+            scope.spawn(|| while !done.load(Ordering::Relaxed) { std::hint::spin_loop() });
+        }
+        let result = action();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}

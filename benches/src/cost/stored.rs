@@ -1,0 +1,72 @@
+//! Calls that a stored program answers.
+
+use recurgent::Agent;
+use serde_json::{Map, Value, json};
+
+use super::Measured;
+use crate::bare::Habit;
+use crate::pace::by_turns;
+use crate::stage::{Stage, Trial, call, call_method};
+
+const ROUNDS: usize = 2000;
+/// Calls in a row before the other has its turn, where both are of the same size.
+pub(crate) const BLOCK: usize = 20;
+
+/// What a full store holds.
+const TOOLS: usize = 500;
+const ARTIFACTS: usize = 5_000;
+const RECORDS: usize = 10_000;
+
+/// Call by call: the floor finds caches and cores as a call leaves them.
+pub(super) fn end_to_end(trial: Trial) -> Measured {
+    against_loop(trial, 1)
+}
+
+/// Many in a row, so that the floor has its caches to itself.
+pub(super) fn hot(trial: Trial) -> Measured {
+    against_loop(trial, BLOCK)
+}
+
+fn against_loop(trial: Trial, each: usize) -> Measured {
+    let stage = Stage::new(trial);
+    let mut agent = stage.warm_agent("tester");
+    let mut bare = stage.bare(Habit::Loop);
+    Ok(by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
+}
+
+pub(super) fn full_store(trial: Trial) -> Measured {
+    let (full, empty) = (Stage::new(trial), Stage::new(trial));
+    let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
+    for tool in 0..trial.rounds(TOOLS) {
+        let mut agent = ours.delegate(&format!("tool {tool}")).purpose("stand here").build().unwrap();
+        for method in 0..ARTIFACTS / TOOLS {
+            call_method(&mut agent, &format!("check_{method}"));
+        }
+    }
+    (0..trial.rounds(RECORDS)).for_each(|_| call(&mut ours));
+    Ok(by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)))
+}
+
+pub(super) fn big_context(trial: Trial) -> Measured {
+    let stage = Stage::new(trial);
+    let (mut big, mut small) = (stage.warm_agent("big"), stage.warm_agent("small"));
+    big.remember(sized(1_000_000)).unwrap();
+    Ok(by_turns(
+        trial.rounds(ROUNDS),
+        BLOCK,
+        || call_after_change(&mut big),
+        || call_after_change(&mut small),
+    ))
+}
+
+/// A call of an agent in whose memory one small key has changed.
+pub(crate) fn call_after_change(agent: &mut Agent) {
+    agent.set("small", 1).unwrap();
+    call(agent);
+}
+
+/// A memory of about so many bytes.
+pub(crate) fn sized(bytes: usize) -> Map<String, Value> {
+    const ITEM: &str = "0123456789abc"; // 16 bytes with quotes and comma
+    Map::from_iter([("big".to_owned(), json!(vec![ITEM; bytes / 16]))])
+}

@@ -1,0 +1,111 @@
+//! How cost grows: one row per thing that grows; the measuring is in `curve/`.
+
+mod calls;
+mod stores;
+
+use lifecycle::dialect::Language;
+use serde::{Deserialize, Serialize};
+
+use crate::pace::float;
+use crate::row::{Bound, Missing, Quantity, Reading, Verdict, judge};
+use crate::stage::Trial;
+
+/// Something that grows.
+pub(crate) struct Curve {
+    pub(crate) name: &'static str,
+    /// What a point costs.
+    pub(crate) what: &'static str,
+    /// What grows.
+    pub(crate) axis: &'static str,
+    pub(crate) scale: Scale,
+    /// Most that any point may cost, in times of the first; `None`: no promise.
+    pub(crate) flat: Option<f64>,
+    pub(crate) measure: fn(Trial) -> Points,
+}
+
+/// Points, or what must be installed for them.
+pub(crate) type Points = Result<Vec<Point>, String>;
+
+/// How far apart points are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    Linear,
+    Logarithmic,
+}
+
+/// What it costs when there is so much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) cost: Quantity,
+    /// In times of the least.
+    pub(crate) ratio: f64,
+}
+
+impl Point {
+    fn at(size: usize, reading: Reading) -> Self {
+        Self { x: float(size), cost: reading.ours, ratio: reading.ratio.unwrap_or(f64::NAN) }
+    }
+}
+
+#[rustfmt::skip]
+pub(crate) const CURVES: &[Curve] = &[
+    curve("tools",       "stored call, end to end",              "tools in the store",               (Scale::Logarithmic, Some(1.2)),  stores::tools),
+    curve("artifacts",   "stored call, end to end",              "artifacts in the store",           (Scale::Logarithmic, Some(1.2)),  stores::artifacts),
+    curve("history",     "stored call, end to end",              "history records of the agent",     (Scale::Logarithmic, Some(1.2)),  stores::history),
+    curve("context",     "stored call after one small key changed", "bytes of the agent's context",  (Scale::Logarithmic, Some(2.0)),  calls::context),
+    curve("code",        "stored call, end to end",              "bytes of the stored program",      (Scale::Logarithmic, None),       calls::code),
+    curve("concurrency", "time of the machine per stored call",  "agents calling at once",           (Scale::Logarithmic, None),       calls::concurrency),
+    curve("depth",       "stored call that delegates",           "levels of delegation below it",    (Scale::Linear, None),            calls::depth),
+    curve("log",         "stored call, end to end",              "bytes of the log",                 (Scale::Logarithmic, None),       stores::log),
+];
+
+const fn curve(
+    name: &'static str,
+    what: &'static str,
+    axis: &'static str,
+    (scale, flat): (Scale, Option<f64>),
+    measure: fn(Trial) -> Points,
+) -> Curve {
+    Curve { name, what, axis, scale, flat, measure }
+}
+
+/// One guest's points, judged.
+#[derive(Debug, Serialize)]
+pub(crate) struct Series {
+    pub(crate) curve: &'static str,
+    pub(crate) guest: Language,
+    pub(crate) what: &'static str,
+    pub(crate) axis: &'static str,
+    pub(crate) points: Vec<Point>,
+    pub(crate) flat: Option<f64>,
+    /// `None`: nothing was promised.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) note: Option<String>,
+}
+
+impl Curve {
+    /// Judges what was found by its dearest point.
+    pub(crate) fn series(&self, guest: Language, found: Result<Vec<Point>, Missing>) -> Series {
+        let dearest = |points: &Vec<Point>| {
+            let worst = points.iter().max_by(|a, b| f64::total_cmp(&a.ratio, &b.ratio));
+            worst.map(|point| Reading { ours: point.cost, floor: None, ratio: Some(point.ratio) })
+        };
+        let none = || Missing::Broken("there are no points".to_owned());
+        let reading = found.as_ref().map_err(Clone::clone);
+        let reading = reading.and_then(|points| dearest(points).ok_or_else(none));
+        let bound = Bound::AtMostTimes(self.flat.unwrap_or(f64::INFINITY));
+        let (verdict, note) = judge(bound, &reading);
+        let is_promised = self.flat.is_some() || reading.is_err();
+        Series {
+            curve: self.name,
+            guest,
+            what: self.what,
+            axis: self.axis,
+            points: found.unwrap_or_default(),
+            flat: self.flat,
+            verdict: is_promised.then_some(verdict),
+            note,
+        }
+    }
+}

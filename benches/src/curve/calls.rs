@@ -1,0 +1,95 @@
+//! What a call itself is made of.
+
+use serde_json::json;
+
+use super::stores::steps;
+use super::{Point, Points};
+use crate::cost::{BLOCK, agents, call_after_change, rate, sized};
+use crate::pace::{by_turns, compare};
+use crate::stage::{Stage, Trial, call};
+
+const ROUNDS: usize = 800;
+const DELEGATIONS: usize = 60;
+const TURNS: usize = 3;
+
+pub(super) fn context(trial: Trial) -> Points {
+    let stage = Stage::new(trial);
+    let mut floor = stage.warm_agent("tester");
+    floor.remember(sized(SMALL)).unwrap();
+    let point = |bytes: &usize| {
+        let mut ours = stage.warm_agent("tester");
+        ours.remember(sized(*bytes)).unwrap();
+        let (ours, floor) = (|| call_after_change(&mut ours), || call_after_change(&mut floor));
+        Point::at(*bytes, by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor))
+    };
+    Ok(steps(trial, &[SMALL, 10_000, 100_000, 1_000_000]).iter().map(point).collect())
+}
+
+const SMALL: usize = 1_000;
+
+pub(super) fn code(trial: Trial) -> Points {
+    let stage = Stage::new(trial);
+    let sizes = steps(trial, &[100, 1_000, 10_000, 100_000]);
+    for bytes in sizes {
+        stage.writes(&format!("program {bytes}.check"), &long_program(trial, *bytes), &json!([]));
+    }
+    let mut floor = stage.warm_agent("program 100");
+    let point = |bytes: &usize| {
+        let mut ours = stage.warm_agent(&format!("program {bytes}"));
+        Point::at(*bytes, by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)))
+    };
+    Ok(sizes.iter().map(point).collect())
+}
+
+/// Functions nobody calls, and then the one line.
+fn long_program(trial: Trial, bytes: usize) -> String {
+    let function = |n: usize| {
+        let text = trial.pick("def step_N(x):\n    return x * N\n", "def step_N(x) = x * N\n");
+        text.replace('N', &n.to_string())
+    };
+    let mut text = String::new();
+    for n in 1.. {
+        let next = function(n);
+        if text.len() + next.len() + trial.one_line().len() > bytes {
+            break;
+        }
+        text.push_str(&next);
+    }
+    text + trial.one_line()
+}
+
+pub(super) fn concurrency(trial: Trial) -> Points {
+    let stage = Stage::new(trial);
+    let mut alone = agents(&stage, 1);
+    let point = |count: &usize| {
+        let mut crowd = agents(&stage, *count);
+        let pairs: Vec<(f64, f64)> = (0..TURNS)
+            .map(|_| (1.0 / rate(trial, &mut crowd), 1.0 / rate(trial, &mut alone)))
+            .collect();
+        Point::at(*count, compare(&pairs))
+    };
+    Ok(steps(trial, &[1, 2, 4, 8, 16, 32, 64]).iter().map(point).collect())
+}
+
+pub(super) fn depth(trial: Trial) -> Points {
+    let stage = Stage::new(trial);
+    let deepest = usize::from(stage.runtime.config().agent_options().allowance.depth);
+    for level in 0..deepest {
+        let below = level + 1;
+        let code = trial
+            .pick(
+                "result = delegate('level N', purpose='pass it on').check(args[0]).value",
+                "delegate('level N', purpose: 'pass it on').check(args[0]).value",
+            )
+            .replace('N', &below.to_string());
+        // The last level is for the model's usual answer, which delegates nothing.
+        stage.writes(&format!("level {level}.check"), &code, &json!([]));
+    }
+    let levels: Vec<usize> = (0..=deepest).collect();
+    let mut floor = stage.warm_agent(&format!("level {deepest}"));
+    let point = |levels: &usize| {
+        let mut ours = stage.warm_agent(&format!("level {}", deepest - levels));
+        Point::at(*levels, by_turns(trial.rounds(DELEGATIONS), 5, || call(&mut ours), || call(&mut floor)))
+    };
+    Ok(steps(trial, &levels).iter().map(point).collect())
+}

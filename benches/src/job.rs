@@ -1,0 +1,128 @@
+//! One measurement, in a process of its own.
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lifecycle::dialect::Language;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::cost::{COSTS, Cost};
+use crate::curve::{CURVES, Curve};
+use crate::pace::Effort;
+use crate::row::Missing;
+use crate::stage::Trial;
+
+/// Longest one measurement may take.
+const MAX_JOB: Duration = Duration::from_mins(3);
+/// How often it is looked at.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Something that can be measured.
+#[derive(Clone, Copy)]
+pub(crate) enum Job {
+    Row(&'static Cost),
+    Curve(&'static Curve),
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a measurement says on its way out: one line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Said<T> {
+    Measured(T),
+    Skipped(String),
+}
+
+impl Job {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        COSTS.iter().map(Self::Row).chain(CURVES.iter().map(Self::Curve))
+    }
+
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        Self::all()
+            .find(|job| job.name() == name)
+            .ok_or_else(|| format!("nothing is named {name:?}; --list tells the names"))
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Row(cost) => cost.name,
+            Self::Curve(curve) => curve.name,
+        }
+    }
+
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Self::Row(cost) => format!("{} ({})", cost.what, cost.bound),
+            Self::Curve(curve) => format!("curve: {}, by {}", curve.what, curve.axis),
+        }
+    }
+
+    pub(crate) fn is_row(&self) -> bool {
+        matches!(self, Self::Row(_))
+    }
+
+    /// For whom it is measured.
+    pub(crate) fn languages(&self) -> &'static [Language] {
+        match self {
+            Self::Row(cost) => cost.languages(),
+            Self::Curve(_) => &Language::ALL,
+        }
+    }
+
+    /// Measures, here; what was found, as one line.
+    pub(crate) fn measure(&self, trial: Trial) -> String {
+        match self {
+            Self::Row(cost) => said((cost.measure)(trial)),
+            Self::Curve(curve) => said((curve.measure)(trial)),
+        }
+    }
+
+    /// Measures in a process of its own, and waits for it.
+    pub(crate) fn found<T: DeserializeOwned>(&self, trial: Trial) -> Result<T, Missing> {
+        let line = self.run(trial).map_err(Missing::Broken)?;
+        match serde_json::from_str(&line) {
+            Ok(Said::Measured(found)) => Ok(found),
+            Ok(Said::Skipped(why)) => Err(Missing::Skipped(why)),
+            Err(problem) => Err(Missing::Broken(format!("it said {line:?}: {problem}"))),
+        }
+    }
+
+    fn run(&self, trial: Trial) -> Result<String, String> {
+        let told = |error: std::io::Error| error.to_string();
+        let mut command = Command::new(std::env::current_exe().map_err(told)?);
+        command.args(["--measure", self.name(), "--guest", trial.language.name()]);
+        if trial.effort == Effort::Quick {
+            command.arg("--quick");
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(told)?;
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(told)? {
+                break status;
+            }
+            if begun.elapsed() > MAX_JOB {
+                child.kill().map_err(told)?; // its workers die with it
+                child.wait().map_err(told)?;
+                return Err(format!("it took longer than {} s", MAX_JOB.as_secs()));
+            }
+            std::thread::sleep(PERIOD);
+        };
+        let mut line = String::new();
+        if let Some(mut output) = child.stdout.take() {
+            output.read_to_string(&mut line).map_err(told)?;
+        }
+        if status.success() { Ok(line) } else { Err(format!("it ended with {status}")) }
+    }
+}
+
+fn said<T: Serialize>(found: Result<T, String>) -> String {
+    let said = found.map_or_else(Said::Skipped, Said::Measured);
+    serde_json::to_string(&said).unwrap()
+}

@@ -1,0 +1,69 @@
+//! What calls cost: one table, every row with its floor, its bound and a verdict; and how cost grows.
+//!
+//! `scripts/bench` builds and runs this. Every measurement has a process of its own (`job.rs`), which is this
+//! program again with `--measure`, so that none inherits the threads, workers or memory of another.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its table")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
+
+mod bare;
+mod cost;
+mod curve;
+#[path = "../../crates/recurgent/tests/workers/drive.rs"]
+#[expect(dead_code, clippy::panic, clippy::indexing_slicing, reason = "shared with the tests")]
+mod drive;
+mod job;
+mod markdown;
+mod options;
+mod pace;
+#[path = "../../crates/lifecycle/benches/common/mod.rs"]
+mod program;
+mod report;
+mod row;
+mod stage;
+mod svg;
+
+use std::process::ExitCode;
+
+use job::Job;
+use options::{Command, Form, Options};
+use report::Report;
+
+fn main() -> ExitCode {
+    match options::parse(std::env::args().skip(1)) {
+        Ok(Command::Help) => {
+            println!("{}", options::HELP);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::List) => {
+            for job in Job::all() {
+                println!("{:<24} {}", job.name(), job.what());
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Measure { job, trial }) => {
+            println!("{}", job.measure(trial));
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Run(options)) => run(&options),
+        Err(problem) => {
+            eprintln!("bench: {problem}\n\n{}", options::HELP);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> ExitCode {
+    let report = Report::make(options);
+    match options.form {
+        Form::Table => print!("{}", report.table()),
+        Form::Json => println!("{}", serde_json::to_string_pretty(&report).unwrap()),
+    }
+    if options.write {
+        if let Err(problem) = markdown::write(&report) {
+            eprintln!("bench: cannot write docs/benchmarks.md: {problem}");
+            return ExitCode::FAILURE;
+        }
+        eprintln!("bench: wrote docs/benchmarks.md and docs/benchmarks/");
+    }
+    if report.pass { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

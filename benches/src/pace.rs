@@ -1,0 +1,101 @@
+//! Timing two things side by side.
+//!
+//! Small round trips are bimodal: a wake-up on the same core takes a few microseconds, on another one some
+//! tens. So ours and its floor take turns, a block of each, and only what ran side by side is compared.
+
+use std::time::{Duration, Instant};
+
+use crate::row::{Quantity, Reading, Unit};
+
+/// Rounds thrown away first, as a share of all.
+const WARM_UP: usize = 10;
+
+/// How hard to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// For numbers that mean something.
+    Full,
+    /// To see that everything works.
+    Quick,
+}
+
+impl Effort {
+    /// So many rounds, or a few.
+    pub(crate) fn rounds(self, full: usize) -> usize {
+        match self {
+            Self::Full => full,
+            Self::Quick => (full / 20).clamp(2, 20),
+        }
+    }
+}
+
+/// Both, `each` times in a row, by turns: the medians, and the median ratio of a block to the block beside it.
+pub(crate) fn by_turns(
+    rounds: usize,
+    each: usize,
+    mut ours: impl FnMut(),
+    mut floor: impl FnMut(),
+) -> Reading {
+    let block = |action: &mut dyn FnMut()| median((0..each).map(|_| timed(action)).collect());
+    let pairs: Vec<(f64, f64)> =
+        (0..rounds.div_ceil(each)).map(|_| (block(&mut ours), block(&mut floor))).collect();
+    compare(pairs.get(pairs.len() / WARM_UP..).unwrap_or_default())
+}
+
+/// What was measured in pairs.
+pub(crate) fn compare(pairs: &[(f64, f64)]) -> Reading {
+    let seconds = |values: Vec<f64>| Quantity::new(median(values), Unit::Seconds);
+    Reading {
+        ours: seconds(pairs.iter().map(|(ours, _)| *ours).collect()),
+        floor: Some(seconds(pairs.iter().map(|(_, floor)| *floor).collect())),
+        ratio: Some(median(pairs.iter().map(|(ours, floor)| ours / floor).collect())),
+    }
+}
+
+/// Seconds it takes.
+pub(crate) fn timed(action: &mut dyn FnMut()) -> f64 {
+    let begun = Instant::now();
+    action();
+    begun.elapsed().as_secs_f64()
+}
+
+pub(crate) fn median(values: Vec<f64>) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value that this share of all is not above; not a number when there is none.
+pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    values.get(nearest(share * float(last))).copied().unwrap_or(f64::NAN)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
+pub(crate) fn float(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+fn nearest(place: f64) -> usize {
+    place.round() as usize
+}
+
+/// Lets what is made ahead of need be made, as the time a model takes would.
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(4));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_compared_side_by_side() {
+        // The machine is twice as slow half of the time; the ratio does not see it.
+        let reading = compare(&[(4.0, 2.0), (8.0, 4.0), (4.0, 2.0), (8.0, 4.0), (9.0, 2.0)]);
+        assert_eq!(reading.ratio, Some(2.0));
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert!((quantile(hundred, 0.99) - 99.0).abs() < 0.1);
+        assert!(median(Vec::new()).is_nan());
+    }
+}

@@ -1,0 +1,175 @@
+//! What a run found: the rows, the curves, and where and when that was.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use lifecycle::dialect::Language;
+use serde::Serialize;
+
+use crate::cost::{Cost, Guests};
+use crate::curve::Series;
+use crate::job::Job;
+use crate::options::Options;
+use crate::pace::Effort;
+use crate::row::{Reading, Row, Verdict, judge};
+use crate::stage::Trial;
+
+/// Everything one run found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) date: String,
+    pub(crate) commit: String,
+    pub(crate) machine: String,
+    /// Few rounds: what it says of cost means nothing.
+    pub(crate) quick: bool,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) curves: Vec<Series>,
+    /// Every bound holds.
+    pub(crate) pass: bool,
+}
+
+impl Report {
+    /// Measures one thing after the other, telling on stderr what it is at.
+    pub(crate) fn make(options: &Options) -> Self {
+        let (mut rows, mut curves) = (Vec::new(), Vec::new());
+        let wanted = |job: &Job| {
+            let job = *job;
+            let languages = job.languages().iter().filter(|it| options.guests.contains(it));
+            languages.map(move |language| (job, *language)).collect::<Vec<_>>()
+        };
+        let trials: Vec<(Job, Language)> = options.jobs.iter().flat_map(wanted).collect();
+        for (at, (job, language)) in trials.iter().enumerate() {
+            eprint!("[{:>2}/{}] {} {language} … ", at + 1, trials.len(), job.name());
+            let trial = Trial { language: *language, effort: options.effort };
+            match job {
+                Job::Row(cost) => {
+                    let row = row(cost, trial, job);
+                    eprintln!("{}", progress(&row));
+                    rows.push(row);
+                }
+                Job::Curve(curve) => {
+                    let series = curve.series(*language, job.found(trial));
+                    eprintln!("{}", trail(&series));
+                    curves.push(series);
+                }
+            }
+        }
+        let good = |verdict: Verdict| verdict.is_good();
+        let pass = rows.iter().all(|row| good(row.verdict))
+            && curves.iter().all(|series| series.verdict.is_none_or(good));
+        Self {
+            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            commit: commit(),
+            machine: machine(),
+            quick: options.effort == Effort::Quick,
+            rows,
+            curves,
+            pass,
+        }
+    }
+
+    /// For people, in a terminal.
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let mut line = |[name, guest, ours, floor, ratio, bound, verdict]: [&str; 7]| {
+            let _ = writeln!(
+                text,
+                "{name:<22} {guest:<7} {ours:>12} {floor:>12} {ratio:>7}  {bound:<12} {verdict}"
+            );
+        };
+        if !self.rows.is_empty() {
+            line(["row", "guest", "measured", "floor", "ratio", "bound", ""]);
+        }
+        for row in &self.rows {
+            let [ours, floor] = [row.measured, row.floor].map(|it| it.map_or(String::new(), |it| it.to_string()));
+            let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+            let bound = row.bound.to_string();
+            let verdict = format!("{} {}", row.verdict.name(), row.note.as_deref().unwrap_or_default());
+            line([row.name, guest(row.guest), &ours, &floor, &ratio, &bound, verdict.trim_end()]);
+        }
+        for series in &self.curves {
+            let _ = writeln!(text, "{:<22} {:<7} {}", series.curve, series.guest.name(), trail(series));
+        }
+        let _ = writeln!(text, "\n{} · {} · {}", self.date, self.commit, self.machine);
+        text.push_str(match (self.quick, self.pass) {
+            (true, _) => "A quick run: it shows that everything works, not what it costs.\n",
+            (false, true) => "Every bound holds.\n",
+            (false, false) => "Bounds are missed. Is the machine quiet?\n",
+        });
+        text
+    }
+}
+
+fn row(cost: &Cost, trial: Trial, job: &Job) -> Row {
+    let found = job.found::<Reading>(trial);
+    let (verdict, note) = judge(cost.bound, &found);
+    let reading = found.ok();
+    Row {
+        name: cost.name,
+        guest: (cost.guests == Guests::Each).then_some(trial.language),
+        what: cost.what,
+        measured: reading.map(|reading| reading.ours),
+        floor: reading.and_then(|reading| reading.floor),
+        floor_is: cost.floor,
+        ratio: reading.and_then(|reading| reading.ratio),
+        bound: cost.bound,
+        verdict,
+        note,
+    }
+}
+
+pub(crate) fn guest(guest: Option<Language>) -> &'static str {
+    guest.map_or("", Language::name)
+}
+
+fn progress(row: &Row) -> String {
+    let number = match (row.ratio, row.measured) {
+        (Some(ratio), _) => format!("× {ratio:.2}"),
+        (None, Some(measured)) => measured.to_string(),
+        (None, None) => row.note.clone().unwrap_or_default(),
+    };
+    format!("{number} ({}) {}", row.bound, row.verdict.name())
+}
+
+/// The ratios of a curve, in one line.
+fn trail(series: &Series) -> String {
+    let points = series.points.iter().map(|point| format!("{}: × {:.2}", short(point.x), point.ratio));
+    let bound = series.flat.map_or(String::new(), |flat| format!("  (≤ {flat} ×)"));
+    let verdict = series.verdict.map_or("", Verdict::name);
+    let note = series.note.as_deref().unwrap_or_default();
+    format!("{}{bound} {verdict} {note}", points.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+}
+
+/// A count, as an axis tells it.
+pub(crate) fn short(count: f64) -> String {
+    match count {
+        count if count >= 1e6 => format!("{}M", count / 1e6),
+        count if count >= 1e3 => format!("{}k", count / 1e3),
+        count => count.to_string(),
+    }
+}
+
+/// What was measured; `+` when there is more in the files.
+fn commit() -> String {
+    let git = |words: &[&str]| {
+        let said = Command::new("git").args(words).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+        said.ok().filter(|said| said.status.success()).map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    };
+    let Some(head) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
+    let is_changed = git(&["status", "--porcelain", "--", "crates", "benches"]).is_some_and(|said| !said.is_empty());
+    if is_changed { head + "+" } else { head }
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let name = rustix::system::uname();
+    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = information.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": ")).map_or("", |(_, model)| model);
+    format!(
+        "{cores} cores {model}, {} {} {}",
+        name.sysname().to_string_lossy(),
+        name.release().to_string_lossy(),
+        name.machine().to_string_lossy()
+    )
+}

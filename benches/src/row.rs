@@ -1,0 +1,227 @@
+//! What a row says, and whether it holds: the only place where verdicts are made.
+
+use std::fmt;
+
+use lifecycle::dialect::Language;
+use serde::{Deserialize, Serialize};
+
+/// What numbers count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    Seconds,
+    Bytes,
+    PerSecond,
+    Tokens,
+    Processes,
+    Packages,
+}
+
+/// A number of something.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Quantity {
+    pub(crate) value: f64,
+    pub(crate) unit: Unit,
+}
+
+impl Quantity {
+    pub(crate) const fn new(value: f64, unit: Unit) -> Self {
+        Self { value, unit }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { value, unit } = *self;
+        match unit {
+            Unit::Seconds if value < 1e-3 => write!(f, "{:.1} µs", value * 1e6),
+            Unit::Seconds if value < 1.0 => write!(f, "{:.2} ms", value * 1e3),
+            Unit::Seconds => write!(f, "{value:.2} s"),
+            Unit::Bytes if value < 1e6 => write!(f, "{:.0} KB", value / 1e3),
+            Unit::Bytes => write!(f, "{:.2} MB", value / 1e6),
+            Unit::PerSecond => write!(f, "{value:.0} /s"),
+            Unit::Tokens => write!(f, "{value:.0} tokens"),
+            Unit::Processes => write!(f, "{value:.0} processes"),
+            Unit::Packages => write!(f, "{value:.0} packages"),
+        }
+    }
+}
+
+/// What a measurement found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reading {
+    pub(crate) ours: Quantity,
+    /// The least it could cost, measured in the same run.
+    pub(crate) floor: Option<Quantity>,
+    /// Ours ÷ floor, taken from what was measured side by side; not the quotient of the two medians.
+    pub(crate) ratio: Option<f64>,
+}
+
+impl Reading {
+    /// Something that has no floor.
+    pub(crate) fn alone(value: f64, unit: Unit) -> Self {
+        Self { ours: Quantity::new(value, unit), floor: None, ratio: None }
+    }
+
+    /// Two numbers of the same kind.
+    pub(crate) fn against(ours: f64, floor: f64, unit: Unit) -> Self {
+        Self {
+            ours: Quantity::new(ours, unit),
+            floor: Some(Quantity::new(floor, unit)),
+            ratio: Some(ours / floor),
+        }
+    }
+}
+
+/// What a row is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Bound {
+    /// At most so many times the floor.
+    AtMostTimes(f64),
+    /// At least so many times the floor.
+    AtLeastTimes(f64),
+    /// At most this, whatever the floor.
+    AtMost(Quantity),
+    /// Nothing was promised; told all the same.
+    None,
+}
+
+impl Bound {
+    /// `None`: the reading does not say.
+    fn holds(self, reading: &Reading) -> Option<bool> {
+        match self {
+            Self::AtMostTimes(most) => reading.ratio.map(|ratio| ratio <= most),
+            Self::AtLeastTimes(least) => reading.ratio.map(|ratio| ratio >= least),
+            Self::AtMost(most) => {
+                (most.unit == reading.ours.unit).then_some(reading.ours.value <= most.value)
+            }
+            Self::None => Some(true),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMostTimes(most) => write!(f, "≤ {most} ×"),
+            Self::AtLeastTimes(least) => write!(f, "≥ {least} ×"),
+            Self::AtMost(Quantity { value: 0.0, .. }) => f.write_str("0"),
+            Self::AtMost(most) => write!(f, "≤ {most}"),
+            Self::None => f.write_str("no promise"),
+        }
+    }
+}
+
+/// What came of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Pass,
+    Fail,
+    /// Something it needs is not installed.
+    Skipped,
+    /// It could not be measured.
+    Broken,
+}
+
+impl Verdict {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+            Self::Skipped => "skipped",
+            Self::Broken => "BROKEN",
+        }
+    }
+
+    pub(crate) fn is_good(self) -> bool {
+        match self {
+            Self::Pass | Self::Skipped => true,
+            Self::Fail | Self::Broken => false,
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) guest: Option<Language>,
+    pub(crate) what: &'static str,
+    pub(crate) measured: Option<Quantity>,
+    pub(crate) floor: Option<Quantity>,
+    /// What the floor is.
+    pub(crate) floor_is: &'static str,
+    pub(crate) ratio: Option<f64>,
+    pub(crate) bound: Bound,
+    pub(crate) verdict: Verdict,
+    /// Why there is no number.
+    pub(crate) note: Option<String>,
+}
+
+/// Why there is no reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Skipped(String),
+    Broken(String),
+}
+
+/// Holds what was found to what was promised.
+pub(crate) fn judge(bound: Bound, found: &Result<Reading, Missing>) -> (Verdict, Option<String>) {
+    match found {
+        Ok(reading) => match bound.holds(reading) {
+            Some(true) => (Verdict::Pass, None),
+            Some(false) => (Verdict::Fail, None),
+            None => (Verdict::Broken, Some("the reading does not fit its bound".to_owned())),
+        },
+        Err(Missing::Skipped(why)) => (Verdict::Skipped, Some(why.clone())),
+        Err(Missing::Broken(why)) => (Verdict::Broken, Some(why.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_decides() {
+        let reading = |ours, floor| Ok(Reading::against(ours, floor, Unit::Seconds));
+        let milli = Bound::AtMost(Quantity::new(1e-3, Unit::Seconds));
+        let none = Bound::AtMost(Quantity::new(0.0, Unit::Processes));
+        let processes = |n| Ok(Reading::alone(n, Unit::Processes));
+        for (bound, found, verdict) in [
+            (Bound::AtMostTimes(8.0), reading(8.0, 1.0), Verdict::Pass),
+            (Bound::AtMostTimes(8.0), reading(8.1, 1.0), Verdict::Fail),
+            (Bound::AtLeastTimes(0.7), reading(0.7, 1.0), Verdict::Pass),
+            (Bound::AtLeastTimes(0.7), reading(0.69, 1.0), Verdict::Fail),
+            (milli, reading(1e-3, 1.0), Verdict::Pass),
+            (milli, reading(1.1e-3, 1.0), Verdict::Fail),
+            (none, processes(0.0), Verdict::Pass),
+            (none, processes(1.0), Verdict::Fail),
+            (Bound::AtMostTimes(8.0), processes(0.0), Verdict::Broken), // no floor
+            (milli, processes(0.0), Verdict::Broken),                   // other units
+            (none, reading(f64::NAN, 1.0), Verdict::Broken),
+            (Bound::AtMostTimes(1.0), reading(f64::NAN, 1.0), Verdict::Fail),
+            (Bound::None, reading(99.0, 1.0), Verdict::Pass),
+            (none, Err(Missing::Skipped("no ruby".into())), Verdict::Skipped),
+            (none, Err(Missing::Broken("it ended".into())), Verdict::Broken),
+        ] {
+            assert_eq!(judge(bound, &found).0, verdict, "{bound} {found:?}");
+        }
+    }
+
+    #[test]
+    fn quantities_read_well() {
+        for (quantity, text) in [
+            (Quantity::new(0.000_012_34, Unit::Seconds), "12.3 µs"),
+            (Quantity::new(0.001_234, Unit::Seconds), "1.23 ms"),
+            (Quantity::new(12.0, Unit::Seconds), "12.00 s"),
+            (Quantity::new(620_000.0, Unit::Bytes), "620 KB"),
+            (Quantity::new(6_200_000.0, Unit::Bytes), "6.20 MB"),
+            (Quantity::new(1234.4, Unit::PerSecond), "1234 /s"),
+        ] {
+            assert_eq!(quantity.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A runtime of its own for each measurement: its own store and log, and a model that answers at once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lifecycle::dialect::Language;
+use recurgent::config::Config;
+use recurgent::provider::{Provider, Scripted};
+use recurgent::{Agent, Runtime, RuntimeBuilder};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::bare::{Bare, Habit};
+use crate::pace::Effort;
+
+/// Who measures, and how hard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trial {
+    pub(crate) language: Language,
+    pub(crate) effort: Effort,
+}
+
+impl Trial {
+    pub(crate) fn rounds(self, full: usize) -> usize {
+        self.effort.rounds(full)
+    }
+
+    /// One of two texts.
+    pub(crate) fn pick<'a>(self, python: &'a str, ruby: &'a str) -> &'a str {
+        match self.language {
+            Language::Python => python,
+            Language::Ruby => ruby,
+        }
+    }
+
+    /// The program most rows run.
+    pub(crate) fn one_line(self) -> &'static str {
+        match self.language {
+            Language::Python => "result = args[0] + 1",
+            Language::Ruby => "args[0] + 1",
+        }
+    }
+}
+
+/// What measurements need; gone with it.
+pub(crate) struct Stage {
+    pub(crate) runtime: Runtime,
+    pub(crate) model: Arc<Scripted>,
+    trial: Trial,
+    /// Last, so that it is removed when nobody uses it any more.
+    _directory: TempDir,
+}
+
+impl Stage {
+    /// Its model answers everything with one line.
+    pub(crate) fn new(trial: Trial) -> Self {
+        Self::with(trial, |_| {}, |builder| builder)
+    }
+
+    pub(crate) fn with(
+        trial: Trial,
+        settings: impl FnOnce(&mut Config),
+        parts: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        config.set("state_dir", directory.path().to_str().unwrap()).unwrap();
+        config.set("guest", trial.language.name()).unwrap();
+        settings(&mut config);
+        let model = Arc::new(Scripted::new().with("*", trial.one_line()));
+        let provider = Arc::clone(&model) as Arc<dyn Provider>;
+        let runtime = parts(Runtime::builder(config).provider(provider)).build().unwrap();
+        Self { runtime, model, trial, _directory: directory }
+    }
+
+    /// What the model writes for `role.method`, with the packages it declares.
+    pub(crate) fn writes(&self, key: &str, code: &str, dependencies: &Value) {
+        self.model.add(key, json!({"code": code, "dependencies": dependencies}));
+    }
+
+    pub(crate) fn agent(&self, role: &str) -> Agent {
+        self.runtime.agent(role).build().unwrap()
+    }
+
+    /// An agent whose program is stored and whose worker is warm.
+    pub(crate) fn warm_agent(&self, role: &str) -> Agent {
+        let mut agent = self.agent(role);
+        (0..3).for_each(|_| call(&mut agent));
+        agent
+    }
+
+    pub(crate) fn interpreter(&self) -> PathBuf {
+        self.runtime.workers().probe(self.trial.language).unwrap().path
+    }
+
+    /// A floor in the same interpreter.
+    pub(crate) fn bare(&self, habit: Habit) -> Bare {
+        Bare::start(&self.interpreter(), self.trial.language, habit)
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.runtime.config().log_path().unwrap().unwrap()
+    }
+}
+
+/// A call that must succeed.
+pub(crate) fn call(agent: &mut Agent) {
+    call_method(agent, "check");
+}
+
+pub(crate) fn call_method(agent: &mut Agent, method: &str) -> Value {
+    let outcome = agent.call(method, (1,)).unwrap();
+    outcome.result.unwrap_or_else(|failure| fail(&failure.to_string()))
+}
+
+/// Ends the measurement: what it is about does not work.
+#[expect(clippy::panic, reason = "a benchmark that cannot run stops")]
+pub(crate) fn fail(why: &str) -> ! {
+    panic!("{why}")
+}
