@@ -65,7 +65,7 @@ pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
     float(calls) / longest
 }
 
-/// What a worker and a bare forked child have for themselves, with as many of the same beside each.
+/// A worker and a bare forked child, with as many of the same beside each.
 pub(super) fn idle_memory(trial: Trial) -> Measured {
     let driver = Driver::new();
     let mut bare = Stage::new(trial).bare(Habit::Hold);
@@ -84,7 +84,7 @@ pub(super) fn idle_memory(trial: Trial) -> Measured {
             held_child(bare.line())
         })
         .collect();
-    let of = |pids: &[u32]| median(pids.iter().map(|pid| private_bytes(*pid)).collect());
+    let of = |pids: &[u32]| median(pids.iter().map(|pid| proportional_bytes(*pid)).collect());
     Ok(Reading::against(of(&workers), of(&children), Unit::Bytes))
 }
 
@@ -93,9 +93,9 @@ fn held_child(answer: &str) -> u32 {
     answer.get("value").and_then(serde_json::Value::as_u64).and_then(|pid| pid.try_into().ok()).unwrap()
 }
 
-fn private_bytes(pid: u32) -> f64 {
+/// What it has for itself, and its share of what it has with others.
+fn proportional_bytes(pid: u32) -> f64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let kilobytes = |line: &str| line.split_whitespace().nth(1)?.parse::<f64>().ok();
-    let private = rollup.lines().filter(|line| line.starts_with("Private_"));
-    private.filter_map(kilobytes).sum::<f64>() * 1024.0
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
 }

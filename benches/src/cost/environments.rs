@@ -1,5 +1,6 @@
 //! Packages that are there already.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,13 +11,16 @@ use recurgent::Agent;
 use serde_json::json;
 
 use super::Measured;
-use crate::pace::{median, pause};
+use crate::drive::descendants;
+use crate::pace::{float, median};
 use crate::row::{Reading, Unit};
 use crate::stage::{Stage, Trial, call, fail};
 
 const ROUNDS: usize = 300;
 /// Longest an environment that is there may take to be found.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// After this nothing goes on that began before.
+const SETTLED: Duration = Duration::from_millis(300);
 /// The tests' package sources: each writes its files into a directory.
 const WHEELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/wheels.py");
 const GEMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
@@ -37,24 +41,34 @@ pub(super) fn hit(trial: Trial) -> Measured {
     })
 }
 
-/// How many the kernel started during a call; the median, for others on this machine start some, too.
+/// As far as processes leave traces: those there are now, and what those that ended did. The child that a
+/// zygote forks for a program is no part of its environment.
 pub(super) fn processes(trial: Trial) -> Measured {
     with_package(trial, |_, agent| {
-        let once = || {
-            let before = forks();
-            call(agent);
-            forks() - before
-        };
-        let started = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
-        Reading::alone(median(started), Unit::Processes)
+        let (before, ended) = (children(), faults_of_ended_children());
+        (0..trial.rounds(ROUNDS)).for_each(|_| call(agent));
+        let has_ended = faults_of_ended_children() != ended;
+        let started = children().difference(&before).count() + usize::from(has_ended);
+        Reading::alone(float(started), Unit::Processes)
     })
 }
 
-/// Processes and threads started since the machine was.
-fn forks() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    let line = stat.lines().find_map(|line| line.strip_prefix("processes ")).unwrap();
-    line.parse().unwrap()
+fn children() -> BTreeSet<u32> {
+    let ours = |pid: &u32| parent(*pid) == Some(std::process::id());
+    descendants().into_iter().filter(ours).collect()
+}
+
+/// Every process has some page faults, and leaves them to the one that waits for it.
+fn faults_of_ended_children() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(8).unwrap().parse().unwrap() // cminflt
+}
+
+/// Who started a process, if it is still there.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A warm agent whose program imports a package, by the real package manager from a source on loopback.
@@ -78,7 +92,7 @@ fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Readin
     );
     stage.writes("tester.check", code, &json!([{"name": package(trial)}]));
     let mut agent = stage.warm_agent("tester");
-    pause(); // its spare is forked
+    std::thread::sleep(SETTLED); // its spare is forked, its dead are buried
     Ok(measure(&stage, &mut agent))
 }
 
