@@ -461,7 +461,7 @@ fn doctor_and_config_say_how_things_are() {
         .iter()
         .map(|check| (check["name"].as_str().unwrap(), check["state"].as_str().unwrap()))
         .collect();
-    for name in ["config", "store", "log", "provider", "python", "ruby", "sandbox"] {
+    for name in ["config", "store", "log", "provider", "python", "ruby", "sandbox", "cgroups"] {
         assert!(states.contains_key(name), "{states:?}");
     }
     assert_eq!((states["store"], states["python"]), ("ok", "ok"));
@@ -562,7 +562,19 @@ fn wait_until_running(child: &mut Child) {
         assert_ne!(trace.read_line(&mut line).unwrap(), 0, "the program never ran");
     }
     std::thread::spawn(move || std::io::copy(&mut trace, &mut std::io::sink()));
-    std::thread::sleep(Duration::from_millis(1500));
+    // A zygote and the worker it forked.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while descendants(child.id()).into_iter().filter(|pid| is_guest(*pid)).count() < 2 {
+        assert!(Instant::now() < patience, "no worker came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process is an interpreter that holds our side of the protocol.
+fn is_guest(pid: u32) -> bool {
+    let line = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
+    let mark = b"Guest side of the worker protocol";
+    line.is_ok_and(|line| line.windows(mark.len()).any(|part| part == mark))
 }
 
 /// Every process under `root`, from /proc.

@@ -304,7 +304,7 @@ mod tests {
             read: Vec::new(),
             write: vec![directory.path().to_owned()],
             home: home.path(),
-            limits: InstallerLimits { memory_bytes: 4 << 30, processes: 64, disk_bytes: 8 << 20 },
+            limits: InstallerLimits { memory_bytes: 1 << 30, processes: 64, disk_bytes: 8 << 20 },
             input: None,
         };
         workshop.run(trade, Path::new("/bin/sh"), ["-c", script], limit)
@@ -366,6 +366,23 @@ mod tests {
         let lines = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
         let wanted = [b"sleep\0", argument.as_bytes()].concat();
         lines.filter(|line| line.starts_with(&wanted)).count()
+    }
+
+    /// Where there are control groups: elsewhere each has its memory alone.
+    #[test]
+    fn memory_is_limited_for_all_it_starts() {
+        let hold =
+            "x = b'x' * (200 << 20); open('held', 'a').write('.'); __import__('time').sleep(600)";
+        let script = format!(
+            "for at in 1 2 3 4 5 6; do python3 -I -S -c \"{hold}\" & done; \
+             while [ $(cat held 2>/dev/null | wc -c) -lt 6 ]; do \
+             [ $(jobs -r | wc -l) -lt 6 ] && exit 3; sleep 0.05; done"
+        );
+        let options = crate::worker::WorkerOptions::new("/usr/bin:/bin", std::env::temp_dir());
+        let workers = crate::worker::Workers::start(&options).unwrap();
+        let are_there = workers.containment().layers.has(crate::worker::Layer::Cgroups);
+        let ended = run(&script, AMPLE, &Cancellation::default()).unwrap();
+        assert_eq!(ended.status, Some(if are_there { 3 } else { 0 }), "{}", ended.output);
     }
 
     #[test]

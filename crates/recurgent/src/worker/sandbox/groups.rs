@@ -231,3 +231,46 @@ fn members(path: &Path) -> Vec<Pid> {
     let listed = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
     listed.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In either version, whatever it controls; where no group can be made there is nothing to show.
+    #[test]
+    fn what_is_in_a_branch_ends_with_it() {
+        let scratch = tempfile::Builder::new().prefix(SCRATCH_PREFIX).tempdir().unwrap();
+        for (version, own) in hierarchy::mount_points_of_each_version() {
+            let hierarchy = Hierarchy { version, own, memory: false, processes: false };
+            let name = scratch.path().file_name().unwrap().to_str().unwrap().to_owned();
+            let tree = Tree { hierarchies: vec![hierarchy], name, withered: Mutex::default() };
+            let top = tree.directories().next().unwrap().1;
+            if make(&top).is_err() {
+                continue;
+            }
+            let tree = Arc::new(tree);
+            let branch = tree.branch(Share { memory_bytes: 1, processes: 1 }).unwrap();
+            let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+            branch.add(Pid::from_child(&child)).unwrap();
+            let path = branch.directories().next().unwrap().1;
+            assert_eq!(members(&path), [Pid::from_child(&child)]);
+            drop(branch);
+            assert!(!child.wait().unwrap().success());
+            drop(tree);
+            assert!(!path.exists() && !top.exists());
+        }
+    }
+
+    #[test]
+    fn a_note_is_followed_to_groups_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let scratch = place.path().join("recurgent-1-x");
+        let elsewhere = place.path().join("elsewhere");
+        let empty = elsewhere.join("recurgent-1-x");
+        fs::create_dir(&scratch).unwrap();
+        fs::create_dir_all(&empty).unwrap();
+        fs::write(scratch.join(NOTE), empty.display().to_string()).unwrap();
+        sweep(&scratch);
+        assert!(empty.exists());
+    }
+}

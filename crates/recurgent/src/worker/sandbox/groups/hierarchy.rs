@@ -49,6 +49,16 @@ pub(super) fn mount_points() -> Vec<PathBuf> {
     mounts.lines().filter_map(Mount::parse).map(|mount| PathBuf::from(mount.point)).collect()
 }
 
+/// One directory of each version there is.
+#[cfg(test)]
+pub(super) fn mount_points_of_each_version() -> Vec<(Version, PathBuf)> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
+    let of = |version| mounts.iter().find(|it| it.version == version && it.options != "rw,cpuset");
+    let found = [Version::One, Version::Two].into_iter().filter_map(of);
+    found.map(|mount| (mount.version, PathBuf::from(mount.point))).collect()
+}
+
 /// A line of `/proc/self/mountinfo`.
 struct Mount<'a> {
     version: Version,
@@ -215,6 +225,8 @@ impl Hierarchy {
 
 #[cfg(test)]
 mod tests {
+    use lifecycle::outcome::Limit;
+
     use super::*;
 
     fn found(mounts: &str, groups: &str, offered: &str) -> Vec<(Version, String, bool, bool)> {
@@ -269,6 +281,75 @@ mod tests {
             ("", "", "memory", vec![]),
         ] {
             assert_eq!(found(mounts, groups, offered), expected, "{mounts}{groups}");
+        }
+    }
+
+    #[test]
+    fn limits_are_set_as_each_version_names_them() {
+        let share = Share { memory_bytes: 1 << 20, processes: 7 };
+        let (memory, processes) = (true, true);
+        for (version, files) in [
+            (
+                Version::One,
+                &[
+                    ("memory.limit_in_bytes", "1048576"),
+                    ("memory.memsw.limit_in_bytes", "1048576"),
+                    ("pids.max", "7"),
+                ][..],
+            ),
+            (
+                Version::Two,
+                &[
+                    ("memory.max", "1048576"),
+                    ("memory.swap.max", "0"),
+                    ("memory.oom.group", "1"),
+                    ("pids.max", "7"),
+                ][..],
+            ),
+        ] {
+            let place = tempfile::tempdir().unwrap();
+            let own = place.path().to_owned();
+            let hierarchy = Hierarchy { version, own: own.clone(), memory, processes };
+            assert!(hierarchy.limit(&own, share).is_err(), "it is no group");
+            for (file, _) in files {
+                fs::write(own.join(file), "").unwrap();
+            }
+            hierarchy.limit(&own, share).unwrap();
+            for (file, value) in files {
+                assert_eq!(fs::read_to_string(own.join(file)).unwrap(), *value, "{file}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_met_is_read_from_the_files_of_each_version() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().to_owned();
+        for (version, file, calm, hit) in [
+            (
+                Version::One,
+                "memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 1\noom_kill 0\n",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
+            (
+                Version::Two,
+                "memory.events",
+                "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n",
+                "low 0\nhigh 0\nmax 9\noom 1\noom_kill 12\noom_group_kill 1\n",
+            ),
+        ] {
+            fs::write(own.join("pids.events"), "max 0\n").unwrap();
+            fs::write(own.join(file), calm).unwrap();
+            let hierarchy = Hierarchy { version, own: own.clone(), memory: true, processes: true };
+            let mut tally = Tally::default();
+            hierarchy.count(&own, &mut tally).unwrap();
+            assert!(!tally.is_out_of_memory() && tally.met().is_none());
+            fs::write(own.join("pids.events"), "max 3\n").unwrap();
+            assert_eq!(tally.met(), Some(Limit::Processes));
+            fs::write(own.join(file), hit).unwrap();
+            assert!(tally.is_out_of_memory());
+            assert_eq!(tally.met(), Some(Limit::Memory));
         }
     }
 }
