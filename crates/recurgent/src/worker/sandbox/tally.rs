@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use lifecycle::outcome::Limit;
 
 /// A file of lines `name number`.
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux counts"))]
 #[derive(Debug)]
 pub(super) struct Counter {
     pub(super) file: File,
@@ -17,7 +17,8 @@ pub(super) struct Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(super) memory: Option<Counter>,
-    pub(super) processes: Option<Counter>,
+    /// Where it is counted; looked at once at most, so not kept open.
+    pub(super) processes: Option<PathBuf>,
 }
 
 impl Tally {
@@ -28,13 +29,14 @@ impl Tally {
 
     /// The limit that explains why they did not come to an end.
     pub(crate) fn met(&self) -> Option<Limit> {
-        let counted =
-            |counter: &Option<Counter>| counter.as_ref().is_some_and(Counter::has_counted);
-        match (counted(&self.memory), counted(&self.processes)) {
-            (true, _) => Some(Limit::Memory),
-            (false, true) => Some(Limit::Processes),
-            (false, false) => None,
+        let short_of_processes = || {
+            let file = File::open(self.processes.as_ref()?).ok()?;
+            Some(Counter { file, name: "max" }.has_counted())
+        };
+        if self.is_out_of_memory() {
+            return Some(Limit::Memory);
         }
+        short_of_processes().unwrap_or(false).then_some(Limit::Processes)
     }
 }
 

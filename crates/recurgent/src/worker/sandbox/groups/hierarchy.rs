@@ -204,20 +204,17 @@ impl Hierarchy {
 
     /// Adds what it counts of a branch.
     pub(super) fn count(&self, branch: &Path, tally: &mut Tally) -> io::Result<()> {
-        let counter = |file: &str, name| {
-            let path = branch.join(file);
-            let file = File::open(&path).map_err(|error| in_file(&path, &error))?;
-            io::Result::Ok(Some(Counter { file, name }))
-        };
         if self.memory {
             let file = match self.version {
                 Version::One => "memory.oom_control",
                 Version::Two => "memory.events",
             };
-            tally.memory = counter(file, "oom_kill")?;
+            let path = branch.join(file);
+            let file = File::open(&path).map_err(|error| in_file(&path, &error))?;
+            tally.memory = Some(Counter { file, name: "oom_kill" });
         }
         if self.processes {
-            tally.processes = counter("pids.events", "max")?;
+            tally.processes = Some(branch.join("pids.events"));
         }
         Ok(())
     }
