@@ -79,8 +79,7 @@ pub(crate) struct Series {
     pub(crate) axis: &'static str,
     pub(crate) points: Vec<Point>,
     pub(crate) flat: Option<f64>,
-    /// `None`: nothing was promised.
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) verdict: Verdict,
     pub(crate) note: Option<String>,
 }
 
@@ -94,9 +93,7 @@ impl Curve {
         let none = || Missing::Broken("there are no points".to_owned());
         let reading = found.as_ref().map_err(Clone::clone);
         let reading = reading.and_then(|points| dearest(points).ok_or_else(none));
-        let bound = Bound::AtMostTimes(self.flat.unwrap_or(f64::INFINITY));
-        let (verdict, note) = judge(bound, &reading);
-        let is_promised = self.flat.is_some() || reading.is_err();
+        let (verdict, note) = judge(self.flat.map_or(Bound::None, Bound::AtMostTimes), &reading);
         Series {
             curve: self.name,
             guest,
@@ -104,7 +101,7 @@ impl Curve {
             axis: self.axis,
             points: found.unwrap_or_default(),
             flat: self.flat,
-            verdict: is_promised.then_some(verdict),
+            verdict,
             note,
         }
     }

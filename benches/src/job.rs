@@ -101,7 +101,8 @@ impl Job {
         if trial.effort == Effort::Quick {
             command.arg("--quick");
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(told)?;
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(told)?;
         let begun = Instant::now();
         let status = loop {
             if let Some(status) = child.try_wait().map_err(told)? {

@@ -26,7 +26,10 @@ Run it on a quiet machine. `taskset -c 1 scripts/bench --row stored-call` takes 
 pub(crate) enum Command {
     Run(Options),
     /// One measurement, in this process.
-    Measure { job: Job, trial: Trial },
+    Measure {
+        job: Job,
+        trial: Trial,
+    },
     List,
     Help,
 }
@@ -81,7 +84,9 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, 
         return Ok(Command::Measure { job, trial });
     }
     if options.write && !(options.jobs.is_empty() && options.guests == Language::ALL) {
-        return Err("--write measures everything; leave out --row, --rows, --curves and --guest".to_owned());
+        return Err(
+            "--write measures everything; leave out --row, --rows, --curves and --guest".to_owned()
+        );
     }
     if options.jobs.is_empty() {
         options.jobs = Job::all().collect();

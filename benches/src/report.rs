@@ -56,7 +56,7 @@ impl Report {
         }
         let good = |verdict: Verdict| verdict.is_good();
         let pass = rows.iter().all(|row| good(row.verdict))
-            && curves.iter().all(|series| series.verdict.is_none_or(good));
+            && curves.iter().all(|series| good(series.verdict));
         Self {
             date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
             commit: commit(),
@@ -81,14 +81,17 @@ impl Report {
             line(["row", "guest", "measured", "floor", "ratio", "bound", ""]);
         }
         for row in &self.rows {
-            let [ours, floor] = [row.measured, row.floor].map(|it| it.map_or(String::new(), |it| it.to_string()));
+            let [ours, floor] =
+                [row.measured, row.floor].map(|it| it.map_or(String::new(), |it| it.to_string()));
             let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
             let bound = row.bound.to_string();
-            let verdict = format!("{} {}", row.verdict.name(), row.note.as_deref().unwrap_or_default());
+            let verdict =
+                format!("{} {}", row.verdict.name(), row.note.as_deref().unwrap_or_default());
             line([row.name, guest(row.guest), &ours, &floor, &ratio, &bound, verdict.trim_end()]);
         }
         for series in &self.curves {
-            let _ = writeln!(text, "{:<22} {:<7} {}", series.curve, series.guest.name(), trail(series));
+            let _ =
+                writeln!(text, "{:<22} {:<7} {}", series.curve, series.guest.name(), trail(series));
         }
         let _ = writeln!(text, "\n{} · {} · {}", self.date, self.commit, self.machine);
         text.push_str(match (self.quick, self.pass) {
@@ -133,11 +136,14 @@ fn progress(row: &Row) -> String {
 
 /// The ratios of a curve, in one line.
 fn trail(series: &Series) -> String {
-    let points = series.points.iter().map(|point| format!("{}: × {:.2}", short(point.x), point.ratio));
+    let points =
+        series.points.iter().map(|point| format!("{}: × {:.2}", short(point.x), point.ratio));
     let bound = series.flat.map_or(String::new(), |flat| format!("  (≤ {flat} ×)"));
-    let verdict = series.verdict.map_or("", Verdict::name);
+    let verdict = series.verdict.name();
     let note = series.note.as_deref().unwrap_or_default();
-    format!("{}{bound} {verdict} {note}", points.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+    format!("{}{bound} {verdict} {note}", points.collect::<Vec<_>>().join("  "))
+        .trim_end()
+        .to_owned()
 }
 
 /// A count, as an axis tells it.
@@ -153,10 +159,13 @@ pub(crate) fn short(count: f64) -> String {
 fn commit() -> String {
     let git = |words: &[&str]| {
         let said = Command::new("git").args(words).current_dir(env!("CARGO_MANIFEST_DIR")).output();
-        said.ok().filter(|said| said.status.success()).map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+        said.ok()
+            .filter(|said| said.status.success())
+            .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     };
     let Some(head) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
-    let is_changed = git(&["status", "--porcelain", "--", "crates", "benches"]).is_some_and(|said| !said.is_empty());
+    let is_changed = git(&["status", "--porcelain", "--", "crates", "benches"])
+        .is_some_and(|said| !said.is_empty());
     if is_changed { head + "+" } else { head }
 }
 

@@ -89,14 +89,16 @@ pub(crate) enum Bound {
 
 impl Bound {
     /// `None`: the reading does not say.
-    fn holds(self, reading: &Reading) -> Option<bool> {
+    fn holds(self, reading: &Reading) -> Option<Verdict> {
+        let verdict = |holds| if holds { Verdict::Pass } else { Verdict::Fail };
         match self {
-            Self::AtMostTimes(most) => reading.ratio.map(|ratio| ratio <= most),
-            Self::AtLeastTimes(least) => reading.ratio.map(|ratio| ratio >= least),
+            Self::AtMostTimes(most) => reading.ratio.map(|ratio| verdict(ratio <= most)),
+            Self::AtLeastTimes(least) => reading.ratio.map(|ratio| verdict(ratio >= least)),
             Self::AtMost(most) => {
-                (most.unit == reading.ours.unit).then_some(reading.ours.value <= most.value)
+                let fits = most.unit == reading.ours.unit;
+                fits.then(|| verdict(reading.ours.value <= most.value))
             }
-            Self::None => Some(true),
+            Self::None => Some(Verdict::Told),
         }
     }
 }
@@ -119,6 +121,8 @@ impl fmt::Display for Bound {
 pub(crate) enum Verdict {
     Pass,
     Fail,
+    /// Nothing was promised.
+    Told,
     /// Something it needs is not installed.
     Skipped,
     /// It could not be measured.
@@ -130,6 +134,7 @@ impl Verdict {
         match self {
             Self::Pass => "pass",
             Self::Fail => "FAIL",
+            Self::Told => "told",
             Self::Skipped => "skipped",
             Self::Broken => "BROKEN",
         }
@@ -137,7 +142,7 @@ impl Verdict {
 
     pub(crate) fn is_good(self) -> bool {
         match self {
-            Self::Pass | Self::Skipped => true,
+            Self::Pass | Self::Told | Self::Skipped => true,
             Self::Fail | Self::Broken => false,
         }
     }
@@ -171,8 +176,7 @@ pub(crate) enum Missing {
 pub(crate) fn judge(bound: Bound, found: &Result<Reading, Missing>) -> (Verdict, Option<String>) {
     match found {
         Ok(reading) => match bound.holds(reading) {
-            Some(true) => (Verdict::Pass, None),
-            Some(false) => (Verdict::Fail, None),
+            Some(verdict) => (verdict, None),
             None => (Verdict::Broken, Some("the reading does not fit its bound".to_owned())),
         },
         Err(Missing::Skipped(why)) => (Verdict::Skipped, Some(why.clone())),
@@ -203,7 +207,7 @@ mod tests {
             (milli, processes(0.0), Verdict::Broken),                   // other units
             (none, reading(f64::NAN, 1.0), Verdict::Broken),
             (Bound::AtMostTimes(1.0), reading(f64::NAN, 1.0), Verdict::Fail),
-            (Bound::None, reading(99.0, 1.0), Verdict::Pass),
+            (Bound::None, reading(99.0, 1.0), Verdict::Told),
             (none, Err(Missing::Skipped("no ruby".into())), Verdict::Skipped),
             (none, Err(Missing::Broken("it ended".into())), Verdict::Broken),
         ] {

@@ -11,6 +11,7 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 74.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 48.0;
+const LINE_HEIGHT: f64 = 14.0;
 /// Lines across, at most.
 const MAX_LINES: f64 = 6.0;
 
@@ -51,7 +52,8 @@ pub(crate) fn plot(curve: &Curve, series: &[&Series]) -> String {
         text(&mut svg, "limit", (LEFT + 6.0, frame.y(flat) - 6.0), &format!("held to {flat}×"));
     }
     let mut last_label = f64::NEG_INFINITY;
-    let mut drawn: Vec<&&Series> = series.iter().filter(|series| !series.points.is_empty()).collect();
+    let mut drawn: Vec<&&Series> =
+        series.iter().filter(|series| !series.points.is_empty()).collect();
     drawn.sort_by(|a, b| f64::total_cmp(&frame.end(a), &frame.end(b)));
     for series in drawn {
         last_label = line(&mut svg, &frame, series, last_label);
@@ -76,8 +78,7 @@ fn line(svg: &mut String, frame: &Frame, series: &Series, last_label: f64) -> f6
         );
     }
     let end = frame.end(series);
-    // Drawn from the bottom of the page upwards, which is from small ratios to large ones.
-    let label = if (end - last_label).abs() < 14.0 { last_label - 14.0 } else { end };
+    let label = end.max(last_label + LINE_HEIGHT); // they are drawn from the top of the page downwards
     text(svg, class, (WIDTH - RIGHT + 10.0, label + 4.0), class);
     label
 }
@@ -88,7 +89,10 @@ fn text(svg: &mut String, class: &str, (x, y): (f64, f64), words: &str) {
 
 fn across(svg: &mut String, class: &str, y: f64) {
     let end = WIDTH - RIGHT;
-    let _ = writeln!(svg, "<line class=\"{class}\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
+    let _ = writeln!(
+        svg,
+        "<line class=\"{class}\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+    );
 }
 
 /// Where values are on the page.
@@ -167,7 +171,11 @@ mod tests {
     fn every_point_is_on_the_page() {
         for curve in CURVES {
             let found = |ratios: [f64; 3]| {
-                let point = |(at, ratio)| Point { x: [1.0, 100.0, 1e6][at], cost: Quantity::new(1e-4, Unit::Seconds), ratio };
+                let point = |(at, ratio)| Point {
+                    x: [1.0, 100.0, 1e6][at],
+                    cost: Quantity::new(1e-4, Unit::Seconds),
+                    ratio,
+                };
                 Ok(ratios.into_iter().enumerate().map(point).collect())
             };
             let python = curve.series(Language::Python, found([1.0, 1.05, 0.97]));
@@ -185,7 +193,9 @@ mod tests {
 
     #[test]
     fn lines_are_round() {
-        for (value, step, highest) in [(1.3, 0.25, 1.5), (2.2, 0.5, 2.5), (9.0, 2.0, 10.0), (44.0, 10.0, 50.0)] {
+        for (value, step, highest) in
+            [(1.3, 0.25, 1.5), (2.2, 0.5, 2.5), (9.0, 2.0, 10.0), (44.0, 10.0, 50.0)]
+        {
             assert_eq!(steps(value), (step, highest), "{value}");
         }
     }

@@ -9,11 +9,21 @@ use serde_json::Value;
 fn a_quick_run_tells_rows_and_curves_as_json() {
     let said = Command::new(env!("CARGO_BIN_EXE_recurgent-bench"))
         .args(["--quick", "--json", "--guest", "python"])
-        .args(["--row", "stored-call", "--row", "prompt", "--row", "async-runtimes", "--curve", "log"])
+        .args([
+            "--row",
+            "stored-call",
+            "--row",
+            "prompt",
+            "--row",
+            "async-runtimes",
+            "--curve",
+            "log",
+        ])
         .output()
         .unwrap();
     let progress = String::from_utf8_lossy(&said.stderr);
-    let report: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|e| panic!("{e}: {progress}"));
+    let report: Value =
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|e| panic!("{e}: {progress}"));
     assert_eq!(report["quick"], true);
     for key in ["date", "commit", "machine"] {
         assert!(report[key].as_str().is_some_and(|text| !text.is_empty()), "{key}");

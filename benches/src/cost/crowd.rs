@@ -24,9 +24,8 @@ pub(super) fn crowd(trial: Trial) -> Measured {
     let stage = Stage::new(trial);
     let mut many = agents(&stage, MANY);
     let mut few = agents(&stage, FEW);
-    let pairs: Vec<(f64, f64)> = (0..trial.rounds(TURNS))
-        .map(|_| (rate(trial, &mut many), rate(trial, &mut few)))
-        .collect();
+    let pairs: Vec<(f64, f64)> =
+        (0..trial.rounds(TURNS)).map(|_| (rate(trial, &mut many), rate(trial, &mut few))).collect();
     let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
     let ratio = of(|(many, few)| many / few);
     let both = Reading::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
@@ -58,7 +57,10 @@ pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
     let done: Vec<(usize, f64)> = thread::scope(|scope| {
         let started: Vec<_> =
             agents.iter_mut().map(|agent| scope.spawn(move || until_done(agent))).collect();
-        started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| fail("a call failed"))).collect()
+        started
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| fail("a call failed")))
+            .collect()
     });
     let calls: usize = done.iter().map(|(calls, _)| calls).sum();
     let longest = done.iter().map(|(_, took)| *took).fold(0.0, f64::max);
@@ -73,8 +75,14 @@ pub(super) fn idle_memory(trial: Trial) -> Measured {
     let worker = |name: &String| {
         let code = trial.one_line();
         let args = vec![serde_json::json!(1)];
-        let program =
-            Program { language: trial.language, code, agent: name, proven: true, args, ..Program::default() };
+        let program = Program {
+            language: trial.language,
+            code,
+            agent: name,
+            proven: true,
+            args,
+            ..Program::default()
+        };
         (0..3).fold(0, |_, _| driver.run(&program).unwrap().worker.pid.unwrap())
     };
     let workers: Vec<u32> = names.iter().map(worker).collect();
@@ -90,7 +98,11 @@ pub(super) fn idle_memory(trial: Trial) -> Measured {
 
 fn held_child(answer: &str) -> u32 {
     let answer: serde_json::Value = serde_json::from_str(answer).unwrap();
-    answer.get("value").and_then(serde_json::Value::as_u64).and_then(|pid| pid.try_into().ok()).unwrap()
+    answer
+        .get("value")
+        .and_then(serde_json::Value::as_u64)
+        .and_then(|pid| pid.try_into().ok())
+        .unwrap()
 }
 
 /// What it has for itself, and its share of what it has with others.

@@ -22,8 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// After this nothing goes on that began before.
 const SETTLED: Duration = Duration::from_millis(300);
 /// The tests' package sources: each writes its files into a directory.
-const WHEELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/wheels.py");
-const GEMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
+const WHEELS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/wheels.py");
+const GEMS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
 
 /// As a preparation tells it.
 pub(super) fn hit(trial: Trial) -> Measured {
@@ -32,7 +34,8 @@ pub(super) fn hit(trial: Trial) -> Measured {
             let wanted = stage.runtime.prepare("tester").dependency(package(trial), "");
             let ticket = wanted.guest(trial.language).start();
             ticket.await_ready(PATIENCE);
-            let found = ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
+            let found =
+                ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
             assert!(found.cache_hit, "it was made anew");
             found.prepare_time.as_secs_f64()
         };
@@ -86,10 +89,8 @@ fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Readin
         config.set(trial.pick("python_indexes", "gem_sources"), &source.url).unwrap();
     };
     let stage = Stage::with(trial, settings, |builder| builder);
-    let code = trial.pick(
-        "import inner_part\nresult = inner_part.NAME",
-        "require 'beta'\nBeta::VERSION",
-    );
+    let code =
+        trial.pick("import inner_part\nresult = inner_part.NAME", "require 'beta'\nBeta::VERSION");
     stage.writes("tester.check", code, &json!([{"name": package(trial)}]));
     let mut agent = stage.warm_agent("tester");
     std::thread::sleep(SETTLED); // its spare is forked, its dead are buried

@@ -8,8 +8,16 @@ use crate::row::{Reading, Unit};
 use crate::stage::Trial;
 
 const ASYNC_RUNTIMES: [&str; 10] = [
-    "tokio", "async-std", "smol", "async-executor", "async-global-executor", "futures-executor", "actix-rt",
-    "glommio", "monoio", "compio",
+    "tokio",
+    "async-std",
+    "smol",
+    "async-executor",
+    "async-global-executor",
+    "futures-executor",
+    "actix-rt",
+    "glommio",
+    "monoio",
+    "compio",
 ];
 /// Packages that build or link C++.
 const C_PLUS_PLUS: [&str; 5] = ["cxx", "cxx-build", "link-cplusplus", "autocxx", "cpp"];
@@ -30,7 +38,19 @@ pub(super) fn c_plus_plus(_: Trial) -> Measured {
 /// How many of these packages the library depends on, to build or to run.
 fn packages(wanted: &[&str]) -> usize {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "-q", "-p", "recurgent", "-e", "normal,build", "--prefix", "none", "-f", "{p}"])
+        .args([
+            "tree",
+            "--locked",
+            "-q",
+            "-p",
+            "recurgent",
+            "-e",
+            "normal,build",
+            "--prefix",
+            "none",
+            "-f",
+            "{p}",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();

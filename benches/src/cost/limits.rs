@@ -88,7 +88,11 @@ fn beside_spinners<T>(action: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 * cores {
-            scope.spawn(|| while !done.load(Ordering::Relaxed) { std::hint::spin_loop() });
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         let result = action();
         done.store(true, Ordering::Relaxed);

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
 
 use super::Measured;
+use crate::pace::float;
 use crate::program::request;
 use crate::row::{Reading, Unit};
-use crate::pace::float;
 use crate::stage::Trial;
 
 pub(super) fn fixed(trial: Trial) -> Measured {
@@ -27,7 +27,8 @@ pub(super) fn growth(trial: Trial) -> Measured {
         let (large, small) = (shape(1_000_000), shape(1_000));
         Reading::against(counter.count(trial, large), counter.count(trial, small), Unit::Tokens)
     });
-    let worst = readings.into_iter().max_by(|a, b| f64::total_cmp(&a.ratio.unwrap(), &b.ratio.unwrap()));
+    let worst =
+        readings.into_iter().max_by(|a, b| f64::total_cmp(&a.ratio.unwrap(), &b.ratio.unwrap()));
     Ok(worst.unwrap())
 }
 

@@ -38,7 +38,8 @@ pub(super) fn full_store(trial: Trial) -> Measured {
     let (full, empty) = (Stage::new(trial), Stage::new(trial));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
     for tool in 0..trial.rounds(TOOLS) {
-        let mut agent = ours.delegate(&format!("tool {tool}")).purpose("stand here").build().unwrap();
+        let mut agent =
+            ours.delegate(&format!("tool {tool}")).purpose("stand here").build().unwrap();
         for method in 0..ARTIFACTS / TOOLS {
             call_method(&mut agent, &format!("check_{method}"));
         }

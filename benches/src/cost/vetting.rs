@@ -18,7 +18,8 @@ pub(super) fn five_kilobytes(trial: Trial) -> Measured {
     let once = || {
         let mut program = Some(parsed(trial.language, typical(trial.language)));
         timed(&mut || {
-            let program = program.take().map(|p| vet(p, &request, &[], &GuardrailPolicy::default()));
+            let program =
+                program.take().map(|p| vet(p, &request, &[], &GuardrailPolicy::default()));
             let _ = black_box(program);
         })
     };

@@ -36,7 +36,10 @@ pub(super) fn code(trial: Trial) -> Points {
     let mut floor = stage.warm_agent("program 100");
     let point = |bytes: &usize| {
         let mut ours = stage.warm_agent(&format!("program {bytes}"));
-        Point::at(*bytes, by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)))
+        Point::at(
+            *bytes,
+            by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)),
+        )
     };
     Ok(sizes.iter().map(point).collect())
 }
@@ -89,7 +92,10 @@ pub(super) fn depth(trial: Trial) -> Points {
     let mut floor = stage.warm_agent(&format!("level {deepest}"));
     let point = |levels: &usize| {
         let mut ours = stage.warm_agent(&format!("level {}", deepest - levels));
-        Point::at(*levels, by_turns(trial.rounds(DELEGATIONS), 5, || call(&mut ours), || call(&mut floor)))
+        Point::at(
+            *levels,
+            by_turns(trial.rounds(DELEGATIONS), 5, || call(&mut ours), || call(&mut floor)),
+        )
     };
     Ok(steps(trial, &levels).iter().map(point).collect())
 }

@@ -48,7 +48,8 @@ pub(super) fn history(trial: Trial) -> Points {
         have = *records;
         // A new one each time: its history grows as well while it is measured.
         let mut floor = stage.warm_agent("tester");
-        let reading = by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
+        let reading =
+            by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
         Point::at(*records, reading)
     };
     Ok(steps(trial, &[10, 100, 1000, 10_000]).iter().map(point).collect())
@@ -63,7 +64,8 @@ fn growing(trial: Trial, sizes: &[usize], grow: impl Fn(&Stage, usize, usize)) -
     let point = |size: &usize| {
         grow(&full, have, *size);
         have = *size;
-        let reading = by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
+        let reading =
+            by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
         Point::at(*size, reading)
     };
     Ok(steps(trial, sizes).iter().map(point).collect())
