@@ -11,10 +11,10 @@ use crate::cost::{COSTS, Cost};
 use crate::curve::{CURVES, Curve};
 use crate::pace::Effort;
 use crate::row::Missing;
-use crate::stage::Trial;
+use crate::stage::{self, Trial};
 
 /// Longest one measurement may take.
-const MAX_JOB: Duration = Duration::from_mins(3);
+const MAX_JOB: Duration = Duration::from_mins(5);
 /// How often it is looked at.
 const PERIOD: Duration = Duration::from_millis(20);
 
@@ -78,6 +78,9 @@ impl Job {
 
     /// Measures, here; what was found, as one line.
     pub(crate) fn measure(&self, trial: Trial) -> String {
+        if let Err(missing) = stage::probe(trial.language) {
+            return said::<()>(Err(missing));
+        }
         match self {
             Self::Row(cost) => said((cost.measure)(trial)),
             Self::Curve(curve) => said((curve.measure)(trial)),

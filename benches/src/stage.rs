@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lifecycle::dialect::Language;
 use recurgent::config::Config;
 use recurgent::provider::{Provider, Scripted};
+use recurgent::worker::Workers;
 use recurgent::{Agent, Runtime, RuntimeBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -101,6 +102,12 @@ impl Stage {
     pub(crate) fn log(&self) -> PathBuf {
         self.runtime.config().log_path().unwrap().unwrap()
     }
+}
+
+/// Whether programs of a language can be run here, or what to install.
+pub(crate) fn probe(language: Language) -> Result<(), String> {
+    let workers = Workers::start(&Config::defaults().worker_options()).unwrap();
+    workers.probe(language).map(drop)
 }
 
 /// A call that must succeed.
