@@ -20,6 +20,7 @@ pub(crate) use crowd::{agents, rate};
 pub(crate) use stored::{BLOCK, call_after_change, sized};
 
 /// One promise.
+#[derive(Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
@@ -27,11 +28,10 @@ pub(crate) struct Cost {
     pub(crate) floor: &'static str,
     pub(crate) bound: Bound,
     pub(crate) guests: Guests,
-    pub(crate) measure: fn(Trial) -> Measured,
+    /// Commands that must be there, beside the interpreter.
+    pub(crate) needs: fn(Language) -> &'static [&'static str],
+    pub(crate) measure: fn(Trial) -> Reading,
 }
-
-/// A reading, or what must be installed for one.
-pub(crate) type Measured = Result<Reading, String>;
 
 /// Whom a promise is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub(crate) const COSTS: &[Cost] = &[
     each("ask-content",     "a program asks the host: content of an earlier result",               F,                   times(1.5),             asks::content),
     each("wall-limit",      "past a program's wall limit until the caller is told, p99, 2 × cores spinning", "",        at_most(0.025, Unit::Seconds), limits::overshoot),
     each("survivors",       "processes alive after programs met their wall limit",                 "",                  at_most(0.0, Unit::Processes), limits::survivors),
-    each("environment-hit", "finding the environment of a program's packages when it is there",    "",                  at_most(0.001, Unit::Seconds), environments::hit),
-    each("environment-processes", "processes started for that",                                    "",                  at_most(0.0, Unit::Processes), environments::processes),
+    packaged(each("environment-hit", "finding the environment of a program's packages when it is there",    "",                  at_most(0.001, Unit::Seconds), environments::hit)),
+    packaged(each("environment-processes", "processes started for that",                                    "",                  at_most(0.0, Unit::Processes), environments::processes)),
     each("crowd",           "64 agents calling at once: calls per second",                         "4 agents",          Bound::AtLeastTimes(0.7), crowd::crowd),
     each("idle-memory",     "memory of an idle worker",                                            "a bare forked child", times(1.3),           crowd::idle_memory),
     each("vetting",         "vetting a program of 5 KB",                                           "",                  at_most(0.002, Unit::Seconds), vetting::five_kilobytes),
@@ -92,9 +92,17 @@ const fn each(
     what: &'static str,
     floor: &'static str,
     bound: Bound,
-    measure: fn(Trial) -> Measured,
+    measure: fn(Trial) -> Reading,
 ) -> Cost {
-    Cost { name, what, floor, bound, guests: Guests::Each, measure }
+    Cost { name, what, floor, bound, guests: Guests::Each, needs: nothing, measure }
+}
+
+const fn packaged(cost: Cost) -> Cost {
+    Cost { needs: environments::tools, ..cost }
+}
+
+fn nothing(_: Language) -> &'static [&'static str] {
+    &[]
 }
 
 const fn once(
@@ -102,7 +110,7 @@ const fn once(
     what: &'static str,
     floor: &'static str,
     bound: Bound,
-    measure: fn(Trial) -> Measured,
+    measure: fn(Trial) -> Reading,
 ) -> Cost {
     Cost { guests: Guests::One, ..each(name, what, floor, bound, measure) }
 }

@@ -20,11 +20,8 @@ pub(crate) struct Curve {
     pub(crate) scale: Scale,
     /// Most that any point may cost, in times of the first; `None`: no promise.
     pub(crate) flat: Option<f64>,
-    pub(crate) measure: fn(Trial) -> Points,
+    pub(crate) measure: fn(Trial) -> Vec<Point>,
 }
-
-/// Points, or what must be installed for them.
-pub(crate) type Points = Result<Vec<Point>, String>;
 
 /// How far apart points are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +62,7 @@ const fn curve(
     what: &'static str,
     axis: &'static str,
     (scale, flat): (Scale, Option<f64>),
-    measure: fn(Trial) -> Points,
+    measure: fn(Trial) -> Vec<Point>,
 ) -> Curve {
     Curve { name, what, axis, scale, flat, measure }
 }

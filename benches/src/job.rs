@@ -78,12 +78,26 @@ impl Job {
 
     /// Measures, here; what was found, as one line.
     pub(crate) fn measure(&self, trial: Trial) -> String {
-        if let Err(missing) = stage::probe(trial.language) {
-            return said::<()>(Err(missing));
+        if let Err(missing) = self.probe(trial.language) {
+            return said(&Said::<()>::Skipped(missing));
         }
         match self {
-            Self::Row(cost) => said((cost.measure)(trial)),
-            Self::Curve(curve) => said((curve.measure)(trial)),
+            Self::Row(cost) => said(&Said::Measured((cost.measure)(trial))),
+            Self::Curve(curve) => said(&Said::Measured((curve.measure)(trial))),
+        }
+    }
+
+    /// Whether what it needs is there, or what to install.
+    fn probe(&self, language: Language) -> Result<(), String> {
+        stage::probe(language)?;
+        let needed = match self {
+            Self::Row(cost) => (cost.needs)(language),
+            Self::Curve(_) => &[],
+        };
+        let is_missing = |tool: &&&str| Command::new(tool).arg("--version").output().is_err();
+        match needed.iter().find(is_missing) {
+            Some(missing) => Err(format!("{missing} was not found; install it")),
+            None => Ok(()),
         }
     }
 
@@ -126,7 +140,6 @@ impl Job {
     }
 }
 
-fn said<T: Serialize>(found: Result<T, String>) -> String {
-    let said = found.map_or_else(Said::Skipped, Said::Measured);
-    serde_json::to_string(&said).unwrap()
+fn said<T: Serialize>(said: &Said<T>) -> String {
+    serde_json::to_string(said).unwrap()
 }

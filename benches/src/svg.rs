@@ -37,7 +37,7 @@ pub(crate) fn plot(curve: &Curve, series: &[&Series]) -> String {
         curve.name, curve.what, curve.axis
     );
     text(&mut svg, "name", (LEFT, 22.0), &format!("{}, in times of the first point", curve.what));
-    text(&mut svg, "middle", (frame.center(), HEIGHT - 10.0), curve.axis);
+    text(&mut svg, "middle", (f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 10.0), curve.axis);
     let mut at = 0.0;
     while at <= frame.highest {
         across(&mut svg, "grid", frame.y(at));
@@ -126,10 +126,6 @@ impl Frame {
 
     fn y(&self, ratio: f64) -> f64 {
         HEIGHT - BOTTOM - ratio / self.highest * (HEIGHT - TOP - BOTTOM)
-    }
-
-    fn center(&self) -> f64 {
-        f64::midpoint(LEFT, WIDTH - RIGHT)
     }
 
     /// How high a series ends.

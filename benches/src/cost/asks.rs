@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::Measured;
 use crate::bare::Habit;
 use crate::pace::{compare, float, timed};
+use crate::row::Reading;
 use crate::stage::{Stage, Trial, call, call_method};
 
 const ROUNDS: usize = 60;
 /// Asks of one call, so that the call around them can be subtracted.
 const ASKS: usize = 200;
 
-pub(super) fn runtime_context(trial: Trial) -> Measured {
+pub(super) fn runtime_context(trial: Trial) -> Reading {
     asks(
         trial,
         trial.pick(
@@ -21,7 +21,7 @@ pub(super) fn runtime_context(trial: Trial) -> Measured {
     )
 }
 
-pub(super) fn content(trial: Trial) -> Measured {
+pub(super) fn content(trial: Trial) -> Reading {
     asks(
         trial,
         trial.pick(
@@ -34,7 +34,7 @@ pub(super) fn content(trial: Trial) -> Measured {
 }
 
 /// A stored call that asks against one that does not, per ask; and as many exchanges of the floor.
-fn asks(trial: Trial, code: &str) -> Measured {
+fn asks(trial: Trial, code: &str) -> Reading {
     let stage = Stage::new(trial);
     for (key, count) in [("asker.ask", ASKS), ("asker.idle", 0)] {
         let code = code.replace('N', &count.to_string());
@@ -45,12 +45,12 @@ fn asks(trial: Trial, code: &str) -> Measured {
     let mut bare = stage.bare(Habit::Loop);
     let count = float(ASKS);
     let mut pairs = Vec::new();
-    for _ in 0..trial.rounds(ROUNDS) + 1 {
+    for _ in 0..=trial.rounds(ROUNDS) {
         let idle = timed(&mut || drop(call_method(&mut agent, "idle")));
         let asking = timed(&mut || drop(call_method(&mut agent, "ask")));
         let floor = timed(&mut || (0..ASKS).for_each(|_| bare.exchange()));
         pairs.push(((asking - idle) / count, floor / count));
     }
     pairs.remove(0); // stored the programs
-    Ok(compare(&pairs))
+    compare(&pairs)
 }

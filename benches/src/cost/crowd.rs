@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use recurgent::Agent;
 
-use super::Measured;
 use crate::bare::Habit;
 use crate::drive::{Driver, Program};
 use crate::pace::{Effort, float, median};
@@ -20,7 +19,7 @@ const TURNS: usize = 7;
 /// Workers whose memory is looked at.
 const IDLE: usize = 16;
 
-pub(super) fn crowd(trial: Trial) -> Measured {
+pub(super) fn crowd(trial: Trial) -> Reading {
     let stage = Stage::new(trial);
     let mut many = agents(&stage, MANY);
     let mut few = agents(&stage, FEW);
@@ -29,7 +28,7 @@ pub(super) fn crowd(trial: Trial) -> Measured {
     let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
     let ratio = of(|(many, few)| many / few);
     let both = Reading::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
-    Ok(Reading { ratio: Some(ratio), ..both })
+    Reading { ratio: Some(ratio), ..both }
 }
 
 pub(crate) fn agents(stage: &Stage, count: usize) -> Vec<Agent> {
@@ -68,7 +67,7 @@ pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
 }
 
 /// A worker and a bare forked child, with as many of the same beside each.
-pub(super) fn idle_memory(trial: Trial) -> Measured {
+pub(super) fn idle_memory(trial: Trial) -> Reading {
     let driver = Driver::new();
     let mut bare = Stage::new(trial).bare(Habit::Hold);
     let names: Vec<String> = (0..IDLE).map(|n| format!("agent {n}")).collect();
@@ -93,7 +92,7 @@ pub(super) fn idle_memory(trial: Trial) -> Measured {
         })
         .collect();
     let of = |pids: &[u32]| median(pids.iter().map(|pid| proportional_bytes(*pid)).collect());
-    Ok(Reading::against(of(&workers), of(&children), Unit::Bytes))
+    Reading::against(of(&workers), of(&children), Unit::Bytes)
 }
 
 fn held_child(answer: &str) -> u32 {

@@ -10,7 +10,6 @@ use lifecycle::dialect::Language;
 use recurgent::Agent;
 use serde_json::json;
 
-use super::Measured;
 use crate::drive::descendants;
 use crate::pace::{float, median};
 use crate::row::{Reading, Unit};
@@ -28,7 +27,7 @@ const GEMS: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
 
 /// As a preparation tells it.
-pub(super) fn hit(trial: Trial) -> Measured {
+pub(super) fn hit(trial: Trial) -> Reading {
     with_package(trial, |stage, _| {
         let once = || {
             let wanted = stage.runtime.prepare("tester").dependency(package(trial), "");
@@ -46,7 +45,7 @@ pub(super) fn hit(trial: Trial) -> Measured {
 
 /// As far as processes leave traces: those there are now, and what those that ended did. The child that a
 /// zygote forks for a program is no part of its environment.
-pub(super) fn processes(trial: Trial) -> Measured {
+pub(super) fn processes(trial: Trial) -> Reading {
     with_package(trial, |_, agent| {
         let (before, ended) = (children(), faults_of_ended_children());
         (0..trial.rounds(ROUNDS)).for_each(|_| call(agent));
@@ -75,12 +74,7 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 /// A warm agent whose program imports a package, by the real package manager from a source on loopback.
-fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Reading) -> Measured {
-    for tool in tools(trial.language) {
-        if Command::new(tool).arg("--version").output().is_err() {
-            return Err(format!("{tool} is not installed"));
-        }
-    }
+fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Reading) -> Reading {
     let source = Source::open(trial.language);
     let cache = tempfile::tempdir().unwrap();
     let settings = |config: &mut recurgent::config::Config| {
@@ -94,7 +88,7 @@ fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Readin
     stage.writes("tester.check", code, &json!([{"name": package(trial)}]));
     let mut agent = stage.warm_agent("tester");
     std::thread::sleep(SETTLED); // its spare is forked, its dead are buried
-    Ok(measure(&stage, &mut agent))
+    measure(&stage, &mut agent)
 }
 
 fn package(trial: Trial) -> &'static str {
@@ -104,7 +98,8 @@ fn package(trial: Trial) -> &'static str {
     }
 }
 
-fn tools(language: Language) -> &'static [&'static str] {
+/// What makes packages, installs and serves them.
+pub(super) fn tools(language: Language) -> &'static [&'static str] {
     match language {
         Language::Python => &["python3", "uv"],
         Language::Ruby => &["ruby", "bundle", "python3"],

@@ -6,18 +6,18 @@ use lifecycle::event::{Event, EventKind};
 use recurgent::observe::Observer;
 use serde_json::Value;
 
-use super::Measured;
 use crate::bare::Habit;
 use crate::pace::{compare, pause, timed};
+use crate::row::Reading;
 use crate::stage::{Stage, Trial, call, call_method, fail};
 
 const ROUNDS: usize = 300;
 
-pub(super) fn program(trial: Trial) -> Measured {
+pub(super) fn program(trial: Trial) -> Reading {
     let stage = Stage::new(trial);
     let mut bare = stage.bare(Habit::Fork);
     let mut pairs = Vec::new();
-    for round in 0..trial.rounds(ROUNDS) + 1 {
+    for round in 0..=trial.rounds(ROUNDS) {
         let mut agent = stage.agent(&format!("tester {round}"));
         pause();
         let ours = timed(&mut || call(&mut agent));
@@ -25,17 +25,17 @@ pub(super) fn program(trial: Trial) -> Measured {
         pairs.push((ours, timed(&mut || bare.exchange())));
     }
     pairs.remove(0); // booted the interpreter
-    Ok(compare(&pairs))
+    compare(&pairs)
 }
 
 /// The rejected program and the next one tell their moment by the same clock.
-pub(super) fn next_attempt(trial: Trial) -> Measured {
+pub(super) fn next_attempt(trial: Trial) -> Reading {
     let last_words = Arc::<Mutex<String>>::default();
     let heard = Heard(Arc::clone(&last_words));
     let stage = Stage::with(trial, |_| {}, |builder| builder.observer(Box::new(heard)));
     let mut bare = stage.bare(Habit::Fork);
     let mut pairs = Vec::new();
-    for round in 0..trial.rounds(ROUNDS) + 1 {
+    for round in 0..=trial.rounds(ROUNDS) {
         let role = format!("tester {round}");
         let rejected = trial.pick(
             "import time\nraise ValueError(str(time.monotonic_ns()))",
@@ -56,7 +56,7 @@ pub(super) fn next_attempt(trial: Trial) -> Measured {
         pairs.push(((began - ended) / 1e9, timed(&mut || bare.exchange())));
     }
     pairs.remove(0); // booted the interpreter
-    Ok(compare(&pairs))
+    compare(&pairs)
 }
 
 /// Hears what a rejected program said last.

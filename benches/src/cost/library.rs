@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use super::Measured;
 use crate::pace::float;
 use crate::row::{Reading, Unit};
 use crate::stage::Trial;
@@ -24,15 +23,15 @@ const C_PLUS_PLUS: [&str; 5] = ["cxx", "cxx-build", "link-cplusplus", "autocxx",
 /// What a program that links C++ has loaded.
 const C_PLUS_PLUS_LIBRARIES: [&str; 2] = ["libstdc++", "libc++"];
 
-pub(super) fn async_runtimes(_: Trial) -> Measured {
-    Ok(Reading::alone(float(packages(&ASYNC_RUNTIMES)), Unit::Packages))
+pub(super) fn async_runtimes(_: Trial) -> Reading {
+    Reading::alone(float(packages(&ASYNC_RUNTIMES)), Unit::Packages)
 }
 
 /// This program has the library in it: what it brings is loaded here.
-pub(super) fn c_plus_plus(_: Trial) -> Measured {
+pub(super) fn c_plus_plus(_: Trial) -> Reading {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let loaded = C_PLUS_PLUS_LIBRARIES.iter().filter(|library| maps.contains(**library)).count();
-    Ok(Reading::alone(float(loaded + packages(&C_PLUS_PLUS)), Unit::Packages))
+    Reading::alone(float(loaded + packages(&C_PLUS_PLUS)), Unit::Packages)
 }
 
 /// How many of these packages the library depends on, to build or to run.

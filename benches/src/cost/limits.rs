@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use lifecycle::execution::WorkerFault;
 
-use super::Measured;
 use crate::drive::{Driver, Program, descendants, is_alive};
 use crate::pace::{float, pause, quantile};
 use crate::row::{Reading, Unit};
@@ -19,7 +18,7 @@ const SURVIVAL_ROUNDS: usize = 40;
 const BURIAL: Duration = Duration::from_millis(500);
 
 /// From the moment the program is under way.
-pub(super) fn overshoot(trial: Trial) -> Measured {
+pub(super) fn overshoot(trial: Trial) -> Reading {
     let driver = Driver::new();
     let program = hanging(trial, trial.pick("while True: pass", "loop {}"));
     driver.boot(trial.language);
@@ -34,11 +33,11 @@ pub(super) fn overshoot(trial: Trial) -> Measured {
         };
         (0..trial.rounds(ROUNDS)).map(|_| once()).collect()
     });
-    Ok(Reading::alone(quantile(over, 0.99), Unit::Seconds))
+    Reading::alone(quantile(over, 0.99), Unit::Seconds)
 }
 
 /// Programs that would rather not die: they catch everything, ignore signals and leave threads.
-pub(super) fn survivors(trial: Trial) -> Measured {
+pub(super) fn survivors(trial: Trial) -> Reading {
     let code = trial.pick(
         "import signal, threading\n\
          for n in range(1, 32):\n    \
@@ -70,7 +69,7 @@ pub(super) fn survivors(trial: Trial) -> Measured {
     driver.close();
     let after_all = left.iter().filter(|pid| is_alive(**pid)).count();
     let alive = after_all + left.len().saturating_sub(before);
-    Ok(Reading::alone(float(alive), Unit::Processes))
+    Reading::alone(float(alive), Unit::Processes)
 }
 
 /// Its processes that run.
@@ -90,12 +89,20 @@ fn beside_spinners<T>(action: impl FnOnce() -> T) -> T {
         for _ in 0..2 * cores {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    std::hint::spin_loop()
+                    std::hint::spin_loop();
                 }
             });
         }
-        let result = action();
-        done.store(true, Ordering::Relaxed);
-        result
+        let _done = Done(&done);
+        action()
     })
+}
+
+/// Stops the spinners, whatever happens beside them.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

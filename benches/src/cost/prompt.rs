@@ -4,18 +4,17 @@ use lifecycle::prompt::{Surroundings, build};
 use serde_json::{Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
 
-use super::Measured;
 use crate::pace::float;
 use crate::program::request;
 use crate::row::{Reading, Unit};
 use crate::stage::Trial;
 
-pub(super) fn fixed(trial: Trial) -> Measured {
-    Ok(Reading::alone(Counter::new().count(trial, json!(3)), Unit::Tokens))
+pub(super) fn fixed(trial: Trial) -> Reading {
+    Reading::alone(Counter::new().count(trial, json!(3)), Unit::Tokens)
 }
 
 /// The shape of arguments that makes most of their size.
-pub(super) fn growth(trial: Trial) -> Measured {
+pub(super) fn growth(trial: Trial) -> Reading {
     let counter = Counter::new();
     let shapes: [fn(usize) -> Value; 4] = [
         |bytes| json!("word ".repeat(bytes / 5)),
@@ -29,7 +28,7 @@ pub(super) fn growth(trial: Trial) -> Measured {
     });
     let worst =
         readings.into_iter().max_by(|a, b| f64::total_cmp(&a.ratio.unwrap(), &b.ratio.unwrap()));
-    Ok(worst.unwrap())
+    worst.unwrap()
 }
 
 /// Counts as the tests of prompts do.

@@ -3,27 +3,27 @@
 use recurgent::worker::{Tier, WorkerOptions};
 use serde_json::json;
 
-use super::Measured;
 use super::stored::BLOCK;
 use crate::drive::{Driver, Prepared, Program};
 use crate::pace::{by_turns, compare, timed};
+use crate::row::Reading;
 use crate::stage::Trial;
 
 const WARM_ROUNDS: usize = 2000;
 const FORK_ROUNDS: usize = 300;
 const COLD_ROUNDS: usize = 21;
 
-pub(super) fn warm(trial: Trial) -> Measured {
+pub(super) fn warm(trial: Trial) -> Reading {
     let program = Program { proven: true, ..one_line(trial) };
-    Ok(both(trial.rounds(WARM_ROUNDS), BLOCK, &program))
+    both(trial.rounds(WARM_ROUNDS), BLOCK, &program)
 }
 
 /// Back to back, so that every child is forked while it is waited for.
-pub(super) fn fork(trial: Trial) -> Measured {
-    Ok(both(trial.rounds(FORK_ROUNDS), 1, &one_line(trial)))
+pub(super) fn fork(trial: Trial) -> Reading {
+    both(trial.rounds(FORK_ROUNDS), 1, &one_line(trial))
 }
 
-pub(super) fn cold(trial: Trial) -> Measured {
+pub(super) fn cold(trial: Trial) -> Reading {
     let program = one_line(trial);
     let prepared = Prepared::new(&program);
     let start = |driver: Driver| {
@@ -33,10 +33,10 @@ pub(super) fn cold(trial: Trial) -> Measured {
     let pairs: Vec<(f64, f64)> = (0..trial.rounds(COLD_ROUNDS))
         .map(|_| (start(Driver::new()), start(Driver::with(unsandboxed))))
         .collect();
-    Ok(compare(&pairs))
+    compare(&pairs)
 }
 
-fn both(rounds: usize, each: usize, program: &Program<'_>) -> crate::row::Reading {
+fn both(rounds: usize, each: usize, program: &Program<'_>) -> Reading {
     let (ours, floor) = (Driver::new(), Driver::with(unsandboxed));
     let prepared = Prepared::new(program);
     let exchange = |driver: &Driver| drop(driver.exchange(&prepared).unwrap());

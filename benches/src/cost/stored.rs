@@ -3,9 +3,9 @@
 use recurgent::Agent;
 use serde_json::{Map, Value, json};
 
-use super::Measured;
 use crate::bare::Habit;
 use crate::pace::by_turns;
+use crate::row::Reading;
 use crate::stage::{Stage, Trial, call, call_method};
 
 const ROUNDS: usize = 2000;
@@ -18,23 +18,23 @@ const ARTIFACTS: usize = 5_000;
 const RECORDS: usize = 10_000;
 
 /// Call by call: the floor finds caches and cores as a call leaves them.
-pub(super) fn end_to_end(trial: Trial) -> Measured {
+pub(super) fn end_to_end(trial: Trial) -> Reading {
     against_loop(trial, 1)
 }
 
 /// Many in a row, so that the floor has its caches to itself.
-pub(super) fn hot(trial: Trial) -> Measured {
+pub(super) fn hot(trial: Trial) -> Reading {
     against_loop(trial, BLOCK)
 }
 
-fn against_loop(trial: Trial, each: usize) -> Measured {
+fn against_loop(trial: Trial, each: usize) -> Reading {
     let stage = Stage::new(trial);
     let mut agent = stage.warm_agent("tester");
     let mut bare = stage.bare(Habit::Loop);
-    Ok(by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
+    by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange())
 }
 
-pub(super) fn full_store(trial: Trial) -> Measured {
+pub(super) fn full_store(trial: Trial) -> Reading {
     let (full, empty) = (Stage::new(trial), Stage::new(trial));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
     for tool in 0..trial.rounds(TOOLS) {
@@ -45,19 +45,19 @@ pub(super) fn full_store(trial: Trial) -> Measured {
         }
     }
     (0..trial.rounds(RECORDS)).for_each(|_| call(&mut ours));
-    Ok(by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)))
+    by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor))
 }
 
-pub(super) fn big_context(trial: Trial) -> Measured {
+pub(super) fn big_context(trial: Trial) -> Reading {
     let stage = Stage::new(trial);
     let (mut big, mut small) = (stage.warm_agent("big"), stage.warm_agent("small"));
     big.remember(sized(1_000_000)).unwrap();
-    Ok(by_turns(
+    by_turns(
         trial.rounds(ROUNDS),
         BLOCK,
         || call_after_change(&mut big),
         || call_after_change(&mut small),
-    ))
+    )
 }
 
 /// A call of an agent in whose memory one small key has changed.

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use super::Point;
 use super::stores::steps;
-use super::{Point, Points};
 use crate::cost::{BLOCK, agents, call_after_change, rate, sized};
 use crate::pace::{by_turns, compare};
 use crate::stage::{Stage, Trial, call};
@@ -12,7 +12,7 @@ const ROUNDS: usize = 800;
 const DELEGATIONS: usize = 60;
 const TURNS: usize = 3;
 
-pub(super) fn context(trial: Trial) -> Points {
+pub(super) fn context(trial: Trial) -> Vec<Point> {
     let stage = Stage::new(trial);
     let mut floor = stage.warm_agent("tester");
     floor.remember(sized(SMALL)).unwrap();
@@ -22,12 +22,12 @@ pub(super) fn context(trial: Trial) -> Points {
         let (ours, floor) = (|| call_after_change(&mut ours), || call_after_change(&mut floor));
         Point::at(*bytes, by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor))
     };
-    Ok(steps(trial, &[SMALL, 10_000, 100_000, 1_000_000]).iter().map(point).collect())
+    steps(trial, &[SMALL, 10_000, 100_000, 1_000_000]).iter().map(point).collect()
 }
 
 const SMALL: usize = 1_000;
 
-pub(super) fn code(trial: Trial) -> Points {
+pub(super) fn code(trial: Trial) -> Vec<Point> {
     let stage = Stage::new(trial);
     let sizes = steps(trial, &[100, 1_000, 10_000, 100_000]);
     for bytes in sizes {
@@ -41,7 +41,7 @@ pub(super) fn code(trial: Trial) -> Points {
             by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)),
         )
     };
-    Ok(sizes.iter().map(point).collect())
+    sizes.iter().map(point).collect()
 }
 
 /// Functions nobody calls, and then the one line.
@@ -61,7 +61,7 @@ fn long_program(trial: Trial, bytes: usize) -> String {
     text + trial.one_line()
 }
 
-pub(super) fn concurrency(trial: Trial) -> Points {
+pub(super) fn concurrency(trial: Trial) -> Vec<Point> {
     let stage = Stage::new(trial);
     let mut alone = agents(&stage, 1);
     let point = |count: &usize| {
@@ -71,10 +71,10 @@ pub(super) fn concurrency(trial: Trial) -> Points {
             .collect();
         Point::at(*count, compare(&pairs))
     };
-    Ok(steps(trial, &[1, 2, 4, 8, 16, 32, 64]).iter().map(point).collect())
+    steps(trial, &[1, 2, 4, 8, 16, 32, 64]).iter().map(point).collect()
 }
 
-pub(super) fn depth(trial: Trial) -> Points {
+pub(super) fn depth(trial: Trial) -> Vec<Point> {
     let stage = Stage::new(trial);
     let deepest = usize::from(stage.runtime.config().agent_options().allowance.depth);
     for level in 0..deepest {
@@ -97,5 +97,5 @@ pub(super) fn depth(trial: Trial) -> Points {
             by_turns(trial.rounds(DELEGATIONS), 5, || call(&mut ours), || call(&mut floor)),
         )
     };
-    Ok(steps(trial, &levels).iter().map(point).collect())
+    steps(trial, &levels).iter().map(point).collect()
 }

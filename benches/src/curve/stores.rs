@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-use super::{Point, Points};
+use super::Point;
 use crate::cost::BLOCK;
 use crate::pace::{Effort, by_turns};
 use crate::stage::{Stage, Trial, call, call_method};
@@ -12,7 +12,7 @@ const ROUNDS: usize = 800;
 /// Artifacts of one role.
 const METHODS: usize = 10;
 
-pub(super) fn tools(trial: Trial) -> Points {
+pub(super) fn tools(trial: Trial) -> Vec<Point> {
     growing(trial, &[1, 10, 100, 500, 1000], |stage, have, want| {
         for tool in have..want {
             let tool = stage.agent("tester").delegate(&format!("tool {tool}"));
@@ -21,7 +21,7 @@ pub(super) fn tools(trial: Trial) -> Points {
     })
 }
 
-pub(super) fn artifacts(trial: Trial) -> Points {
+pub(super) fn artifacts(trial: Trial) -> Vec<Point> {
     growing(trial, &[1, 10, 100, 1000, 5000], |stage, have, want| {
         for artifact in have..want {
             let mut agent = stage.agent(&format!("filler {}", artifact / METHODS));
@@ -30,7 +30,7 @@ pub(super) fn artifacts(trial: Trial) -> Points {
     })
 }
 
-pub(super) fn log(trial: Trial) -> Points {
+pub(super) fn log(trial: Trial) -> Vec<Point> {
     growing(trial, &[100_000, 1_000_000, 10_000_000, 50_000_000], |stage, have, want| {
         let line = format!("{{\"filler\":\"{}\"}}\n", "x".repeat(987));
         let mut log = OpenOptions::new().append(true).open(stage.log()).unwrap();
@@ -39,7 +39,7 @@ pub(super) fn log(trial: Trial) -> Points {
 }
 
 /// The history is the agent's own, so it grows by its calls.
-pub(super) fn history(trial: Trial) -> Points {
+pub(super) fn history(trial: Trial) -> Vec<Point> {
     let stage = Stage::new(trial);
     let mut ours = stage.warm_agent("tester");
     let mut have = 0;
@@ -52,12 +52,12 @@ pub(super) fn history(trial: Trial) -> Points {
             by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
         Point::at(*records, reading)
     };
-    Ok(steps(trial, &[10, 100, 1000, 10_000]).iter().map(point).collect())
+    steps(trial, &[10, 100, 1000, 10_000]).iter().map(point).collect()
 }
 
 /// A stored call beside one of a runtime where nothing grows. `grow` is told how much there is and how much
 /// there is to be.
-fn growing(trial: Trial, sizes: &[usize], grow: impl Fn(&Stage, usize, usize)) -> Points {
+fn growing(trial: Trial, sizes: &[usize], grow: impl Fn(&Stage, usize, usize)) -> Vec<Point> {
     let (full, empty) = (Stage::new(trial), Stage::new(trial));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
     let mut have = 0;
@@ -68,7 +68,7 @@ fn growing(trial: Trial, sizes: &[usize], grow: impl Fn(&Stage, usize, usize)) -
             by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
         Point::at(*size, reading)
     };
-    Ok(steps(trial, sizes).iter().map(point).collect())
+    steps(trial, sizes).iter().map(point).collect()
 }
 
 /// All of them, or the first few.
