@@ -161,15 +161,19 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Whether the program reads what it was called with: `args`, `kwargs`, or the parameters of a
-    /// function named like the method (the function form).
+    /// Whether the program reads what it was called with: `args`, `kwargs`, or the parameters of the
+    /// function that is called with it (the function form): the one named like the method, or else the
+    /// only one, if the program leaves calling it to the harness.
     pub fn reads_inputs(&self, method: &str) -> bool {
+        let functions: Vec<&Definition> =
+            self.definitions.iter().filter(|it| it.owner == Owner::Program).collect();
+        let is_called =
+            |name: &str| self.calls.iter().any(|call| call.receiver.is_none() && call.name == name);
         self.reads_arguments
-            || self.definitions.iter().any(|definition| {
-                definition.owner == Owner::Program
-                    && definition.name == method
-                    && definition.reads_parameters
-            })
+            || match functions.as_slice() {
+                [only] if only.name != method => only.reads_parameters && !is_called(&only.name),
+                several => several.iter().any(|it| it.name == method && it.reads_parameters),
+            }
     }
 
     /// Whether a text of the program is exactly this.

@@ -474,6 +474,8 @@ class Context(dict):
     def __getattr__(self, name):
         if name in self:
             return self[name]
+        if name in ("context", "memory"):  # `self.context`, in a function that takes `self`
+            return self
         raise AttributeError(f"the context has no {name!r}")
 
     def __setattr__(self, name, value):
@@ -818,6 +820,7 @@ class Program:
         try:
             tree = ast.parse(source, FILE)
             self.defined, self.called = assigned_names(tree.body), called_names(tree.body)
+            self.only = only_function(tree.body)
             value = split_value(tree)
             self.body = compile(tree, FILE, "exec")
             self.value = value and compile(value, FILE, "eval")
@@ -844,6 +847,8 @@ class Program:
     def call_function(self, names, execution):
         """The function form: the program defines the method and leaves calling it to us."""
         name = function_name(execution.method_name)
+        if name not in self.defined and self.only:
+            name = self.only
         function = names.get(name)
         if name not in self.defined or name in self.called or not callable(function):
             return None
@@ -926,6 +931,22 @@ def called_names(statements):
     """Functions the top level calls by itself, `if __name__ == "__main__"` demonstrations aside."""
     return {node.func.id for node in same_scope(s for s in statements if not is_main_guard(s))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+
+
+def only_function(statements):
+    """The name of the only function of a program that does nothing but define it, whatever it is called."""
+    functions = [s.name for s in statements if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return functions[0] if len(functions) == 1 and all(map(is_preparation, statements)) else None
+
+
+def is_preparation(statement):
+    """Whether it gives no result of its own."""
+    if isinstance(statement, ast.Assign):
+        return "result" not in bound_names(statement.targets[0])
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    return is_main_guard(statement) or isinstance(
+        statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def is_main_guard(statement):

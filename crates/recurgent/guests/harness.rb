@@ -786,6 +786,8 @@ module Recurgent
     TAIL = "\n}, ->() { result }] }"
     NODE = RubyVM::AbstractSyntaxTree::Node
     DEFINITIONS = %i[DEFN DEFS CLASS MODULE SCLASS].freeze
+    # What a program may call and still only define.
+    REQUIRING = Set[:require, :require_relative].freeze
 
     def initialize(source)
       text = without_data(source)
@@ -862,12 +864,19 @@ module Recurgent
 
     # The function form: the program defines the method and leaves calling it to us.
     def call_function(main, execution)
+      defined = main.singleton_methods(false)
       name = execution.method_name.to_sym
-      return if @called.include?(name) || !main.singleton_methods(false).include?(name)
+      name = only_function(defined) unless defined.include?(name)
+      return if name.nil? || @called.include?(name)
 
       args = execution.args
       args = [execution.context, *args] if wants_context?(main.method(name), execution)
       main.__send__(name, *args, **execution.kwargs)
+    end
+
+    # The only function of a program that does nothing but define it, whatever it is called.
+    def only_function(defined)
+      defined.first if defined.one? && @ends_in_definition && @called.subset?(REQUIRING)
     end
 
     # Whether its first parameter is the context, and the call's own arguments leave it free.
