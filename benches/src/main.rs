@@ -11,6 +11,7 @@ mod curve;
 #[path = "../../crates/recurgent/tests/workers/drive.rs"]
 #[expect(dead_code, clippy::panic, clippy::indexing_slicing, reason = "shared with the tests")]
 mod drive;
+mod fill;
 mod job;
 mod markdown;
 mod options;

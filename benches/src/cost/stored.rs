@@ -4,17 +4,17 @@ use recurgent::Agent;
 use serde_json::{Map, Value, json};
 
 use crate::bare::Habit;
+use crate::fill;
 use crate::pace::by_turns;
 use crate::row::Reading;
-use crate::stage::{Stage, Trial, call, call_method};
+use crate::stage::{Stage, Trial, call};
 
 const ROUNDS: usize = 2000;
 /// Calls in a row before the other has its turn, where both are of the same size.
 pub(crate) const BLOCK: usize = 20;
 
-/// What a full store holds.
+/// What a full store holds; each tool has ten programs.
 const TOOLS: usize = 500;
-const ARTIFACTS: usize = 5_000;
 const RECORDS: usize = 10_000;
 
 /// Call by call: the floor finds caches and cores as a call leaves them.
@@ -37,13 +37,7 @@ fn against_loop(trial: Trial, each: usize) -> Reading {
 pub(super) fn full_store(trial: Trial) -> Reading {
     let (full, empty) = (Stage::new(trial), Stage::new(trial));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
-    for tool in 0..trial.rounds(TOOLS) {
-        let mut agent =
-            ours.delegate(&format!("tool {tool}")).purpose("stand here").build().unwrap();
-        for method in 0..ARTIFACTS / TOOLS {
-            call_method(&mut agent, &format!("check_{method}"));
-        }
-    }
+    fill::add_tools(&full, 0..trial.rounds(TOOLS));
     (0..trial.rounds(RECORDS)).for_each(|_| call(&mut ours));
     by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor))
 }

@@ -5,12 +5,11 @@ use std::io::Write as _;
 
 use super::Point;
 use crate::cost::BLOCK;
-use crate::pace::{Effort, by_turns};
-use crate::stage::{Stage, Trial, call, call_method};
+use crate::fill;
+use crate::pace::{Effort, by_turns, float};
+use crate::stage::{Stage, Trial, call};
 
 const ROUNDS: usize = 800;
-/// Artifacts of one role.
-const METHODS: usize = 10;
 
 pub(super) fn tools(trial: Trial) -> Vec<Point> {
     growing(trial, &[1, 10, 100, 500, 1000], |stage, have, want| {
@@ -22,12 +21,10 @@ pub(super) fn tools(trial: Trial) -> Vec<Point> {
 }
 
 pub(super) fn artifacts(trial: Trial) -> Vec<Point> {
-    growing(trial, &[1, 10, 100, 1000, 5000], |stage, have, want| {
-        for artifact in have..want {
-            let mut agent = stage.agent(&format!("filler {}", artifact / METHODS));
-            call_method(&mut agent, &format!("check_{}", artifact % METHODS));
-        }
-    })
+    let by_tools = growing(trial, &[1, 10, 100, 500], |stage, have, want| {
+        fill::add_tools(stage, have..want);
+    });
+    by_tools.into_iter().map(|point| Point { x: point.x * float(fill::METHODS), ..point }).collect()
 }
 
 pub(super) fn log(trial: Trial) -> Vec<Point> {
