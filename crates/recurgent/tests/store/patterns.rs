@@ -10,14 +10,14 @@ use crate::stage::{alone, call, check, commit, in_session, method, no_contract, 
 fn the_last_calls_of_each_role_are_kept_as_patterns() {
     check(|store| {
         assert!(store.patterns(&role("calculator")).unwrap().is_empty());
-        for n in 0..MAX_EVENTS + 3 {
+        for n in 0..2 * MAX_EVENTS + 3 {
             commit(store, "c", &ok("c").observes(&format!("c{n}"), "t", &[]));
         }
         let poet = CallRequest { role: role("poet"), ..call("p") };
         store.commit(&alone("p1"), &poet, &ok("p").observes("p", "t", &[]).0).unwrap();
         let kept = store.patterns(&role("calculator")).unwrap();
-        assert_eq!((kept.len(), kept[0].call_id.as_str()), (MAX_EVENTS, "c3"));
-        assert_eq!(kept.last().unwrap().call_id, "c52");
+        assert_eq!((kept.len(), kept[0].call_id.as_str()), (MAX_EVENTS, "c53"));
+        assert_eq!(kept.last().unwrap().call_id, "c102");
         let roles = |limit, after| store.pattern_roles(limit, after).unwrap();
         assert_eq!(roles(9, None), [role("calculator"), role("poet")]);
         assert_eq!(roles(1, None), [role("calculator")]);

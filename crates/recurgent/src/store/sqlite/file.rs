@@ -19,12 +19,13 @@ use super::Connections;
 use super::fault::Fault;
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../schema/0001.sql"),
     include_str!("../schema/0002.sql"),
     include_str!("../schema/0003.sql"),
     include_str!("../schema/0004.sql"),
     include_str!("../schema/0005.sql"),
+    include_str!("../schema/0006.sql"),
 ];
 /// Tells our files from other programs' (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;
@@ -36,13 +37,15 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 const STATEMENTS: usize = 128;
 
 /// `trusted_schema` and `cell_size_check` are SQLite's own advice for files others may have written to. A checkpoint
-/// waits for the disk; at 16 MiB of log it does so every few hundred calls.
+/// waits for the disk; at 16 MiB of log it does so every few hundred calls. What a statement might have to take back
+/// is noted in memory, a little at a time: else SQLite asks for 64 KiB per statement and gives them back.
 const SETTINGS: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
     PRAGMA foreign_keys = ON;
     PRAGMA trusted_schema = OFF;
     PRAGMA cell_size_check = ON;
+    PRAGMA temp_store = MEMORY;
     PRAGMA wal_autocheckpoint = 4000;
     PRAGMA journal_size_limit = 16777216;
 ";

@@ -10,6 +10,9 @@ use super::fault::Fault;
 use super::read::{one, rows};
 use super::write::run;
 
+/// How many come before old ones are dropped: to drop one with each call would be one more page to write.
+const EVENTS_BATCH: usize = 32;
+
 const EARLIER: &str = "
     SELECT event FROM (
       SELECT method, trace_id, event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?4)
@@ -30,11 +33,12 @@ pub(super) fn earlier(
     Ok(found.and_then(|event| serde_json::from_str(&event).ok()))
 }
 
-const EVENTS: &str = "SELECT event FROM patterns WHERE role = ?1 ORDER BY sequence";
+const EVENTS: &str = "SELECT event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?2";
 
 pub(super) fn events(connection: &Connection, role: &Role) -> Result<Vec<PatternEvent>, Fault> {
-    let events = rows(connection, EVENTS, [role.as_str()], |row| row.get::<_, String>(0))?;
-    Ok(events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect())
+    let newest_first = params![role.as_str(), MAX_EVENTS];
+    let events = rows(connection, EVENTS, newest_first, |row| row.get::<_, String>(0))?;
+    Ok(events.iter().rev().filter_map(|event| serde_json::from_str(event).ok()).collect())
 }
 
 const NEXT_ROLE: &str = "SELECT role FROM patterns WHERE role > ?1 ORDER BY role LIMIT 1";
@@ -64,8 +68,8 @@ const OBSERVE: &str = "
     RETURNING sequence";
 const DROP_EVENTS: &str = "DELETE FROM patterns WHERE role = ?1 AND sequence <= ?2";
 
-/// Adds to pattern memory; its numbers only grow, so what is too old is found without counting. What may be
-/// corrected is found by the mark of its session, which stands in the column of the trace.
+/// Adds to pattern memory; its numbers only grow, so what is too old is found without counting, and dropped once in
+/// a while. What may be corrected is found by the mark of its session, which stands in the column of the trace.
 pub(super) fn observe(
     transaction: &Connection,
     owner: &Owner,
@@ -76,7 +80,7 @@ pub(super) fn observe(
     let mark = session_mark(owner, request);
     let row = params![role, request.method.as_str(), mark, Json(event)];
     let newest: usize = transaction.prepare_cached(OBSERVE)?.query_row(row, |row| row.get(0))?;
-    if newest > MAX_EVENTS {
+    if newest > MAX_EVENTS && newest.is_multiple_of(EVENTS_BATCH) {
         run(transaction, DROP_EVENTS, params![role, newest - MAX_EVENTS])?;
     }
     Ok(())
