@@ -99,7 +99,9 @@ pub fn record(
         let value = redacted_field(place, value);
         let mut told = bounded(&value);
         let is_preview = told != *value;
-        if let (true, Value::Object(told), Some(content)) = (is_preview, &mut told, at(place)) {
+        if let (true, Value::Object(told)) = (is_preview, &mut told)
+            && let Some(content) = at(place)
+        {
             told.insert("content_ref".to_owned(), json!(content.reference));
         }
         told

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::admission::Admission;
 use crate::artifact::{Cacheability, Trigger};
-use crate::attempt::{Attempt, RetryLane, spent};
+use crate::attempt::{Attempt, Origin, RetryLane, spent};
 use crate::call::Commit;
 use crate::contract::{Contract, ContractSource, Fingerprint};
 use crate::guardrail::{GuardrailPolicy, Violation};
@@ -21,6 +21,8 @@ use crate::standing::{POLICY_VERSION, StandingMode};
 const MAX_MESSAGE_CHARS: usize = 400;
 /// Characters of captured output kept per stream.
 const MAX_OUTPUT_CHARS: usize = 2000;
+/// Room made for an entry's fields.
+const FIELDS: usize = 128;
 
 /// What the shell knows and the machine does not.
 #[derive(Debug, Clone)]
@@ -94,26 +96,27 @@ pub fn steady(mut entry: Value) -> Value {
     entry
 }
 
+/// Sets fields of an entry, in this order.
+macro_rules! set {
+    ($entry:ident, { $($name:literal: $value:expr),* $(,)? }) => {
+        $($entry.insert($name.to_owned(), json!($value));)*
+    };
+}
+
 /// Projects a finished call to its log entry.
 pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
-    let mut entry = Map::new();
-    for group in [
-        identity(commit, circumstances),
-        program(commit),
-        attempts(commit),
-        contract(commit),
-        artifact(commit),
-        promotion(commit),
-        environment(commit, circumstances),
-        outcome(commit),
-        trace(commit, circumstances),
-        patterns(commit, circumstances),
-        memory(commit, circumstances),
-    ] {
-        if let Value::Object(fields) = group {
-            entry.extend(fields);
-        }
-    }
+    let mut entry = Map::with_capacity(FIELDS);
+    identity(&mut entry, commit, circumstances);
+    program(&mut entry, commit);
+    attempts(&mut entry, commit);
+    contract(&mut entry, commit);
+    artifact(&mut entry, commit);
+    promotion(&mut entry, commit);
+    environment(&mut entry, commit, circumstances);
+    outcome(&mut entry, commit);
+    trace(&mut entry, commit, circumstances);
+    patterns(&mut entry, commit, circumstances);
+    memory(&mut entry, commit, circumstances);
     if let Some(debug) = &circumstances.debug {
         entry.insert("system_prompt".into(), json!(debug.system_prompt));
         entry.insert("user_prompt".into(), json!(debug.user_prompt));
@@ -122,10 +125,10 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
     redacted(Value::Object(entry))
 }
 
-fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
+fn identity(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
     let request = commit.request();
     let usage = commit.usage();
-    json!({
+    set!(entry, {
         "timestamp": circumstances.moment.timestamp,
         "runtime": "recurgent",
         "guest": request.language,
@@ -136,20 +139,20 @@ fn identity(commit: &Commit, circumstances: &Circumstances) -> Value {
         "kwargs": bounded_map(&request.arguments.kwargs),
         "duration_ms": circumstances.moment.duration_ms(),
         "generation_attempt": commit.model_calls(),
-        "usage": {
+        "usage": json!({
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "cached_tokens": usage.cached_tokens,
-        },
+        }),
         "cost": usage.cost.map(|cost| json!({"usd": cost.usd()})),
-    })
+    });
 }
 
-fn program(commit: &Commit) -> Value {
+fn program(entry: &mut Map<String, Value>, commit: &Commit) {
     let last = commit.attempts().last();
     let packages = last.map(|attempt| &attempt.packages);
     let repaired = |attempt: &&Attempt| attempt.origin.program_source() == "repaired";
-    json!({
+    set!(entry, {
         "code": last.and_then(|attempt| attempt.code.as_deref()),
         "program_source": last.map(|attempt| attempt.origin.program_source()),
         "program_dependencies": packages.and_then(|p| p.declared.as_ref()).map(bounded),
@@ -158,10 +161,10 @@ fn program(commit: &Commit) -> Value {
         "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
         "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
         "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
-    })
+    });
 }
 
-fn attempts(commit: &Commit) -> Value {
+fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
     let (attempts, policy) = (commit.attempts(), commit.guardrails());
     let last = attempts.last();
     let rejected = attempts.iter().rev().find_map(|attempt| attempt.rejection.as_ref());
@@ -172,7 +175,7 @@ fn attempts(commit: &Commit) -> Value {
         .collect();
     let kind = commit.outcome().failure().map(|failure| &failure.kind);
     let outcome_repairs = retries(commit, RetryLane::Outcome);
-    json!({
+    set!(entry, {
         "attempt_id": attempts.len(),
         "attempt_stage": last.and_then(|attempt| attempt.stages().last().copied()),
         "attempts": attempts.iter().enumerate().map(|(index, a)| one(index + 1, a, policy)).collect::<Vec<_>>(),
@@ -192,7 +195,7 @@ fn attempts(commit: &Commit) -> Value {
         "outcome_repair_triggered": outcome_repairs > 0,
         "guardrail_retry_exhausted": kind == Some(&FailureKind::GuardrailRetryExhausted),
         "outcome_repair_retry_exhausted": kind == Some(&FailureKind::OutcomeRepairRetryExhausted),
-    })
+    });
 }
 
 /// Whether the last attempt was told of an earlier one. A service that failed gives nothing to tell.
@@ -215,7 +218,7 @@ fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
         "attempt_id": id,
         "program_source": attempt.origin.program_source(),
         "stages": attempt.stages(),
-        "code_digest": attempt.code.as_deref().map(Checksum::of),
+        "code_digest": digest(attempt),
         "code": attempt.code,
         "lane": attempt.lane().map(RetryLane::name),
         "failure": failure(id, attempt, policy),
@@ -227,6 +230,15 @@ fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
         "isolation_ms": worker.map(|worker| milliseconds(worker.isolation)),
         "duration_ms": milliseconds(attempt.took),
     })
+}
+
+/// Of a stored program's text it is known: it would not have been selected else.
+fn digest(attempt: &Attempt) -> Option<Checksum> {
+    let code = attempt.code.as_deref()?;
+    match &attempt.origin {
+        Origin::Artifact(checksum) => Some(checksum.clone()),
+        Origin::Repair { .. } | Origin::Fresh => Some(Checksum::of(code)),
+    }
 }
 
 fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Value> {
@@ -243,7 +255,7 @@ fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Val
     }))
 }
 
-fn contract(commit: &Commit) -> Value {
+fn contract(entry: &mut Map<String, Value>, commit: &Commit) {
     let contract = commit.request().contract.as_ref();
     let violated = commit
         .outcome()
@@ -253,7 +265,7 @@ fn contract(commit: &Commit) -> Value {
     let applied = contract.is_some_and(|contract| contract.deliverable.is_some())
         && (commit.outcome().is_ok() || violated.is_some());
     let detail = |key: &str| violated.and_then(|metadata| metadata.get(key)).cloned();
-    json!({
+    set!(entry, {
         "contract_purpose": contract.and_then(|c| c.purpose.as_ref()),
         "contract_deliverable": contract.and_then(|c| c.deliverable.as_ref()),
         "contract_acceptance": contract.and_then(|c| c.acceptance.as_ref()),
@@ -264,15 +276,15 @@ fn contract(commit: &Commit) -> Value {
         "contract_validation_mismatch": detail("mismatch"),
         "contract_validation_expected_keys": detail("expected_keys"),
         "contract_validation_actual_keys": detail("actual_keys"),
-    })
+    });
 }
 
-fn artifact(commit: &Commit) -> Value {
+fn artifact(entry: &mut Map<String, Value>, commit: &Commit) {
     let request = commit.request();
     let selected = commit.selected();
     let receipt = commit.receipt();
     let cacheability = commit.accepted().map(|accepted| accepted.program.cacheability(request));
-    json!({
+    set!(entry, {
         "artifact_hit": selected.is_ok(),
         "selection_miss_reason": selected.err().map(super::select::Miss::name),
         "artifact_selected_checksum": selected.ok().map(|artifact| &artifact.checksum),
@@ -288,31 +300,31 @@ fn artifact(commit: &Commit) -> Value {
         "artifact_prompt_version": PROMPT_VERSION,
         "cacheable": cacheability.is_some_and(Cacheability::cacheable),
         "cacheability_reason": cacheability.map(Cacheability::reason),
-    })
+    });
 }
 
 /// What the stored program's record makes of it.
-fn promotion(commit: &Commit) -> Value {
+fn promotion(entry: &mut Map<String, Value>, commit: &Commit) {
     let decision = commit.receipt().decision.as_ref();
     let enforced = commit.standing_mode() == StandingMode::Enforced;
-    json!({
+    set!(entry, {
         "promotion_policy_version": POLICY_VERSION,
         "promotion_shadow_mode": !enforced,
         "promotion_enforced": enforced,
         "lifecycle_state": decision.map(|decision| decision.to.name()),
         "lifecycle_decision": decision.map(|decision| decision.kind.name()),
         "promotion_decision_rationale": decision.map(|decision| &decision.rationale),
-    })
+    });
 }
 
-fn environment(commit: &Commit, circumstances: &Circumstances) -> Value {
+fn environment(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
     let worker = commit.attempts().iter().rev().find_map(|attempt| attempt.worker.as_ref());
     let prepared = commit.attempts().last().and_then(|a| a.packages.environment.as_ref());
     let prepared = prepared.filter(|environment| environment.id.is_some());
     // An environment that could not be given is named by the failure.
     let failure = commit.outcome().failure();
     let blamed = failure.and_then(|f| f.metadata.get("env_id")).and_then(Value::as_str);
-    json!({
+    set!(entry, {
         "env_id": prepared.and_then(|environment| environment.id.as_deref()).or(blamed),
         "environment_cache_hit": prepared.map(|environment| environment.cache_hit),
         "env_prepare_ms": prepared.map(|environment| milliseconds(environment.prepare_time)),
@@ -323,13 +335,13 @@ fn environment(commit: &Commit, circumstances: &Circumstances) -> Value {
         "worker_restart_count": worker.map_or(0, |worker| worker.restarts),
         "sandbox_tier": circumstances.sandbox_tier,
         "grants": circumstances.grants,
-    })
+    });
 }
 
-fn outcome(commit: &Commit) -> Value {
+fn outcome(entry: &mut Map<String, Value>, commit: &Commit) {
     let outcome = commit.outcome();
     let failure = outcome.failure();
-    json!({
+    set!(entry, {
         "outcome_status": outcome.status(),
         "outcome_retriable": failure.is_some_and(|failure| failure.kind.retriable()),
         "outcome_tool_role": outcome.role,
@@ -339,12 +351,12 @@ fn outcome(commit: &Commit) -> Value {
         "outcome_error_message": failure.map(|failure| &failure.message),
         "outcome_error_metadata": failure.filter(|f| !f.metadata.is_empty()).map(|f| bounded_map(&f.metadata)),
         "outcome_value": outcome.value().map(bounded),
-    })
+    });
 }
 
-fn trace(commit: &Commit, circumstances: &Circumstances) -> Value {
+fn trace(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
     let request = commit.request();
-    json!({
+    set!(entry, {
         "trace_id": request.lineage.trace(),
         "call_id": request.id,
         "parent_call_id": request.lineage.parent(),
@@ -352,13 +364,13 @@ fn trace(commit: &Commit, circumstances: &Circumstances) -> Value {
         "contract_source": circumstances.contract_source.name(),
         "specialist_instance_id": circumstances.specialist_instance_id,
         "session": circumstances.session,
-    })
+    });
 }
 
-fn patterns(commit: &Commit, circumstances: &Circumstances) -> Value {
+fn patterns(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
     let event = commit.observed(&circumstances.moment);
     let correction = event.user_correction.as_ref();
-    json!({
+    set!(entry, {
         "capability_patterns": event.capability_patterns,
         "user_correction_detected": correction.is_some(),
         "user_correction_signal": correction.map(|correction| &correction.signal),
@@ -367,18 +379,18 @@ fn patterns(commit: &Commit, circumstances: &Circumstances) -> Value {
         "user_correction_evidence": correction,
         "weak_success": event.is_weak(),
         "weak_success_signals": event.weak_success_signals,
-    })
+    });
 }
 
 /// What the call left in history and among the values later ones can refer to.
-fn memory(commit: &Commit, circumstances: &Circumstances) -> Value {
+fn memory(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
     let size = commit.receipt().history_count;
     let kept = |key: &str| circumstances.summary.get(key).filter(|_| size.is_some());
     let is_kept = kept("content_ref").is_some();
     let read = commit.accepted().map(|accepted| {
         accepted.program.inspection().context.iter().any(|used| used.key == HISTORY_KEY)
     });
-    json!({
+    set!(entry, {
         "history_record_appended": size.is_some(),
         "conversation_history_size": size,
         "history_access_detected": read.unwrap_or(false),
@@ -389,7 +401,7 @@ fn memory(commit: &Commit, circumstances: &Circumstances) -> Value {
         "content_store_write_digest": kept("content_digest"),
         "content_store_write_skipped_reason": (!is_kept).then(|| why_not_kept(commit)),
         "content_store_eviction_count": commit.receipt().contents_evicted,
-    })
+    });
 }
 
 /// Why a call's value cannot be referred to later.

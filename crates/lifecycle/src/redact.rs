@@ -44,7 +44,7 @@ pub(crate) fn redacted_field<'a>(name: &str, value: &'a Value) -> Cow<'a, Value>
 
 fn holds_secrets(value: &Value) -> bool {
     match value {
-        Value::String(text) => keys_in(text).next().is_some(),
+        Value::String(text) => holds_key(text),
         Value::Array(items) => items.iter().any(holds_secrets),
         Value::Object(fields) => {
             fields.iter().any(|(name, value)| is_secret(name, value) || holds_secrets(value))
@@ -54,25 +54,26 @@ fn holds_secrets(value: &Value) -> bool {
 }
 
 /// The value without its secrets.
-pub fn redacted(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(redacted_text(text)),
-        Value::Array(items) => Value::Array(items.into_iter().map(redacted).collect()),
-        Value::Object(fields) => Value::Object(
-            fields
-                .into_iter()
-                .map(|(name, value)| {
-                    let value = field(&name, value);
-                    (name, value)
-                })
-                .collect(),
-        ),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
-    }
+pub fn redacted(mut value: Value) -> Value {
+    redact(&mut value);
+    value
 }
 
-fn field(name: &str, value: Value) -> Value {
-    if is_secret(name, &value) { Value::String(REDACTED.to_owned()) } else { redacted(value) }
+fn redact(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = redacted_text(std::mem::take(text)),
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if is_secret(name, value) {
+                    *value = Value::String(REDACTED.to_owned());
+                } else {
+                    redact(value);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 fn is_secret(name: &str, value: &Value) -> bool {
@@ -81,27 +82,26 @@ fn is_secret(name: &str, value: &Value) -> bool {
 
 /// `api_key`, `dbPassword`, `auth-token`; but not `input_tokens`.
 pub(crate) fn names_a_secret(name: &str) -> bool {
-    let mut words = words(name);
-    words.iter().any(|word| SECRET_WORDS.contains(&word.as_str()))
-        || words.iter().zip(words.iter().skip(1)).any(|(first, second)| {
-            matches!(
-                (first.as_str(), second.as_str()),
-                ("api" | "private" | "access" | "secret", "key")
-            )
-        })
-        || words.drain(..).collect::<String>() == "apikey"
+    let spaced = spaced(name);
+    let words = || spaced.split(' ');
+    words().any(|word| SECRET_WORDS.contains(&word))
+        || words()
+            .zip(words().skip(1))
+            .any(|pair| matches!(pair, ("api" | "private" | "access" | "secret", "key")))
+        || words().flat_map(str::chars).eq("apikey".chars())
 }
 
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
+/// The words of a name, in lower case, a space between two. One text, since every field of a log line is asked about.
+fn spaced(name: &str) -> String {
+    let mut words = String::with_capacity(2 * name.len());
     let mut after_lower = false;
     for c in name.chars() {
         let starts = c.is_uppercase() && after_lower;
         if !c.is_alphanumeric() || starts {
-            words.push(String::new());
+            words.push(' ');
         }
-        if let (true, Some(word)) = (c.is_alphanumeric(), words.last_mut()) {
-            word.extend(c.to_lowercase());
+        if c.is_alphanumeric() {
+            words.extend(c.to_lowercase());
         }
         after_lower = c.is_lowercase();
     }
@@ -110,13 +110,13 @@ fn words(name: &str) -> Vec<String> {
 
 /// A text without what looks like a key.
 pub fn redacted_text(text: String) -> String {
-    if keys_in(&text).next().is_none() {
+    if !holds_key(&text) {
         return text;
     }
     let mut clean = String::with_capacity(text.len());
     for piece in text.split_inclusive(|c: char| !is_key_char(c)) {
         let word = piece.trim_end_matches(|c: char| !is_key_char(c));
-        if looks_like_a_key(word) {
+        if looks_like_a_key(word.as_bytes()) {
             clean.push_str(REDACTED);
             clean.push_str(piece.get(word.len()..).unwrap_or_default());
         } else {
@@ -126,21 +126,19 @@ pub fn redacted_text(text: String) -> String {
     clean
 }
 
-/// The words of a text that look like keys; a text without any is only searched, not taken apart.
-fn keys_in(text: &str) -> impl Iterator<Item = &str> {
-    let may_hold_one = KEY_PREFIXES.iter().any(|prefix| text.contains(prefix));
-    let searched = if may_hold_one { text } else { "" };
-    searched.split(|c: char| !is_key_char(c)).filter(|word| looks_like_a_key(word))
+/// Whether a text holds what looks like a key: one look at each of its bytes, since most texts hold none.
+fn holds_key(text: &str) -> bool {
+    let words = text.as_bytes().split(|byte| !is_key_char(char::from(*byte)));
+    words.filter(|word| word.len() > KEY_CHARS).any(looks_like_a_key)
 }
 
 fn is_key_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '-' || c == '_'
 }
 
-fn looks_like_a_key(word: &str) -> bool {
-    KEY_PREFIXES
-        .iter()
-        .any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| rest.len() >= KEY_CHARS))
+fn looks_like_a_key(word: &[u8]) -> bool {
+    let rest = |prefix: &&str| word.strip_prefix(prefix.as_bytes());
+    KEY_PREFIXES.iter().filter_map(rest).any(|rest| rest.len() >= KEY_CHARS)
 }
 
 #[cfg(test)]
@@ -158,12 +156,17 @@ mod tests {
             ),
             (json!({"auth-token": 7}), json!({"auth-token": "[redacted]"})),
             (
+                json!({"PRIVATE_KEY": "x", "ApiKey": "x", "a.p.i.key": "x", "monkey": "x", "key": "x"}),
+                json!({"PRIVATE_KEY": "[redacted]", "ApiKey": "[redacted]", "a.p.i.key": "[redacted]", "monkey": "x", "key": "x"}),
+            ),
+            (
                 json!({"input_tokens": 7, "tokens": ["a"]}),
                 json!({"input_tokens": 7, "tokens": ["a"]}),
             ),
             (json!({"secret": {"nested": "kept"}}), json!({"secret": {"nested": "kept"}})),
             (json!(["see sk-ant-api03-abcdefgh1234, ok?"]), json!(["see [redacted], ok?"])),
             (json!("a risk-free task"), json!("a risk-free task")),
+            (json!("sk-abcdefghijk üsk-abcdefghijkl"), json!("sk-abcdefghijk ü[redacted]")),
             (json!("Bearer ghp_abcdefghijklmnop"), json!("Bearer [redacted]")),
         ] {
             assert_eq!(redacted(value), expected);

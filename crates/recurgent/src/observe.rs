@@ -1,7 +1,7 @@
 //! Watching calls: live events for observers, one log line per call. Neither can change or break a call.
 
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +14,9 @@ use serde_json::Value;
 
 /// A log file larger than this is set aside before the next line.
 const MAX_LOG_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Room made for a line.
+const LINE_BYTES: usize = 8 * 1024;
 
 /// Is told what happens while calls are under way.
 pub trait Observer: Send + Sync {
@@ -49,61 +52,73 @@ impl Observers {
 pub(crate) struct Log {
     path: PathBuf,
     max_bytes: u64,
-    file: Mutex<Option<File>>,
+    open: Mutex<Option<Open>>,
 }
 
 impl Log {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, max_bytes: MAX_LOG_BYTES, file: Mutex::new(None) }
+        Self { path, max_bytes: MAX_LOG_BYTES, open: Mutex::default() }
     }
 
     /// Appends one entry. A log that cannot be written never fails a call.
     pub(crate) fn append(&self, entry: &Value) {
-        let mut line = entry.to_string();
-        line.push('\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another process may have set the file aside.
-        if !file.as_ref().is_some_and(|file| self.is_current(file)) {
-            *file = open(&self.path).ok();
+        let mut line = Vec::with_capacity(LINE_BYTES);
+        // What has only text for keys can be written to memory.
+        let _ = serde_json::to_writer(&mut line, entry);
+        line.push(b'\n');
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = open.as_ref().and_then(|open| open.bytes_under(&self.path));
+        if bytes.is_none() {
+            // The first line, or another process has set the file aside.
+            *open = Open::at(&self.path).ok();
+            bytes = open.as_ref().and_then(|open| open.bytes_under(&self.path));
         }
-        if let Some(full) = file.as_ref().filter(|file| self.is_full(file)) {
+        if let Some(full) = open.as_ref().filter(|_| bytes > Some(self.max_bytes)) {
             self.set_aside(full);
-            *file = open(&self.path).ok();
+            *open = Open::at(&self.path).ok();
         }
-        if let Some(open) = file.as_mut()
-            && open.write_all(line.as_bytes()).is_err()
+        if let Some(Open { file, .. }) = open.as_mut()
+            && file.write_all(&line).is_err()
         {
-            *file = None;
+            *open = None;
         }
-    }
-
-    /// Whether the log's name still leads to this file.
-    fn is_current(&self, file: &File) -> bool {
-        let named = std::fs::metadata(&self.path);
-        let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-        named.is_ok_and(|named| file.metadata().is_ok_and(|open| same(&named, &open)))
-    }
-
-    fn is_full(&self, file: &File) -> bool {
-        file.metadata().is_ok_and(|meta| meta.len() > self.max_bytes)
     }
 
     /// Gives a full file another name, which tells when, so that nothing is overwritten. Of several
     /// processes that find it full one does it.
-    fn set_aside(&self, file: &File) {
-        if file.lock().is_ok() && self.is_current(file) {
+    fn set_aside(&self, full: &Open) {
+        if full.file.lock().is_ok() && full.bytes_under(&self.path).is_some() {
             let now = jiff::Timestamp::now().as_millisecond();
             let _ = std::fs::rename(&self.path, format!("{}.{now}", self.path.display()));
         }
     }
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
+/// The file written to.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    device: u64,
+    inode: u64,
+}
+
+impl Open {
+    fn at(path: &Path) -> std::io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        // It holds what callers pass: for its owner only.
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        let metadata = file.metadata()?;
+        Ok(Self { file, device: metadata.dev(), inode: metadata.ino() })
     }
-    // It holds what callers pass: for its owner only.
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+
+    /// Its length, if the log's name still leads to it; one `stat`.
+    fn bytes_under(&self, path: &Path) -> Option<u64> {
+        let named = std::fs::metadata(path).ok()?;
+        let is_this = (named.dev(), named.ino()) == (self.device, self.inode);
+        is_this.then_some(named.len())
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +142,16 @@ mod tests {
         }
         let current = std::fs::read_to_string(&path).unwrap();
         assert_eq!(current, "1\n2\n20\n3\n30\n4\n40\n");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_process_that_writes_one_line_sets_a_full_log_aside_too() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log.jsonl");
+        std::fs::write(&path, "x".repeat(200)).unwrap();
+        Log { max_bytes: 100, ..Log::new(path.clone()) }.append(&json!(1));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
     }
 }
