@@ -39,7 +39,7 @@ mod user;
 #[cfg(target_os = "linux")]
 mod view;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -126,22 +126,24 @@ impl Sandbox {
 
     /// Removes what hosts that were killed left behind.
     fn sweep(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.scratch) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH_PREFIX));
-            let pid =
-                owner.and_then(|rest| rest.split('-').next()?.parse().ok()).and_then(Pid::from_raw);
-            let is_dead =
-                |pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
-            if pid.is_some_and(is_dead) {
+        for entry in std::fs::read_dir(&self.scratch).into_iter().flatten().flatten() {
+            if is_abandoned(&entry.file_name()) {
                 #[cfg(target_os = "linux")]
                 groups::sweep(&entry.path());
                 // Others' directories stay: they are not ours to remove.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
+        #[cfg(target_os = "linux")]
+        groups::sweep_beside(is_abandoned);
     }
+}
+
+/// Whether it is named after a host that is gone.
+fn is_abandoned(name: &OsStr) -> bool {
+    let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH_PREFIX));
+    let pid = owner.and_then(|rest| rest.split('-').next()?.parse().ok()).and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 /// A private directory, removed when it is dropped.

@@ -9,6 +9,7 @@
 
 mod hierarchy;
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -177,14 +178,29 @@ pub(super) fn sweep(scratch: &Path) {
         let real = tree.canonicalize();
         let is_group =
             real.is_ok_and(|real| real == tree && mounts.iter().any(|at| real.starts_with(at)));
-        if !is_group {
-            continue;
+        if is_group {
+            uproot(tree);
         }
-        for branch in fs::read_dir(tree).into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(branch.path()); // files are the kernel's, and stay until the end
-        }
-        let _ = fs::remove_dir(tree);
     }
+}
+
+/// Removes those of killed hosts beside our own, whose scratch directory went without them.
+pub(super) fn sweep_beside(is_abandoned: impl Fn(&OsStr) -> bool) {
+    for hierarchy in hierarchy::find().unwrap_or_default() {
+        for group in fs::read_dir(hierarchy.own).into_iter().flatten().flatten() {
+            if is_abandoned(&group.file_name()) {
+                uproot(&group.path());
+            }
+        }
+    }
+}
+
+/// Removes a tree in which nothing runs.
+fn uproot(tree: &Path) {
+    for branch in fs::read_dir(tree).into_iter().flatten().flatten() {
+        let _ = fs::remove_dir(branch.path()); // files are the kernel's, and stay until the end
+    }
+    let _ = fs::remove_dir(tree);
 }
 
 /// Makes a group, where an own one can be made.
@@ -272,5 +288,21 @@ mod tests {
         fs::write(scratch.join(NOTE), empty.display().to_string()).unwrap();
         sweep(&scratch);
         assert!(empty.exists());
+    }
+
+    /// Where groups can be made.
+    #[test]
+    fn groups_whose_scratch_directory_is_gone_are_swept_too() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let name = format!("{SCRATCH_PREFIX}{}-x", ended.id());
+        for hierarchy in hierarchy::find().unwrap_or_default() {
+            let left = hierarchy.own.join(&name);
+            if make(&left).is_ok() {
+                make(&left.join("branch-1")).unwrap();
+                sweep_beside(super::super::is_abandoned);
+                assert!(!left.exists());
+            }
+        }
     }
 }
