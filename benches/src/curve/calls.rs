@@ -8,8 +8,8 @@ use crate::cost::{BLOCK, agents, call_after_change, rate, sized};
 use crate::pace::{by_turns, compare};
 use crate::stage::{Stage, Trial, call};
 
-const ROUNDS: usize = 800;
-const DELEGATIONS: usize = 60;
+const ROUNDS: usize = 400;
+const DELEGATIONS: usize = 40;
 const TURNS: usize = 3;
 
 pub(super) fn context(trial: Trial) -> Vec<Point> {

@@ -9,7 +9,7 @@ use crate::fill;
 use crate::pace::{Effort, by_turns, float};
 use crate::stage::{Stage, Trial, call};
 
-const ROUNDS: usize = 800;
+const ROUNDS: usize = 400;
 
 pub(super) fn tools(trial: Trial) -> Vec<Point> {
     growing(trial, &[1, 10, 100, 500, 1000], |stage, have, want| {
