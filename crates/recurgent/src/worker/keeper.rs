@@ -5,11 +5,16 @@ use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::nursery::Nursery;
-use super::process::WorkerId;
+use super::process::Passing;
 use super::{Shared, locked};
+
+/// Between two looks whether killed workers have ended.
+const PASSING_PERIOD: Duration = Duration::from_millis(1);
+/// Killed workers that may take their time at once.
+const MAX_PASSING: usize = 64;
 
 /// Something to do soon.
 #[derive(Debug)]
@@ -17,7 +22,7 @@ enum Errand {
     /// Fork the next spare.
     Refill(Arc<Nursery>),
     /// Have a killed worker waited for.
-    Bury(Arc<Nursery>, WorkerId),
+    Bury(Arc<Nursery>, Passing),
     /// Look for what is idle.
     Tidy,
     /// End the thread.
@@ -36,7 +41,7 @@ impl Errands {
     }
 
     /// Says whether anybody hears it.
-    pub(super) fn bury(&self, nursery: &Arc<Nursery>, worker: WorkerId) -> bool {
+    pub(super) fn bury(&self, nursery: &Arc<Nursery>, worker: Passing) -> bool {
         self.0.send(Errand::Bury(Arc::clone(nursery), worker)).is_ok()
     }
 
@@ -92,16 +97,49 @@ impl Keeper {
 }
 
 fn run_errands(errands: &mpsc::Receiver<Errand>, shared: &Weak<Shared>, period: Duration) {
+    let (mut killed, mut tidied) = (Killed::default(), Instant::now());
     loop {
-        match errands.recv_timeout(period) {
+        let next = errands.recv_timeout(period.min(killed.period()));
+        match next {
             Ok(Errand::Refill(nursery)) => nursery.refill(),
-            Ok(Errand::Bury(nursery, worker)) => nursery.bury(worker),
+            Ok(Errand::Bury(nursery, worker)) if nursery.keeps_workers_apart() => {
+                killed.0.push((nursery, worker));
+            }
+            Ok(Errand::Bury(nursery, worker)) => nursery.bury(worker.id),
+            Err(RecvTimeoutError::Timeout) if tidied.elapsed() < period => {}
             Ok(Errand::Tidy) | Err(RecvTimeoutError::Timeout) => {
+                tidied = Instant::now();
                 if let Some(shared) = shared.upgrade() {
                     shared.tidy();
                 }
             }
-            Ok(Errand::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Errand::Stop) | Err(RecvTimeoutError::Disconnected) => return killed.bury(0),
         }
+        killed.bury(MAX_PASSING);
+    }
+}
+
+/// Killed workers on their way out, oldest first. The kernel takes its time to take their walls down, and a zygote
+/// that waits for that forks none meanwhile: it is told when there is nothing left to wait for.
+#[derive(Default)]
+struct Killed(Vec<(Arc<Nursery>, Passing)>);
+
+impl Killed {
+    /// How long nobody need look after them.
+    fn period(&self) -> Duration {
+        if self.0.is_empty() { Duration::MAX } else { PASSING_PERIOD }
+    }
+
+    /// Has those waited for that have ended, and the oldest beyond `most`.
+    fn bury(&mut self, most: usize) {
+        let mut excess = self.0.len().saturating_sub(most);
+        self.0.retain(|(nursery, worker)| {
+            let due = excess > 0 || worker.is_over();
+            excess = excess.saturating_sub(1);
+            if due {
+                nursery.bury(worker.id);
+            }
+            !due
+        });
     }
 }

@@ -141,10 +141,15 @@ impl Nursery {
     /// Forks a spare unless there is one; whoever needs a worker next reports what goes wrong here.
     pub(super) fn refill(&self) {
         let mut state = locked(&self.state);
-        // Where a zygote is one agent's, its workers are not kept from signalling each other.
-        if state.spare.is_none() && self.place.agent.is_none() {
+        if state.spare.is_none() && self.keeps_workers_apart() {
             state.spare = state.exchange(Zygote::fork).and_then(Result::ok);
         }
+    }
+
+    /// Whether its workers, those that are no more included, are hidden from each other. Where a zygote is one
+    /// agent's they may signal each other.
+    pub(super) fn keeps_workers_apart(&self) -> bool {
+        self.place.agent.is_none()
     }
 
     /// Has a killed worker waited for. Where its zygote is gone that is done: it died with it.

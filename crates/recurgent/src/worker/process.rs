@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use lifecycle::outcome::Limit;
 use rustix::process::{Pid, Signal};
 
 use super::sandbox::Berth;
+#[cfg(target_os = "linux")]
+use super::sandbox::ProcessorClock;
 
 /// Longest a worker that closed its channel may take to end.
 const LAST_BREATH: Duration = Duration::from_millis(500);
@@ -100,7 +104,32 @@ pub(super) struct Process {
     /// Its files and groups, where nothing else removes them.
     _berth: Berth,
     #[cfg(target_os = "linux")]
-    descriptor: std::os::fd::OwnedFd,
+    descriptor: OwnedFd,
+    #[cfg(target_os = "linux")]
+    clock: Option<ProcessorClock>,
+}
+
+/// A process that was killed and is on its way out.
+#[derive(Debug)]
+pub(super) struct Passing {
+    /// Which it is.
+    pub(super) id: WorkerId,
+    #[cfg(target_os = "linux")]
+    descriptor: Option<OwnedFd>,
+}
+
+impl Passing {
+    /// Whether whoever waits for it need not wait long. So it is said of one that cannot be watched.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_over(&self) -> bool {
+        let ended = |it: &OwnedFd| super::zygote::readable(it.as_fd(), Duration::ZERO);
+        self.descriptor.as_ref().is_none_or(ended)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn is_over(&self) -> bool {
+        true
+    }
 }
 
 impl Process {
@@ -123,6 +152,8 @@ impl Process {
             _berth: berth,
             #[cfg(target_os = "linux")]
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
+            #[cfg(target_os = "linux")]
+            clock: ProcessorClock::of(pid),
         })
     }
 
@@ -141,13 +172,24 @@ impl Process {
         self.cpu_time().is_none_or(|used| used < self.cpu_limit / 2)
     }
 
-    /// What the kernel has counted, in ticks of a hundredth of a second.
+    #[cfg(target_os = "linux")]
     fn cpu_time(&self) -> Option<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
-        let (_, fields) = stat.rsplit_once(')')?;
-        let mut times = fields.split_whitespace().skip(11);
-        let mut next = || times.next()?.parse::<u64>().ok();
-        Some(Duration::from_millis(10 * (next()? + next()?)))
+        self.clock.as_ref()?.read()
+    }
+
+    /// It is not counted.
+    #[cfg(not(target_os = "linux"))]
+    fn cpu_time(&self) -> Option<Duration> {
+        None
+    }
+
+    /// To be watched by whoever has it waited for.
+    pub(super) fn passing(&self) -> Passing {
+        Passing {
+            id: self.id,
+            #[cfg(target_os = "linux")]
+            descriptor: self.descriptor.try_clone().ok(),
+        }
     }
 
     /// Which it is.
@@ -178,7 +220,6 @@ impl Process {
     /// Waits until the kernel has ended it, once killed.
     #[cfg(target_os = "linux")]
     pub(super) fn await_end(&self) {
-        use std::os::fd::AsFd;
         let _ = super::zygote::readable(self.descriptor.as_fd(), KILL_GRACE);
     }
 
@@ -189,7 +230,6 @@ impl Process {
     /// Whether it ends by itself, now that its channel has closed.
     #[cfg(target_os = "linux")]
     pub(super) fn ends_by_itself(&self) -> bool {
-        use std::os::fd::AsFd;
         super::zygote::readable(self.descriptor.as_fd(), LAST_BREATH)
     }
 
@@ -198,5 +238,33 @@ impl Process {
     pub(super) fn ends_by_itself(&self) -> bool {
         std::thread::sleep(LAST_BREATH);
         true
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_killed_process_is_watched_to_its_end_and_its_time_counted_until_it_is_waited_for() {
+        let mut spinning = Command::new("sh");
+        spinning.args(["-c", "while :; do :; done"]).process_group(0);
+        let mut child = spinning.spawn().unwrap();
+        let id = WorkerId { zygote: 0, pid: child.id() };
+        let process = Process::open(id, Pid::from_child(&child), Berth::default(), 0).unwrap();
+        while process.cpu_time() < Some(Duration::from_millis(1)) {
+            std::thread::yield_now();
+        }
+        assert!(process.is_overspent());
+        let passing = process.passing();
+        assert!(!passing.is_over());
+        process.kill();
+        process.await_end();
+        assert!(passing.is_over() && process.is_overspent());
+        child.wait().unwrap();
+        assert!(!process.is_overspent());
     }
 }

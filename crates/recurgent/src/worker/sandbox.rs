@@ -59,6 +59,8 @@ pub(crate) use house::Birth;
 pub(crate) use house::{Berth, House};
 pub use limits::WorkerLimits;
 pub use probe::Reached;
+#[cfg(target_os = "linux")]
+pub(super) use sys::ProcessorClock;
 pub(crate) use tally::Tally;
 pub use tier::{Layer, Layers, Tier};
 

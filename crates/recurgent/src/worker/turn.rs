@@ -151,7 +151,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if !self.reaped {
             self.process.kill();
-            if !self.errands.bury(&self.nursery, self.process.id()) {
+            if !self.errands.bury(&self.nursery, self.process.passing()) {
                 self.process.await_end(); // the runtime ends, and leaves nobody behind
             }
         }

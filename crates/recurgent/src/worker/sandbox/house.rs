@@ -57,7 +57,7 @@ struct Groups {
 }
 
 /// What one worker is given.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Berth {
     group: Option<Branch>,
     /// Its scratch directory, where the seal does not make one.

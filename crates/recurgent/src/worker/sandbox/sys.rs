@@ -3,8 +3,10 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use libc::{c_int, c_long, c_uint};
+use rustix::process::Pid;
 
 /// `mount_setattr` flags.
 pub(super) const MOUNT_READ_ONLY: u64 = 1;
@@ -65,6 +67,30 @@ pub(super) fn fork_sibling() -> io::Result<Option<i32>> {
 pub(super) fn exit(status: c_int) -> ! {
     // SAFETY: runs no handler and frees nothing.
     unsafe { libc::_exit(status) }
+}
+
+/// What the kernel counts of the processor time of one process and its threads.
+#[derive(Debug)]
+pub(in crate::worker) struct ProcessorClock(libc::clockid_t);
+
+impl ProcessorClock {
+    #[expect(unsafe_code, reason = "a bare library call")]
+    pub(in crate::worker) fn of(process: Pid) -> Option<Self> {
+        let mut clock = 0;
+        let pid = process.as_raw_nonzero().get();
+        // SAFETY: writes one number, to a place alive during the call.
+        let found = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+        (found == 0).then_some(Self(clock))
+    }
+
+    /// The time used; also of one that has ended, until it is waited for.
+    #[expect(unsafe_code, reason = "a bare system call")]
+    pub(in crate::worker) fn read(&self) -> Option<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes one struct, to a place alive during the call.
+        checked(unsafe { libc::clock_gettime(self.0, &raw mut time) }.into()).ok()?;
+        Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+    }
 }
 
 /// Leaves namespaces for new ones.
