@@ -102,10 +102,7 @@ fn run_errands(errands: &mpsc::Receiver<Errand>, shared: &Weak<Shared>, period: 
         let next = errands.recv_timeout(period.min(killed.period()));
         match next {
             Ok(Errand::Refill(nursery)) => nursery.refill(),
-            Ok(Errand::Bury(nursery, worker)) if nursery.keeps_workers_apart() => {
-                killed.0.push((nursery, worker));
-            }
-            Ok(Errand::Bury(nursery, worker)) => nursery.bury(worker.id),
+            Ok(Errand::Bury(nursery, worker)) => killed.0.push((nursery, worker)),
             Err(RecvTimeoutError::Timeout) if tidied.elapsed() < period => {}
             Ok(Errand::Tidy) | Err(RecvTimeoutError::Timeout) => {
                 tidied = Instant::now();

@@ -151,7 +151,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if !self.reaped {
             self.process.kill();
-            if !self.errands.bury(&self.nursery, self.process.passing()) {
+            if !self.nursery.keeps_workers_apart() {
+                self.nursery.bury(self.process.id()); // before the next is forked, which could signal it
+            } else if !self.errands.bury(&self.nursery, self.process.passing()) {
                 self.process.await_end(); // the runtime ends, and leaves nobody behind
             }
         }
