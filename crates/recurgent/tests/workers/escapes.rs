@@ -328,7 +328,7 @@ fn attempt_all(tier: Tier, column: usize) {
             let expected = expected(attempt, language, column);
             let limit = match expected {
                 Timeout => Duration::from_secs(1),
-                Nothing | Escapes | End::Limit(_) | Crash | Either => Duration::from_secs(60),
+                Nothing | Escapes | End::Limit(_) | Crash | Either => Duration::from_mins(1),
             };
             let args = bait.args(&others_file);
             let ended = driver.run(&Program { language, code, args, limit, ..Program::default() });
