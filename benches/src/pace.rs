@@ -29,6 +29,14 @@ impl Effort {
     }
 }
 
+/// Keeps this process, and all it starts from now on, on one core: else what goes back and forth in some tens of
+/// microseconds depends on where the scheduler puts its two ends.
+pub(crate) fn on_one_core() {
+    let mut here = rustix::thread::CpuSet::new();
+    here.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &here).unwrap();
+}
+
 /// Both, `each` times in a row, by turns: the medians, and the median ratio of a block to the block beside it.
 pub(crate) fn by_turns(
     rounds: usize,

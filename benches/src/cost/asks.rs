@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::bare::Habit;
-use crate::pace::{compare, float, timed};
+use crate::pace::{compare, float, on_one_core, timed};
 use crate::row::Reading;
 use crate::stage::{Stage, Trial, call, call_method};
 
@@ -35,6 +35,7 @@ pub(super) fn content(trial: Trial) -> Reading {
 
 /// A stored call that asks against one that does not, per ask; and as many exchanges of the floor.
 fn asks(trial: Trial, code: &str) -> Reading {
+    on_one_core();
     let stage = Stage::new(trial);
     for (key, count) in [("asker.ask", ASKS), ("asker.idle", 0)] {
         let code = code.replace('N', &count.to_string());

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::stored::BLOCK;
 use crate::drive::{Driver, Prepared, Program};
-use crate::pace::{by_turns, compare, timed};
+use crate::pace::{by_turns, compare, on_one_core, timed};
 use crate::row::Reading;
 use crate::stage::Trial;
 
@@ -14,6 +14,7 @@ const FORK_ROUNDS: usize = 300;
 const COLD_ROUNDS: usize = 21;
 
 pub(super) fn warm(trial: Trial) -> Reading {
+    on_one_core();
     let program = Program { proven: true, ..one_line(trial) };
     both(trial.rounds(WARM_ROUNDS), BLOCK, &program)
 }

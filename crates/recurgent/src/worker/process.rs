@@ -102,7 +102,7 @@ pub(super) struct Process {
     /// Processor time it may use.
     cpu_limit: Duration,
     /// Its files and groups, where nothing else removes them.
-    _berth: Berth,
+    berth: Berth,
     #[cfg(target_os = "linux")]
     descriptor: OwnedFd,
     #[cfg(target_os = "linux")]
@@ -114,6 +114,8 @@ pub(super) struct Process {
 pub(super) struct Passing {
     /// Which it is.
     pub(super) id: WorkerId,
+    /// Given up once it has ended, when there is nothing left in it to end.
+    _berth: Berth,
     #[cfg(target_os = "linux")]
     descriptor: Option<OwnedFd>,
 }
@@ -149,7 +151,7 @@ impl Process {
             id,
             pid,
             cpu_limit: Duration::from_secs(cpu_seconds),
-            _berth: berth,
+            berth,
             #[cfg(target_os = "linux")]
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
             #[cfg(target_os = "linux")]
@@ -184,9 +186,10 @@ impl Process {
     }
 
     /// To be watched by whoever has it waited for.
-    pub(super) fn passing(&self) -> Passing {
+    pub(super) fn passing(&mut self) -> Passing {
         Passing {
             id: self.id,
+            _berth: std::mem::take(&mut self.berth),
             #[cfg(target_os = "linux")]
             descriptor: self.descriptor.try_clone().ok(),
         }
@@ -254,7 +257,7 @@ mod tests {
         spinning.args(["-c", "while :; do :; done"]).process_group(0);
         let mut child = spinning.spawn().unwrap();
         let id = WorkerId { zygote: 0, pid: child.id() };
-        let process = Process::open(id, Pid::from_child(&child), Berth::default(), 0).unwrap();
+        let mut process = Process::open(id, Pid::from_child(&child), Berth::default(), 0).unwrap();
         while process.cpu_time() < Some(Duration::from_millis(1)) {
             std::thread::yield_now();
         }

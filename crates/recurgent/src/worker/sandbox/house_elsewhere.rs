@@ -22,8 +22,8 @@ pub(crate) struct House {
 }
 
 /// What one worker is given.
-#[derive(Debug)]
-pub(crate) struct Berth(Scratch);
+#[derive(Debug, Default)]
+pub(crate) struct Berth(Option<Scratch>);
 
 /// Nothing is to be told: the process started is the one inside.
 #[derive(Debug)]
@@ -117,13 +117,13 @@ impl House {
         let name = format!("worker-{}", MADE.fetch_add(1, Ordering::Relaxed));
         let own = self.directory.as_ref().join(name);
         std::fs::DirBuilder::new().mode(0o700).create(&own)?;
-        Ok(Berth(Scratch(own)))
+        Ok(Berth(Some(Scratch(own))))
     }
 }
 
 impl Berth {
     pub(crate) fn scratch(&self) -> Option<&Path> {
-        Some(self.0.as_ref())
+        self.0.as_ref().map(AsRef::as_ref)
     }
 
     pub(crate) fn ruleset(&self) -> Option<BorrowedFd<'_>> {
