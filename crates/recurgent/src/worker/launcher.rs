@@ -72,8 +72,9 @@ impl Launcher {
         let mut read = interpreter.roots.clone();
         read.extend(place.environment.iter().map(|environment| environment.root.clone()));
         let Grants { network, read: granted, write } = place.grants.clone();
+        let local_sockets = granted.is_empty() && write.is_empty();
         read.extend(granted);
-        let seen = Seen { read, write, network };
+        let seen = Seen { read, write, network, local_sockets, runs_what_it_writes: false };
         let seat = ZygoteSeat {
             language: place.language,
             interpreter: &interpreter,

@@ -76,6 +76,10 @@ pub(crate) struct Seen {
     pub(crate) write: Vec<PathBuf>,
     /// Who may be talked to.
     pub(crate) network: Network,
+    /// Whether local sockets may be made: nothing seen can hold one that somebody else listens at.
+    pub(crate) local_sockets: bool,
+    /// Whether what it writes may be executed, as builds do.
+    pub(crate) runs_what_it_writes: bool,
 }
 
 /// Confines zygotes before their interpreters start.

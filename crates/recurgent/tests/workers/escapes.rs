@@ -101,6 +101,16 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "a program of its own making, executed", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os, subprocess\nopen('p', 'w').write('#!/bin/sh\\necho out\\n')\nos.chmod('p', 0o755)\nresult = subprocess.run(['./p'], capture_output=True).stdout.decode()",
         ruby: "File.write('p', \"#!/bin/sh\\necho out\\n\")\nFile.chmod(0o755, 'p')\n`./p`" },
+    Attempt { name: "a program of its own making, through the loader", ends: [Nothing, Nothing, Escapes, Escapes],
+        python: "import subprocess\nopen('p', 'wb').write(open('/bin/echo', 'rb').read())\nresult = subprocess.run(['/lib64/ld-linux-x86-64.so.2', './p', 'out'], capture_output=True).stdout.decode()",
+        ruby: "IO.copy_stream('/bin/echo', 'p')\n`/lib64/ld-linux-x86-64.so.2 ./p out 2>/dev/null`" },
+    // Landlock does not know of modes, so only who runs this matters there.
+    Attempt { name: "the mode of a file outside", ends: [Nothing, Nothing, Either, Escapes],
+        python: "import os\nos.chmod(args[0], 0o644)\nresult = True",
+        ruby: "File.chmod(0o644, args[0])\ntrue" },
+    Attempt { name: "a file that lends its owner's rights", ends: [Nothing, Nothing, Nothing, Escapes],
+        python: "import os\nfound = []\nfor lend in (lambda: os.close(os.open('a', os.O_CREAT | os.O_WRONLY, 0o4755)), lambda: os.chmod('.', 0o2700)):\n    try: lend(); found.append(True)\n    except OSError: pass\nresult = found",
+        ruby: "[-> { File.open('a', 'w', 0o4755) {} }, -> { File.chmod(0o2700, '.') }].select { |lend| lend.call || true rescue nil }.size.nonzero?" },
     // --- talking
     Attempt { name: "a server on loopback", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import socket\nsocket.create_connection(('127.0.0.1', args[3]), 2)\nresult = True",
@@ -124,6 +134,9 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "a signal to the zygote", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import os\nos.kill(os.getppid(), 0)\nresult = True",
         ruby: "Process.kill(0, Process.ppid)\ntrue" },
+    Attempt { name: "a signal to the zygote, by way of a descriptor", ends: [Nothing, Nothing, Nothing, Escapes],
+        python: "import fcntl, os\nr, w = os.pipe()\nfcntl.fcntl(r, fcntl.F_SETOWN, os.getppid())\nresult = True",
+        ruby: "IO.pipe.first.fcntl(8, Process.ppid)\ntrue" },
     Attempt { name: "a signal to anybody", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os\ndef hit(pid):\n    try: os.kill(pid, 0); return True\n    except OSError: return False\nresult = [pid for pid in range(1, 400) if pid != os.getpid() and hit(pid)]",
         ruby: "(1..400).select { |pid| pid != Process.pid && (Process.kill(0, pid) rescue nil) }" },
@@ -411,6 +424,21 @@ fn processor_time_ends() {
         let ended = driver.run(&Program { language, code, limit, ..Program::default() });
         let met = judged(&ended);
         assert_eq!(met, End::Limit(Limit::Cpu), "{code} at {tier}: {ended:?}");
+    }
+}
+
+/// Ruby makes an abort of it, which says nothing.
+#[test]
+fn a_file_in_memory_meets_the_limit_of_scratch_space() {
+    let code = "import mmap\nfile = open('f', 'wb+')\nfile.truncate(16 << 20)\nheld = mmap.mmap(file.fileno(), 16 << 20)\n\
+                for at in range(0, 16 << 20, 4096): held[at] = 1\nresult = True";
+    for tier in [Tier::Sealed, Tier::Namespaces] {
+        let driver = Driver::with(|options| {
+            options.layers = tier.layers();
+            options.limits.scratch_bytes = 8 << 20;
+        });
+        let ended = driver.run(&Program { code, ..Program::default() });
+        assert_eq!(judged(&ended), End::Limit(Limit::Scratch), "{tier}: {ended:?}");
     }
 }
 

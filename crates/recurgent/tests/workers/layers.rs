@@ -199,6 +199,60 @@ fn granted_paths_are_seen_and_no_others() {
     );
 }
 
+/// A directory is granted for what is in its files: not to run them, nor to talk to who listens there.
+#[test]
+fn what_a_granted_directory_holds_is_neither_executed_nor_talked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let everybody = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), everybody.clone()).unwrap();
+    let socket = dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, everybody).unwrap();
+    let paths = vec![dir.path().to_owned()];
+    let talks = [
+        "import socket\nsocket.socket(socket.AF_UNIX).connect(args[0] + '/socket')\nresult = True",
+        "require 'socket'\nUNIXSocket.new(args[0] + '/socket')\ntrue",
+    ];
+    let executes = [
+        "import os, subprocess\nfile = args[0] + '/p' + args[1]\nopen(file, 'w').write('#!/bin/sh\\necho out\\n')\n\
+         os.chmod(file, 0o755)\nresult = subprocess.run([file], capture_output=True).stdout.decode()",
+        "file = args[0] + '/r' + args[1]\nFile.write(file, \"#!/bin/sh\\necho out\\n\")\nFile.chmod(0o755, file)\n`#{file}`",
+    ];
+    let read = Grants { read: paths.clone(), ..Grants::default() };
+    let write = Grants { write: paths, ..Grants::default() };
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        for (grants, codes) in [(&read, talks), (&write, talks), (&write, executes)] {
+            for (language, code) in BOTH.into_iter().zip(codes) {
+                let (grants, args) = (grants.clone(), vec![json!(dir.path()), json!(tier.name())]);
+                let program = Program { language, code, args, grants, ..Program::default() };
+                let ended = driver.run(&program);
+                assert_eq!(value(&ended), None, "{language:?} at {tier}: {code}: {ended:?}");
+            }
+        }
+    }
+    assert!(dir.path().join("psealed").exists(), "it was written before it was refused");
+}
+
+/// The host's network has sockets without a path in it, which no list of files keeps in.
+#[test]
+fn an_open_network_leads_to_no_local_socket() {
+    use std::os::linux::net::SocketAddrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("open{}", dir.path().display());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    let code =
+        "import socket\nsocket.socket(socket.AF_UNIX).connect('\\0' + args[0])\nresult = True";
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        let grants = Grants { network: Network::Open, ..Grants::default() };
+        let ended =
+            driver.run(&Program { code, grants, args: vec![json!(name)], ..Program::default() });
+        assert_eq!(value(&ended), None, "{tier}: {ended:?}");
+    }
+}
+
 #[test]
 fn agents_with_different_grants_share_no_zygote() {
     let driver = Driver::new();

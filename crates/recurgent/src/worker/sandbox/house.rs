@@ -345,14 +345,16 @@ impl House {
         Ok((Some((Filter::connections()?, theirs)), Some(ours)))
     }
 
-    /// Sockets that may be made. Local ones lead nowhere in an own root, and anywhere outside it.
+    /// Sockets that may be made. Local ones lead nowhere in an own root, unless a granted directory holds
+    /// one, or the network is the host's and with it those without a path; and anywhere outside it.
     fn sockets(&self) -> Sockets {
         const LOCAL: u32 = libc::AF_UNIX as u32;
         const INET: u32 = libc::AF_INET as u32;
         const INET6: u32 = libc::AF_INET6 as u32;
         const ROUTES: u32 = libc::AF_NETLINK as u32;
-        let walled = self.layers.has(Layer::Namespaces);
-        let families: &[u32] = match (&self.seen.network, walled) {
+        let scoped = self.seen.network != Network::Open || self.layers.has(Layer::Landlock);
+        let local = self.layers.has(Layer::Namespaces) && self.seen.local_sockets && scoped;
+        let families: &[u32] = match (&self.seen.network, local) {
             (Network::Off, false) => &[],
             (Network::Off, true) => &[LOCAL],
             (Network::Loopback | Network::Hosts(_), _) => &[INET, INET6],

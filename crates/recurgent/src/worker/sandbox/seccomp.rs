@@ -68,6 +68,10 @@ enum When<'a> {
     NotKind(u32, u32),
 }
 
+/// Newer than the names known here.
+const OPEN_TREE_ATTR: c_long = 467;
+const FCHMODAT2: c_long = 452;
+
 /// For zygote and workers alike.
 const NOBODY: &[c_long] = &[
     libc::SYS_ptrace,
@@ -95,6 +99,7 @@ const NOBODY: &[c_long] = &[
     libc::SYS_mknodat,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -113,6 +118,7 @@ const NOBODY: &[c_long] = &[
     libc::SYS_adjtimex,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_syslog,
@@ -149,6 +155,22 @@ const NO_WORKER: &[c_long] = &[
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
 ];
+
+/// Bits of a file's mode that lend its owner's rights to whoever executes it.
+const LENDS_RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// Calls that set a file's mode, and the argument it is in.
+const SETS_MODE: &[(c_long, u32)] =
+    &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_openat, 3)];
+#[cfg(target_arch = "x86_64")]
+const SETS_MODE_HERE: &[(c_long, u32)] =
+    &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_open, 2)];
+#[cfg(not(target_arch = "x86_64"))]
+const SETS_MODE_HERE: &[(c_long, u32)] = &[];
+
+/// Requests that have the kernel signal a process when something happens to a descriptor.
+const OWNER_BY_FCNTL: [u32; 2] = [libc::F_SETOWN as u32, 15];
+const OWNER_BY_IOCTL: [u32; 2] = [0x8901, 0x8902];
 
 /// Ways to make a process beside `clone`.
 #[cfg(target_arch = "x86_64")]
@@ -199,11 +221,18 @@ impl Filter {
         if sockets.mediated {
             // Streams only, and connected by nothing but connect.
             const FAST_OPEN: u32 = 0x2000_0000;
+            const TCP: &[u32] = &[0, libc::IPPROTO_TCP as u32];
             filter.refuse(libc::SYS_socket, When::NotKind(1, libc::SOCK_STREAM as u32), EPERM);
+            filter.refuse(libc::SYS_socket, When::IsNone(2, TCP), EPERM);
             filter.refuse(libc::SYS_sendto, When::Bits(3, FAST_OPEN), EPERM);
             filter.refuse(libc::SYS_sendmsg, When::Bits(2, FAST_OPEN), EPERM);
             filter.refuse(libc::SYS_sendmmsg, When::Bits(3, FAST_OPEN), EPERM);
         }
+        for (number, mode_at) in SETS_MODE.iter().chain(SETS_MODE_HERE) {
+            filter.refuse(*number, When::Bits(*mode_at, LENDS_RIGHTS), EPERM);
+        }
+        // The same as openat, with a mode no filter can see.
+        filter.refuse(libc::SYS_openat2, When::Always, ENOSYS);
         filter.refuse(libc::SYS_ioctl, When::Is(1, 0x5412), EPERM); // TIOCSTI types into a terminal
         filter.refuse(libc::SYS_ioctl, When::Is(1, 0x541C), EPERM); // TIOCLINUX
         Ok(filter.end())
@@ -227,6 +256,12 @@ impl Filter {
             filter.refuse(number, When::IsNone(1, &[0]), EPERM);
         }
         filter.refuse(libc::SYS_kill, When::Is(0, EVERYBODY), EPERM);
+        for request in OWNER_BY_FCNTL {
+            filter.refuse(libc::SYS_fcntl, When::Is(1, request), EPERM);
+        }
+        for request in OWNER_BY_IOCTL {
+            filter.refuse(libc::SYS_ioctl, When::Is(1, request), EPERM);
+        }
         if walled {
             for number in SIGNALS {
                 filter.refuse(*number, When::Is(0, INIT), EPERM);

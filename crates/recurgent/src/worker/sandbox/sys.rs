@@ -12,6 +12,7 @@ use rustix::process::Pid;
 pub(super) const MOUNT_READ_ONLY: u64 = 1;
 pub(super) const MOUNT_NO_SUID: u64 = 2;
 pub(super) const MOUNT_NO_DEVICES: u64 = 4;
+pub(super) const MOUNT_NO_PROGRAMS: u64 = 8;
 
 /// One instruction of a seccomp filter.
 pub(super) type Instruction = libc::sock_filter;

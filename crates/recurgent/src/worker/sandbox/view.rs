@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
+use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_PROGRAMS, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use super::{Seen, mediator};
 use crate::grants::Network;
 
@@ -92,8 +92,9 @@ pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
     for path in DEVICES {
         binds.show(Path::new(path), MOUNT_NO_SUID)?;
     }
+    let programs = if seen.runs_what_it_writes { 0 } else { MOUNT_NO_PROGRAMS };
     for path in &seen.write {
-        binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES)?;
+        binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES | programs)?;
     }
     let list = binds.list;
     let temporary = root.join("tmp");

@@ -80,6 +80,8 @@ impl Sandbox {
             read: errand.read.to_vec(),
             write: written().collect(),
             network: errand.trade.network(walled),
+            local_sockets: true,
+            runs_what_it_writes: true,
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
         let above = Seen { read: parents.collect(), ..Seen::default() };
