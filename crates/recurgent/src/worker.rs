@@ -60,8 +60,8 @@ const START_TRIES: usize = 3;
 const MAX_IDLE_ZYGOTES: usize = 8;
 /// How long such a zygote is kept.
 const ZYGOTE_IDLE_LIMIT: Duration = Duration::from_mins(30);
-/// Longest between two looks for what is idle.
-const MAX_TIDY_PERIOD: Duration = Duration::from_secs(30);
+/// Longest between two looks for what is idle, or was left behind by a program.
+const MAX_TIDY_PERIOD: Duration = Duration::from_secs(1);
 /// Shortest, so that a short idle limit does not become a busy loop.
 const MIN_TIDY_PERIOD: Duration = Duration::from_millis(10);
 

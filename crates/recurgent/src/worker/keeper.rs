@@ -99,7 +99,8 @@ impl Keeper {
 fn run_errands(errands: &mpsc::Receiver<Errand>, shared: &Weak<Shared>, period: Duration) {
     let (mut killed, mut tidied) = (Killed::default(), Instant::now());
     loop {
-        let next = errands.recv_timeout(period.min(killed.period()));
+        let due = period.saturating_sub(tidied.elapsed());
+        let next = errands.recv_timeout(due.min(killed.period()));
         match next {
             Ok(Errand::Refill(nursery)) => nursery.refill(),
             Ok(Errand::Bury(nursery, worker)) => killed.0.push((nursery, worker)),

@@ -8,6 +8,7 @@ use lifecycle::dialect::Language;
 
 use super::locked;
 use super::nursery::Place;
+use super::process;
 use super::turn::Worker;
 
 /// Idle workers kept; the one idle for longest goes first.
@@ -109,11 +110,17 @@ impl Pool {
         ended.is_some()
     }
 
-    /// Ends workers that were idle for too long.
+    /// Ends workers that were idle for too long, or whose program left processes behind.
     pub(super) fn expire(&self) {
+        if locked(&self.state).kept.is_empty() {
+            return;
+        }
+        let accompanied = process::accompanied(); // takes a moment: not under the lock
+        let is_over = |kept: &Kept| {
+            kept.since.elapsed() >= self.idle_limit || accompanied.contains(&kept.worker.pid())
+        };
         let mut state = locked(&self.state);
-        let expired: Vec<Kept> =
-            state.kept.extract_if(.., |kept| kept.since.elapsed() >= self.idle_limit).collect();
+        let expired: Vec<Kept> = state.kept.extract_if(.., |kept| is_over(kept)).collect();
         drop(state);
         drop(expired);
     }

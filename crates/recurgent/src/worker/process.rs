@@ -1,5 +1,6 @@
 //! A worker's process, seen from the host, which is not its parent.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 #[cfg(target_os = "linux")]
@@ -243,6 +244,26 @@ impl Process {
         std::thread::sleep(LAST_BREATH);
         true
     }
+}
+
+/// Workers, and others that lead a process group, in whose group somebody else is too.
+#[cfg(target_os = "linux")]
+pub(super) fn accompanied() -> BTreeSet<u32> {
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let led_by = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(')')?; // state, parent, group
+        let leader = fields.split_whitespace().nth(2)?.parse().ok()?;
+        (leader != pid).then_some(leader)
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(number).filter_map(led_by).collect()
+}
+
+/// They cannot be looked for.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn accompanied() -> BTreeSet<u32> {
+    BTreeSet::new()
 }
 
 #[cfg(all(test, target_os = "linux"))]

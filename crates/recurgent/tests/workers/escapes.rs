@@ -396,9 +396,11 @@ fn a_daemon_does_not_outlive_its_call() {
             ),
         ] {
             let driver = Driver::with(|options| options.layers = tier.layers());
-            let ended = driver.run(&Program { language, code, ..Program::default() });
-            let daemon = value(&ended).and_then(Value::as_u64);
-            driver.await_end(daemon.unwrap_or_else(|| panic!("{ended:?}")));
+            for proven in [false, true] {
+                let ended = driver.run(&Program { language, code, proven, ..Program::default() });
+                let daemon = value(&ended).and_then(Value::as_u64);
+                driver.await_end(daemon.unwrap_or_else(|| panic!("{ended:?}")));
+            }
         }
     }
 }

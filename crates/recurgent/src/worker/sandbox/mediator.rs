@@ -168,7 +168,10 @@ fn is_public(ip: IpAddr) -> bool {
                 || first == 0)
         }
         IpAddr::V6(ip) => {
-            !(ip.is_loopback()
+            // Gateways take these to the IPv4 address inside (RFC 6052, RFC 3056).
+            let translated = matches!(ip.segments(), [0x64, 0xFF9B, ..] | [0x2002, ..]);
+            !(translated
+                || ip.is_loopback()
                 || ip.is_unspecified()
                 || ip.is_multicast()
                 || ip.is_unique_local()
@@ -254,6 +257,22 @@ mod tests {
             let terms = Terms { network: hosts(&["localhost"]), for_tool };
             let found = destinations("198.18.0.1:80".parse().unwrap(), &terms).unwrap();
             assert_eq!(found.is_empty(), !for_tool, "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn what_leads_inside_is_not_public() {
+        for (ip, public) in [
+            ("1.1.1.1", true),
+            ("2606:4700::1111", true),
+            ("10.0.0.1", false),
+            ("169.254.169.254", false),
+            ("::ffff:10.0.0.1", false),
+            ("fd00::1", false),
+            ("64:ff9b::a9fe:a9fe", false),
+            ("2002:a00:1::1", false),
+        ] {
+            assert_eq!(is_public(ip.parse().unwrap()), public, "{ip}");
         }
     }
 
