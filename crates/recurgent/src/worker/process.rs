@@ -253,7 +253,7 @@ pub(super) fn accompanied() -> BTreeSet<u32> {
     let led_by = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (_, fields) = stat.rsplit_once(')')?; // state, parent, group
-        let leader = fields.split_whitespace().nth(2)?.parse().ok()?;
+        let leader: u32 = fields.split_whitespace().nth(2)?.parse().ok()?;
         (leader != pid).then_some(leader)
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();

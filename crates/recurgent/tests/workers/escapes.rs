@@ -242,6 +242,136 @@ const ATTEMPTS: &[Attempt] = &[
         ruby: "loop { $stdout.syswrite('x' * (1 << 16)) }" },
 ];
 
+/// The rows of the table in docs/security.md, by how they begin, and the attempts that hold them; those
+/// without any have tests of their own.
+const ROWS: &[(&str, &[&str])] = &[
+    (
+        "read keys",
+        &[
+            "keys in the environment",
+            "descriptors of files",
+            "descriptors that were left open",
+            "typing into a terminal",
+        ],
+    ),
+    (
+        "read your files",
+        &[
+            "a secret file",
+            "a secret file, through /proc",
+            "a secret file, through a link",
+            "a secret file, through the directories above",
+            "a secret file, through a hard link",
+            "password hashes",
+            "another agent's file",
+        ],
+    ),
+    (
+        "write outside",
+        &["a file outside", "a file outside, through a link", "the interpreter's own library"],
+    ),
+    (
+        "execute a file",
+        &[
+            "a program of its own making, executed",
+            "a program of its own making, through the loader",
+            "a program that is no file, executed",
+        ],
+    ),
+    ("change modes", &["the mode of a file outside"]),
+    ("leave a file", &["a file that lends its owner's rights"]),
+    (
+        "see, signal or trace",
+        &[
+            "the host's environment",
+            "other processes",
+            "the zygote's memory",
+            "a signal to the host",
+            "a signal to the zygote",
+            "a signal to the zygote, by way of a descriptor",
+            "a signal to anybody",
+            "tracing the zygote",
+            "another agent's memory",
+            "another's memory, by a system call",
+            "everybody, at once",
+        ],
+    ),
+    ("change the limits", &["another's limits", "another's priority", "another's processors"]),
+    ("signal another worker", &[]),
+    (
+        "talk to",
+        &[
+            "a server on loopback",
+            "a datagram to loopback",
+            "a public address",
+            "a socket of the host's",
+            "a socket without a name",
+            "the hypervisor",
+        ],
+    ),
+    (
+        "gain privileges",
+        &[
+            "becoming root",
+            "capabilities",
+            "namespaces of its own",
+            "a mount",
+            "rare system calls",
+            "system calls under other numbers",
+            "a namespace of another's",
+            "kernel interfaces",
+        ],
+    ),
+    ("leave a daemon", &[]),
+    ("keep memory", &["memory that outlives it"]),
+    ("fill the disk", &["the disk", "files without end"]),
+    ("make processes", &["processes without end", "threads without end"]),
+    ("use more memory", &[]),
+    (
+        "speak for",
+        &["a frame that lies about its call", "a frame that answers for the host"],
+    ),
+    (
+        "more memory",
+        &[
+            "memory without end",
+            "one huge file",
+            "descriptors without end",
+            "a frame that never ends",
+            "a processor",
+            "output without end",
+        ],
+    ),
+    ("slow down", &[]),
+];
+
+#[test]
+fn the_documents_promise_what_is_tried_here() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, table) = text.split_once("| attempt | `sealed`").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(rows.len(), ROWS.len());
+    for (row, (begins, names)) in rows.iter().zip(ROWS) {
+        assert!(row[0].starts_with(begins), "{row:?} is not about {begins}");
+        for (column, said) in row[1..].iter().enumerate().filter(|_| !names.is_empty()) {
+            let of = |name: &&str| ATTEMPTS.iter().find(|it| it.name == *name).unwrap();
+            let succeeds = |name: &&str| matches!(of(name).ends[column], Escapes | Either);
+            let stopped = !names.iter().any(succeeds);
+            assert_eq!(said.starts_with('—'), stopped, "{begins}, column {column}: {said}");
+        }
+    }
+    for attempt in ATTEMPTS {
+        let rows = ROWS.iter().filter(|(_, names)| names.contains(&attempt.name)).count();
+        assert_eq!(rows, 1, "{} is in no row, or in several", attempt.name);
+    }
+}
+
 /// Ruby waits for room to fork, and tries again, for as long as it is let.
 fn expected(attempt: &Attempt, language: Language, column: usize) -> End {
     match (attempt.ends[column], language) {

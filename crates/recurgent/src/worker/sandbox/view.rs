@@ -59,6 +59,16 @@ pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
     all
 }
 
+impl Seen {
+    /// Whether what lies in a directory that may be written is executed: by a build, or because the
+    /// interpreter is in there, which could not start otherwise.
+    fn runs_in(&self, written: &Path) -> bool {
+        let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let written = real(written);
+        self.runs_what_it_writes || self.read.iter().any(|path| real(path).starts_with(&written))
+    }
+}
+
 /// Makes what every root has.
 pub(super) fn build_places(root: &Path, network: &Network, id: u32) -> io::Result<()> {
     for directory in ["proc", "dev", "etc", "home/worker"] {
@@ -92,8 +102,8 @@ pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
     for path in DEVICES {
         binds.show(Path::new(path), MOUNT_NO_SUID)?;
     }
-    let programs = if seen.runs_what_it_writes { 0 } else { MOUNT_NO_PROGRAMS };
     for path in &seen.write {
+        let programs = if seen.runs_in(path) { 0 } else { MOUNT_NO_PROGRAMS };
         binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES | programs)?;
     }
     let list = binds.list;
@@ -186,4 +196,33 @@ pub(super) fn c_path(path: &Path) -> io::Result<CString> {
 
 pub(super) fn c_string(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_writes_is_executed_only_where_its_interpreter_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, granted) = (dir.path().join("root"), dir.path().join("granted"));
+        let inside = granted.join("inside");
+        for made in [&root, &granted, &inside] {
+            fs::create_dir(made).unwrap();
+        }
+        for (read, builds, executed) in
+            [(None, false, false), (Some(inside.clone()), false, true), (None, true, true)]
+        {
+            let seen = Seen {
+                read: read.into_iter().collect(),
+                write: vec![granted.clone()],
+                runs_what_it_writes: builds,
+                ..Seen::default()
+            };
+            let binds = binds(&root, &seen).unwrap();
+            let written = binds.last().unwrap();
+            assert_eq!(written.source, c_path(&fs::canonicalize(&granted).unwrap()).unwrap());
+            assert_eq!(written.attributes & MOUNT_NO_PROGRAMS == 0, executed, "{seen:?}");
+        }
+    }
 }
