@@ -327,10 +327,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("fill the disk", &["the disk", "files without end"]),
     ("make processes", &["processes without end", "threads without end"]),
     ("use more memory", &[]),
-    (
-        "speak for",
-        &["a frame that lies about its call", "a frame that answers for the host"],
-    ),
+    ("speak for", &["a frame that lies about its call", "a frame that answers for the host"]),
     (
         "more memory",
         &[

@@ -205,11 +205,9 @@ mod tests {
     #[test]
     fn what_a_program_writes_is_executed_only_where_its_interpreter_is() {
         let dir = tempfile::tempdir().unwrap();
-        let (root, granted) = (dir.path().join("root"), dir.path().join("granted"));
+        let granted = dir.path().join("granted");
         let inside = granted.join("inside");
-        for made in [&root, &granted, &inside] {
-            fs::create_dir(made).unwrap();
-        }
+        fs::create_dir_all(&inside).unwrap();
         for (read, builds, executed) in
             [(None, false, false), (Some(inside.clone()), false, true), (None, true, true)]
         {
@@ -219,7 +217,8 @@ mod tests {
                 runs_what_it_writes: builds,
                 ..Seen::default()
             };
-            let binds = binds(&root, &seen).unwrap();
+            let root = tempfile::tempdir().unwrap();
+            let binds = binds(root.path(), &seen).unwrap();
             let written = binds.last().unwrap();
             assert_eq!(written.source, c_path(&fs::canonicalize(&granted).unwrap()).unwrap());
             assert_eq!(written.attributes & MOUNT_NO_PROGRAMS == 0, executed, "{seen:?}");
