@@ -201,7 +201,7 @@ impl<'a> Host<'a> {
                 }
             };
         }
-        let answer = self.hold(child)?;
+        let answer = self.hold(child.within(self.agent.options()))?;
         if let (false, Answer::Agent { handle, .. }) = (detached, &answer) {
             let tool = self.held(handle)?.as_tool();
             self.forged.push(tool);

@@ -124,6 +124,17 @@ impl AgentBuilder {
         self
     }
 
+    /// Holds it to the time its parent has, and to what is logged of it: programs choose options for their
+    /// children, and may only choose less.
+    #[must_use]
+    pub(crate) fn within(mut self, parent: &AgentOptions) -> Self {
+        let options = &mut self.options;
+        options.execution_timeout = options.execution_timeout.min(parent.execution_timeout);
+        options.provider_timeout = options.provider_timeout.min(parent.provider_timeout);
+        options.debug &= parent.debug;
+        self
+    }
+
     /// Keeps memory and history under this name, across processes.
     #[must_use]
     pub fn session(mut self, name: &str) -> Self {

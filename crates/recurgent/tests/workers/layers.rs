@@ -165,6 +165,28 @@ fn asks_without_end_meet_their_limit() {
 }
 
 #[test]
+fn a_program_gives_its_children_no_more_time_than_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::defaults();
+    for (name, value) in
+        [("state_dir", dir.path().to_str().unwrap()), ("execution_timeout_seconds", "3")]
+    {
+        config.set(name, value).unwrap();
+    }
+    let script = recurgent::provider::Scripted::new()
+        .with(
+            "tester.check",
+            "child = delegate('sleeper', purpose='sleep', execution_timeout_seconds=600)\n\
+             result = child.rest().error_type",
+        )
+        .with("sleeper.rest", "import time\ntime.sleep(600)");
+    let runtime =
+        recurgent::Runtime::builder(config).provider(std::sync::Arc::new(script)).build().unwrap();
+    let outcome = runtime.agent("tester").build().unwrap().call("check", ()).unwrap();
+    assert_eq!(outcome.value(), Some(&json!("timeout")), "{outcome:?}");
+}
+
+#[test]
 fn granted_paths_are_seen_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let (given, kept) = (dir.path().join("given"), dir.path().join("kept"));

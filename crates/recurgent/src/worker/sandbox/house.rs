@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::birth::Birth;
 use super::entry::{Entry, Walls};
 use super::groups::{Branch, Share, Tree};
-use super::landlock::{Access, Ruleset};
+use super::landlock::{self, Access, Ruleset};
 use super::mediator::Terms;
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
@@ -352,7 +352,8 @@ impl House {
         const INET: u32 = libc::AF_INET as u32;
         const INET6: u32 = libc::AF_INET6 as u32;
         const ROUTES: u32 = libc::AF_NETLINK as u32;
-        let scoped = self.seen.network != Network::Open || self.layers.has(Layer::Landlock);
+        let scoped = self.seen.network != Network::Open
+            || (self.layers.has(Layer::Landlock) && landlock::scopes_signals());
         let local = self.layers.has(Layer::Namespaces) && self.seen.local_sockets && scoped;
         let families: &[u32] = match (&self.seen.network, local) {
             (Network::Off, false) => &[],
