@@ -1261,7 +1261,7 @@ class Zygote:
         self.send(op="ready", ipc_version=IPC_VERSION, guest="python", pid=self.pid,
                   version=".".join(map(str, sys.version_info[:3])))
         while True:
-            packet, fds, _, _ = socket.recv_fds(self.control, 4096, 4)
+            packet, fds, _, _ = socket.recv_fds(self.control, 4096, 6)
             if not packet:
                 return
             try:
@@ -1274,19 +1274,20 @@ class Zygote:
 
     def answer(self, message, fds):
         if message["op"] == "fork":
-            self.fork(message.get("scratch"), *fds)
+            self.fork(message.get("scratch"), message.get("doors", 0), *fds)
         elif message["op"] == "reap":
             self.send(op="reaped", pid=message["pid"], **self.reap(message["pid"]))
         else:
             raise ValueError(f"unknown op {message['op']!r}")
 
-    def fork(self, scratch, channel, stdout, stderr, *ruleset):
+    def fork(self, scratch, doors, channel, stdout, stderr, *handed):
         started, starting = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(started)
             try:
-                self.become_worker(scratch, channel, stdout, stderr, starting, *ruleset)
+                enter_groups(handed[:doors])
+                self.become_worker(scratch, channel, stdout, stderr, starting, *handed[doors:])
             except OSError as problem:
                 os.write(starting, str(problem).encode())
             finally:
@@ -1333,6 +1334,15 @@ class Zygote:
 
     def send(self, **message):
         self.control.send(encode(message))
+
+
+def enter_groups(doors):
+    for door in doors:
+        try:
+            os.write(door, b"0")
+        except OSError:
+            pass  # the host takes in who is not there
+        os.close(door)
 
 
 def kill_group(pid):

@@ -1169,17 +1169,18 @@ module Recurgent
 
     def answer(message, received)
       case message["op"]
-      when "fork" then fork_worker(message["scratch"], *received)
+      when "fork" then fork_worker(message["scratch"], message["doors"].to_i, *received)
       when "reap" then tell(op: "reaped", pid: message["pid"], **reap(message["pid"]))
       else raise ArgumentError, "unknown op #{message['op'].inspect}"
       end
     end
 
-    def fork_worker(scratch, channel, stdout, stderr, *ruleset)
+    def fork_worker(scratch, doors, channel, stdout, stderr, *handed)
       started, starting = IO.pipe
       pid = fork do
         started.close
-        become_worker(scratch, channel, stdout, stderr, starting, *ruleset)
+        enter_groups(handed.shift(doors))
+        become_worker(scratch, channel, stdout, stderr, starting, *handed)
       rescue StandardError => problem
         starting.write(problem.message)
       ensure
@@ -1190,6 +1191,13 @@ module Recurgent
       said = started.readpartial(MAX_EXPLANATION) rescue ""
       started.close
       raise ArgumentError, "the worker ended before it started: #{said} #{reap(pid)}" if said != "+"
+    end
+
+    def enter_groups(doors)
+      doors.each do |door|
+        door.syswrite("0") rescue nil # the host takes in who is not there
+        door.close
+      end
     end
 
     # In the child. Never returns, so nothing of the zygote runs here again.

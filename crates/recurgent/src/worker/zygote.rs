@@ -174,9 +174,10 @@ impl Zygote {
         let (link, theirs) = open_link(self.house.limits().output_bytes, tally).map_err(refused)?;
         let deadline = Instant::now() + FORK_DEADLINE;
         let handed: Vec<BorrowedFd<'_>> =
-            theirs.iter().map(AsFd::as_fd).chain(berth.ruleset()).collect();
+            theirs.iter().chain(berth.doors()).chain(berth.ruleset()).map(AsFd::as_fd).collect();
         let scratch = berth.scratch().map(|path| path.to_string_lossy());
-        self.request(Request::Fork, &json!({"op": "fork", "scratch": scratch}), &handed)?;
+        let fork = json!({"op": "fork", "scratch": scratch, "doors": berth.doors().len()});
+        self.request(Request::Fork, &fork, &handed)?;
         drop((handed, scratch));
         drop(theirs); // so that the worker's end is the only one, and its end is seen
         let reply = self.reply_to(Request::Fork, deadline)?;
@@ -229,7 +230,7 @@ impl Zygote {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), ZygoteFault> {
         let message = message.to_string();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(6))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
             rights.push(SendAncillaryMessage::ScmRights(descriptors));

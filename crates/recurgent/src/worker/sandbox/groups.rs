@@ -131,17 +131,16 @@ impl Branch {
         self.tree.directories().map(|(hierarchy, path)| (hierarchy, path.join(&self.name)))
     }
 
-    /// What a process writes `0` to, to be in it with all it starts from then on.
+    /// What a process that has one thread writes `0` to, to be in it with all it starts from then on.
     pub(super) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
-        let door = |(_, path): (_, PathBuf)| open_to_write(&path.join("cgroup.procs"));
-        self.directories().map(door).map(|door| door.map(OwnedFd::from)).collect()
+        let door = |(hierarchy, path): (&Hierarchy, PathBuf)| hierarchy.open_door(&path);
+        self.directories().map(door).collect()
     }
 
-    /// Takes in a process.
+    /// Takes in a process, unless it came in by itself.
     pub(super) fn add(&self, pid: Pid) -> io::Result<()> {
-        for (_, path) in self.directories() {
-            let number = pid.as_raw_nonzero().to_string();
-            open_to_write(&path.join("cgroup.procs"))?.write_all(number.as_bytes())?;
+        for (_, path) in self.directories().filter(|(_, path)| !members(path).contains(&pid)) {
+            set(&path.join("cgroup.procs"), &pid.as_raw_nonzero().to_string())?;
         }
         Ok(())
     }
@@ -250,6 +249,9 @@ fn members(path: &Path) -> Vec<Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     /// In either version, whatever it controls; where no group can be made there is nothing to show.
@@ -266,12 +268,20 @@ mod tests {
             }
             let tree = Arc::new(tree);
             let branch = tree.branch(Share { memory_bytes: 1, processes: 1 }).unwrap();
-            let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-            branch.add(Pid::from_child(&child)).unwrap();
             let path = branch.directories().next().unwrap().1;
-            assert_eq!(members(&path), [Pid::from_child(&child)]);
+            let mut added = Command::new("sleep").arg("600").spawn().unwrap();
+            branch.add(Pid::from_child(&added)).unwrap();
+            assert_eq!(members(&path), [Pid::from_child(&added)]);
+            let mut entering = Command::new("sh");
+            entering.args(["-c", "printf 0 >&0 && echo in && exec sleep 600"]);
+            entering.stdin(branch.doors().unwrap().remove(0)).stdout(Stdio::piped());
+            let mut entered = entering.spawn().unwrap();
+            let mut said = [0; 3];
+            entered.stdout.take().unwrap().read_exact(&mut said).unwrap();
+            assert!(members(&path).contains(&Pid::from_child(&entered)));
+            branch.add(Pid::from_child(&entered)).unwrap();
             drop(branch);
-            assert!(!child.wait().unwrap().success());
+            assert!(!added.wait().unwrap().success() && !entered.wait().unwrap().success());
             drop(tree);
             assert!(!path.exists() && !top.exists());
         }

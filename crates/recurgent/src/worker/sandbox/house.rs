@@ -4,7 +4,7 @@ mod send;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,8 @@ pub(crate) struct Berth {
     group: Option<Branch>,
     /// Its scratch directory, where the seal does not make one.
     own: Option<Scratch>,
+    /// Of its groups.
+    doors: Vec<OwnedFd>,
     ruleset: Option<OwnedFd>,
 }
 
@@ -236,14 +238,15 @@ impl House {
     pub(crate) fn berth(&self) -> io::Result<Berth> {
         let share = self.limits.share();
         let group = self.groups.as_ref().map(|groups| groups.tree.branch(share)).transpose()?;
+        let doors = group.as_ref().map(Branch::doors).transpose()?.unwrap_or_default();
         if self.layers.has(Layer::Namespaces) {
             let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
-            return Ok(Berth { group, own: None, ruleset });
+            return Ok(Berth { group, own: None, doors, ruleset });
         }
         let own = self.own_directory()?;
         let has_landlock = self.layers.has(Layer::Landlock);
         let ruleset = has_landlock.then(|| self.bare_ruleset(own.as_ref())).transpose()?;
-        Ok(Berth { group, own: Some(own), ruleset })
+        Ok(Berth { group, own: Some(own), doors, ruleset })
     }
 
     fn own_directory(&self) -> io::Result<Scratch> {
@@ -379,8 +382,13 @@ impl Berth {
         self.own.as_ref().map(AsRef::as_ref)
     }
 
-    pub(crate) fn ruleset(&self) -> Option<BorrowedFd<'_>> {
-        self.ruleset.as_ref().map(AsFd::as_fd)
+    /// How it gets into its groups by itself.
+    pub(crate) fn doors(&self) -> &[OwnedFd] {
+        &self.doors
+    }
+
+    pub(crate) fn ruleset(&self) -> Option<&OwnedFd> {
+        self.ruleset.as_ref()
     }
 
     /// What will be counted of the worker and all it starts.
@@ -388,9 +396,9 @@ impl Berth {
         self.group.as_ref().map_or_else(|| Ok(Tally::default()), Branch::tally)
     }
 
-    /// Takes in its worker, which has its ruleset and has been told nothing yet.
+    /// Takes in its worker, which has its descriptors and has been told nothing yet.
     pub(crate) fn occupy(&mut self, worker: Pid) -> io::Result<()> {
-        self.ruleset = None;
+        (self.doors, self.ruleset) = (Vec::new(), None);
         self.group.as_ref().map_or(Ok(()), |group| group.add(worker))
     }
 }

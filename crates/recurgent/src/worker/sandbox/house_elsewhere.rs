@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -126,7 +126,11 @@ impl Berth {
         self.0.as_ref().map(AsRef::as_ref)
     }
 
-    pub(crate) fn ruleset(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn doors(&self) -> &[OwnedFd] {
+        &[]
+    }
+
+    pub(crate) fn ruleset(&self) -> Option<&OwnedFd> {
         None
     }
 

@@ -64,7 +64,7 @@ fn scopes_signals() -> bool {
 /// Runs a tiny process inside, sealed as a worker is.
 #[cfg(target_os = "linux")]
 fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
-    use std::os::fd::AsFd;
+    use std::os::fd::OwnedFd;
     if layers.has(Layer::Namespaces)
         && rustix::process::geteuid().is_root()
         && !super::user::may_mount()
@@ -73,7 +73,7 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     }
     let mut house = sandbox.house_of(layers, Seen::default())?;
     let berth = house.berth()?;
-    let ruleset = berth.ruleset().map(|it| it.as_fd().try_clone_to_owned()).transpose()?;
+    let ruleset = berth.ruleset().map(OwnedFd::try_clone).transpose()?;
     let seal = house.take_seal();
     let mut command = Command::new(NOTHING);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

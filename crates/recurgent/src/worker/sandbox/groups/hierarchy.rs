@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::super::SCRATCH_PREFIX;
 use super::super::tally::{Counter, Tally};
-use super::{Share, in_file, make, members, set};
+use super::{Share, in_file, make, members, open_to_write, set};
 
 /// The kernel has two, with files of different names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +144,16 @@ fn own_leaf() -> String {
 }
 
 impl Hierarchy {
+    /// Where a process that has one thread goes in. In the first version a thread that moves itself moves at
+    /// once; any other move waits until every processor has passed through the kernel, some ten milliseconds.
+    pub(super) fn open_door(&self, group: &Path) -> io::Result<OwnedFd> {
+        let name = match self.version {
+            Version::One => "tasks",
+            Version::Two => "cgroup.procs",
+        };
+        open_to_write(&group.join(name)).map(OwnedFd::from)
+    }
+
     /// Lets a group just made in the own one set limits to groups in it.
     pub(super) fn delegate(&self, group: &Path) -> io::Result<()> {
         if self.version == Version::One {
