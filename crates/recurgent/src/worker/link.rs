@@ -26,6 +26,8 @@ const OUTPUT_CHUNK: usize = 16 * 1024;
 const READS_IN_A_ROW: usize = 8;
 /// Room made for a frame before reading.
 const FRAME_CHUNK: usize = 8 * 1024;
+/// How long a reader of the channel waits for it alone. Most frames come sooner, and so cost one system call.
+pub(super) const GLANCE: Duration = Duration::from_millis(4);
 /// Buffer kept by an idle worker.
 const IDLE_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -49,6 +51,14 @@ pub(super) struct Watch<'a> {
     pub(super) cancellation: &'a Cancellation,
 }
 
+impl Watch<'_> {
+    /// Whether this long may be waited without looking at either.
+    fn allows(&self, wait: Duration) -> bool {
+        !self.cancellation.is_cancelled()
+            && self.deadline.saturating_duration_since(Instant::now()) > wait
+    }
+}
+
 /// Why nothing was heard or said.
 #[derive(Debug)]
 pub(super) enum LinkFault {
@@ -69,7 +79,7 @@ pub(super) enum LinkFault {
 }
 
 impl Link {
-    /// Over the host's ends; the streams must not block.
+    /// Over the host's ends; the streams must not block, and the channel not longer than a [`GLANCE`].
     pub(super) fn new(
         channel: OwnedFd,
         [stdout, stderr]: [OwnedFd; 2],
@@ -138,33 +148,39 @@ impl Link {
             if searched > FRAME_BYTES {
                 return Err(LinkFault::Oversized);
             }
-            self.wait(PollFlags::IN, watch)?;
-            self.read()?;
+            if !(watch.allows(2 * GLANCE) && self.read(RecvFlags::empty())?) {
+                self.wait(PollFlags::IN, watch)?;
+                self.read(RecvFlags::DONTWAIT)?;
+            }
         }
     }
 
-    fn read(&mut self) -> Result<(), LinkFault> {
+    /// Whether there was something, or came within a [`GLANCE`] unless that is not waited for.
+    fn read(&mut self, flags: RecvFlags) -> Result<bool, LinkFault> {
         self.inbox.reserve(FRAME_CHUNK);
         let room = rustix::buffer::spare_capacity(&mut self.inbox);
-        match rustix::net::recv(&self.channel, room, RecvFlags::DONTWAIT) {
+        match rustix::net::recv(&self.channel, room, flags) {
             Ok((_, 0)) => Err(LinkFault::Closed),
-            Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            Err(errno) => excused(errno),
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => excused(errno).map(|()| false),
         }
     }
 
     /// Whether the worker waits to be spoken to. What it printed unasked is thrown away.
     pub(super) fn is_quiet(&mut self) -> bool {
         let quiet = matches!(self.poll(PollFlags::IN, Duration::ZERO), Ok(false));
-        self.take_output();
+        self.collect_output();
         quiet && !self.has_more()
     }
 
-    /// What was printed since last asked.
-    ///
-    /// A worker flushes before it says `done`. The channel comes first in every poll, so the poll that
-    /// reported the frame looked at the streams after the flush: nothing more needs to be read here.
+    /// What was printed until the worker said `done`: it flushes before that, so all of it is there.
     pub(super) fn take_output(&mut self) -> Output {
+        let _ = self.poll(PollFlags::empty(), Duration::ZERO); // who is done floods nobody any more
+        self.collect_output()
+    }
+
+    fn collect_output(&mut self) -> Output {
         let (stdout, beyond_stdout) = self.stdout.take();
         let (stderr, beyond_stderr) = self.stderr.take();
         Output { stdout, stderr, dropped_bytes: beyond_stdout + beyond_stderr }

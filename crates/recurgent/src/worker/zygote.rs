@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, socketpair,
@@ -26,7 +27,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::frame::IPC_VERSION;
-use super::link::Link;
+use super::link::{GLANCE, Link};
 use super::nursery::BootFault;
 use super::process::{Ending, Process, WorkerId};
 use super::sandbox::{Birth, House, Sandbox, Seen, Tally};
@@ -356,6 +357,7 @@ fn explanation(output: OwnedFd) -> String {
 /// A worker's descriptors: the host's ends, and the three to hand over.
 fn open_link(output_limit: u64, tally: Tally) -> io::Result<(Link, [OwnedFd; 3])> {
     let (channel, their_channel) = pair(SocketType::STREAM)?;
+    set_socket_timeout(&channel, Timeout::Recv, Some(GLANCE))?;
     let (stdout, their_stdout) = output_pipe()?;
     let (stderr, their_stderr) = output_pipe()?;
     let link = Link::new(channel, [stdout, stderr], output_limit, tally);
