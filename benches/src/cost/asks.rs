@@ -15,8 +15,8 @@ pub(super) fn runtime_context(trial: Trial) -> Reading {
     asks(
         trial,
         trial.pick(
-            "held = delegate('helper', purpose='be held')\nfor _ in range(N): held.runtime_context()\nresult = args[0]",
-            "held = delegate('helper', purpose: 'be held')\nN.times { held.runtime_context }\nargs[0]",
+            "held = delegate('helper', purpose='be held')\nfor _ in range(COUNT): held.runtime_context()\nresult = args[0]",
+            "held = delegate('helper', purpose: 'be held')\nCOUNT.times { held.runtime_context }\nargs[0]",
         ),
     )
 }
@@ -25,10 +25,8 @@ pub(super) fn content(trial: Trial) -> Reading {
     asks(
         trial,
         trial.pick(
-            "ref = context['conversation_history'][-1]['outcome_summary']['content_ref']\n\
-             for _ in range(N): content(ref)\nresult = args[0]",
-            "ref = context[:conversation_history][-1]['outcome_summary']['content_ref']\n\
-             N.times { content(ref) }\nargs[0]",
+            "for _ in range(COUNT): content('REFERENCE')\nresult = args[0]",
+            "COUNT.times { content('REFERENCE') }\nargs[0]",
         ),
     )
 }
@@ -37,21 +35,25 @@ pub(super) fn content(trial: Trial) -> Reading {
 fn asks(trial: Trial, code: &str) -> Reading {
     on_one_core();
     let stage = Stage::new(trial);
-    for (key, count) in [("asker.ask", ASKS), ("asker.idle", 0)] {
-        let code = code.replace('N', &count.to_string());
+    let mut agent = stage.agent("asker");
+    call(&mut agent);
+    let history = agent.history(1).unwrap();
+    let record = history.first().unwrap();
+    let reference = record.pointer("/outcome_summary/content_ref").and_then(Value::as_str).unwrap();
+    for (key, count) in [("asker.gather", ASKS), ("asker.idle", 0)] {
+        let code = code.replace("COUNT", &count.to_string()).replace("REFERENCE", reference);
         stage.writes(key, &code, &Value::Array(Vec::new()));
     }
-    let mut agent = stage.agent("asker");
-    call(&mut agent); // leaves a result to refer to
     let mut bare = stage.bare(Habit::Loop);
     let count = float(ASKS);
     let mut pairs = Vec::new();
     for _ in 0..=trial.rounds(ROUNDS) {
         let idle = timed(&mut || drop(call_method(&mut agent, "idle")));
-        let asking = timed(&mut || drop(call_method(&mut agent, "ask")));
+        let asking = timed(&mut || drop(call_method(&mut agent, "gather")));
         let floor = timed(&mut || (0..ASKS).for_each(|_| bare.exchange()));
         pairs.push(((asking - idle) / count, floor / count));
     }
+    assert_eq!(stage.model.asked().len(), 3, "stored calls ask no model");
     pairs.remove(0); // stored the programs
     compare(&pairs)
 }
