@@ -71,6 +71,16 @@ struct Connections {
     identity: file::Identity,
 }
 
+impl Connections {
+    /// Reads by the writer if it is idle: its page cache is warm, while each write empties the reader's.
+    fn read<T>(&self, query: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
+        match self.writer.try_lock() {
+            Ok(writer) => query(&writer),
+            Err(_) => query(&locked(&self.reader)),
+        }
+    }
+}
+
 /// A transaction that is rolled back unless it is committed. As rusqlite's own, but its statements are compiled once.
 struct Writing<'a>(&'a Connection);
 
@@ -152,12 +162,8 @@ impl SqliteStore {
         self.read(read::problems)
     }
 
-    /// Reads by the writer if it is idle: its page cache is warm, while each write empties the reader's.
     fn read<T>(&self, query: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, StoreFault> {
-        self.mending(|connections| match connections.writer.try_lock() {
-            Ok(writer) => query(&writer),
-            Err(_) => query(&locked(&connections.reader)),
-        })
+        self.mending(|connections| connections.read(&query))
     }
 
     fn write<T>(&self, change: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, StoreFault> {
@@ -287,7 +293,10 @@ impl Store for SqliteStore {
         reference: &str,
         kept_since: Option<&str>,
     ) -> Result<Option<Value>, StoreFault> {
-        self.read(|connection| read::content(connection, reference, kept_since))
+        // Asked for by a program under way, often many times: its call has looked where the file is.
+        let connections = self.connections();
+        let query = |connection: &Connection| read::content(connection, reference, kept_since);
+        connections.read(query).or_else(|_| self.read(query))
     }
 }
 
