@@ -24,11 +24,12 @@ import linecache
 import math
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 import types
+# Not `signal` and `threading`: what these do in each fork writes to memory that is shared until then.
+import _signal as signal
+import _thread
 from collections import OrderedDict
 from itertools import islice
 
@@ -39,6 +40,7 @@ MAX_MESSAGE = 2000
 MAX_PATH = 300
 MAX_EXPLANATION = 900
 KEPT_PROGRAMS = 256
+REHEARSALS = 12
 DEFAULT_FRAME_BYTES = 32 << 20
 PR_SET_PDEATHSIG = 1
 
@@ -382,7 +384,7 @@ class Channel:
 
     def __init__(self, fd):
         self.pid = getpid()
-        self.lock = threading.Lock()
+        self.lock = _thread.allocate_lock()
         self.frame_bytes = DEFAULT_FRAME_BYTES
         self._readline = io.open(fd, "rb", buffering=1 << 16, closefd=False).readline
         # Buffered: what a signal handler's exception leaves unsent goes out with the next flush.
@@ -822,7 +824,8 @@ class Program:
             self.defined, self.called = assigned_names(tree.body), called_names(tree.body)
             self.only = only_function(tree.body)
             value = split_value(tree)
-            self.body = compile(tree, FILE, "exec")
+            # An unchanged tree need not be read back: its text is cheaper.
+            self.body = compile(tree if value else source, FILE, "exec")
             self.value = value and compile(value, FILE, "eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
             raise InvalidCode(problem) from None
@@ -1164,6 +1167,11 @@ class Output:
         self.spare = {1: os.dup(1), 2: os.dup(2)}
         self.streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
+    def take(self, stdout, stderr):
+        for number, fd in ((1, stdout), (2, stderr)):
+            dup2(fd, number)
+            dup2(fd, self.spare[number], inheritable=False)
+
     def settle(self):
         for number, (name, stream) in enumerate(self.streams.items(), start=1):
             flush(getattr(sys, name, None))
@@ -1183,21 +1191,31 @@ def flush(stream):
 
 
 class Worker:
+    """Made once, in the zygote, on a channel that leads nowhere; each fork is given its own."""
+
     def __init__(self, fd):
-        self.channel, self.context = Channel(fd), Context()
+        self.fd, self.channel, self.context = fd, Channel(fd), Context()
         self.programs, self.output = Programs(), Output()
+
+    def take(self, channel, stdout, stderr):
+        self.channel.pid = getpid()
+        dup2(channel, self.fd, inheritable=False)
+        self.output.take(stdout, stderr)
 
     def serve(self):
         while True:
-            size, frame = self.channel.receive_execute()
-            execution = Execution(self.channel, self.context, frame)
-            limit = self.channel.frame_bytes
-            done = oversized(limit) if size > limit else self.run(frame, execution)
-            set_timer(REAL_TIMER, 0)  # an alarm left armed must not interrupt the next frame
-            self.output.settle()
-            if getpid() != self.channel.pid:
-                leave(0)  # a process the program forked: it has no say in the result
-            execution.finish(done if len(done) < limit else oversized(limit))
+            self.serve_one()
+
+    def serve_one(self):
+        size, frame = self.channel.receive_execute()
+        execution = Execution(self.channel, self.context, frame)
+        limit = self.channel.frame_bytes
+        done = oversized(limit) if size > limit else self.run(frame, execution)
+        set_timer(REAL_TIMER, 0)  # an alarm left armed must not interrupt the next frame
+        self.output.settle()
+        if getpid() != self.channel.pid:
+            leave(0)  # a process the program forked: it has no say in the result
+        execution.finish(done if len(done) < limit else oversized(limit))
 
     def run(self, frame, execution):
         try:
@@ -1209,6 +1227,28 @@ class Worker:
             return success(value, self.context)
         except BaseException as problem:
             return failure(problem)
+
+
+def rehearse():
+    """A worker that has served programs of our own. What warms up with use, such as inline caches, is then
+    written before the fork and stays shared, and not once by every worker."""
+    host, own = socket.socketpair()
+    worker = Worker(own.fileno())
+    for version in range(REHEARSALS):
+        host.sendall(encode({
+            "op": "execute", "ipc_version": IPC_VERSION, "role": "zygote", "method_name": "rehearse",
+            "code_digest": str(version), "code": "result = args[0] + 1", "args": [version], "kwargs": {},
+            "context": {"version": version, "base": version - 1 if version else None, "set": {}, "unset": []},
+            "limits": {"frame_bytes": DEFAULT_FRAME_BYTES}}) + b"\n")
+        worker.serve_one()
+        host.recv(1 << 12)
+    host.close()
+    Execution.current = None
+    sys.modules["__main__"] = harness_module
+    del linecache.cache[FILE]
+    worker.context, worker.programs = Context(), Programs()
+    own.detach()
+    return worker
 
 
 # --- the environment --------------------------------------------------------------------------
@@ -1310,16 +1350,15 @@ class Zygote:
         if os.getppid() != self.pid:
             leave(1)  # the zygote died before the signal was armed
         reset_signals()
-        os.set_inheritable(channel, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
         # Said by the worker itself: the host takes its process number from the kernel.
-        self.send(op="forked", pid=getpid())
+        self.control.send(b'{"op":"forked","pid":%d}' % getpid())
         devnull = os.open(os.devnull, os.O_RDONLY)
-        for number, fd in enumerate((devnull, stdout, stderr)):
-            dup2(fd, number)
+        dup2(devnull, 0)
+        self.worker.take(channel, stdout, stderr)
         os.write(starting, b"+")
-        for fd in (devnull, stdout, stderr, starting, *ruleset):
+        for fd in (devnull, channel, stdout, stderr, starting, *ruleset):
             os.close(fd)
-        Worker(channel).serve()
+        self.worker.serve()
 
     def reap(self, pid):
         if pid not in self.workers:
@@ -1420,8 +1459,8 @@ def main():
     except Inactive as problem:
         zygote.send(op="failed", package=problem.package, message=str(problem)[:MAX_EXPLANATION])
         leave(1)
-    gc.collect()
-    gc.freeze()
+    zygote.worker = rehearse()
+    gc.freeze()  # not collected: holes in the heap would be filled by each worker anew
     zygote.serve()
     for pid in tuple(zygote.workers):
         zygote.reap(pid)

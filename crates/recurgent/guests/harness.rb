@@ -258,6 +258,7 @@ module Recurgent
   MAX_PATH = 300
   MAX_EXPLANATION = 900
   KEPT_PROGRAMS = 256
+  REHEARSALS = 16
   DEFAULT_FRAME_BYTES = 32 << 20
   PR_SET_PDEATHSIG = 1
   PRCTL = { "x86_64" => 157, "aarch64" => 167 }.freeze
@@ -473,10 +474,16 @@ module Recurgent
     attr_reader :pid, :frame_bytes
 
     def initialize(fd)
-      @pid, @lock, @asks, @frame_bytes = Process.pid, Mutex.new, 0, DEFAULT_FRAME_BYTES
+      @lock, @asks, @frame_bytes = Mutex.new, 0, DEFAULT_FRAME_BYTES
+      belong_here
       @reader = IO.for_fd(fd, "rb", autoclose: false)
       @writer = IO.for_fd(fd, "wb", autoclose: false)
       @writer.sync = true
+    end
+
+    # Forked copies of this process may not ask.
+    def belong_here
+      @pid = Process.pid
     end
 
     def synchronize(&block) = @lock.synchronize(&block)
@@ -1003,6 +1010,10 @@ module Recurgent
       @streams = [STDOUT, STDERR]
     end
 
+    def take(*streams)
+      [@spare, @streams].each { |own| own.zip(streams) { |stream, given| stream.reopen(given) } }
+    end
+
     def settle
       [$stdout, $stderr, *@streams].each { |stream| flush(stream) }
       @streams = @streams.each_with_index.map { |stream, index| restored(stream, index) }
@@ -1023,18 +1034,27 @@ module Recurgent
     end
   end
 
+  # Made once, in the zygote, on a channel that leads nowhere; each fork is given its own.
   class Worker
-    def initialize(fd)
-      @channel, @context = Channel.new(fd), Context.new
-      @programs, @output = Programs.new, Output.new
+    def initialize(socket)
+      @socket, @channel, @output = socket, Channel.new(socket.fileno), Output.new
+      forget
+    end
+
+    def forget
+      @context, @programs = Context.new, Programs.new
+    end
+
+    def take(channel, stdout, stderr)
+      @socket.reopen(channel)
+      @channel.belong_here
+      @output.take(stdout, stderr)
     end
 
     # Exceptions other threads raise in this one are let in only while a program runs.
     def serve
       Thread.handle_interrupt(Object => :never) { loop { serve_one } }
     end
-
-    private
 
     def serve_one
       size, frame = @channel.receive_execute
@@ -1046,6 +1066,8 @@ module Recurgent
       Process.exit!(0) if Process.pid != @channel.pid # forked by the program: no say in the result
       execution.finish(done.bytesize < limit ? done : Recurgent.oversized(limit))
     end
+
+    private
 
     def run(frame, execution)
       if frame["ipc_version"] != IPC_VERSION
@@ -1060,6 +1082,26 @@ module Recurgent
     rescue Exception => problem
       Recurgent.failure(problem)
     end
+  end
+
+  # A worker that has served programs of our own. What warms up with use, such as inline caches, is then written
+  # before the fork and stays shared, and not once by every worker.
+  def self.rehearse
+    host, own = UNIXSocket.pair
+    worker = Worker.new(own)
+    REHEARSALS.times do |version|
+      host.puts(Boundary.encode({
+        op: "execute", ipc_version: IPC_VERSION, role: "zygote", method_name: "rehearse",
+        code_digest: version.to_s, code: "args[0] + 1", args: [version], kwargs: {},
+        context: { version: version, base: version.zero? ? nil : version - 1, set: {}, unset: [] },
+        limits: { frame_bytes: DEFAULT_FRAME_BYTES }
+      }))
+      worker.serve_one
+      host.gets
+    end
+    host.close
+    Execution.current = nil
+    worker.tap(&:forget)
   end
 
   # A sandbox without a network refuses as if something were broken; models then try again.
@@ -1136,7 +1178,8 @@ module Recurgent
 
   # Forks workers on the host's request and reaps them; single-threaded, free of guest code.
   class Zygote
-    def initialize
+    def initialize(worker)
+      @worker = worker
       @control = Socket.for_fd(0)
       @control.autoclose = false
       @pid, @workers = Process.pid, Set.new
@@ -1212,21 +1255,14 @@ module Recurgent
       @seal.apply(ruleset)
       syscall(PRCTL.fetch(RUBY_PLATFORM[/\A\w+/]), PR_SET_PDEATHSIG, Signal.list["KILL"], 0, 0, 0)
       Process.exit!(1) if Process.ppid != @pid # the zygote died before the signal was armed
-      reset_signals
+      trap("INT", "SYSTEM_DEFAULT")
       # Said by the worker itself: the host takes its process number from the kernel.
-      tell(op: "forked", pid: Process.pid)
+      @control.send(%({"op":"forked","pid":#{Process.pid}}), 0)
       STDIN.reopen(File::NULL)
-      STDOUT.reopen(stdout)
-      STDERR.reopen(stderr)
+      @worker.take(channel, stdout, stderr)
       starting.write("+")
-      [stdout, stderr, starting, ruleset].compact.each(&:close)
-      channel.autoclose = false
-      Worker.new(channel.fileno).serve
-    end
-
-    # Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead.
-    def reset_signals
-      %w[HUP INT QUIT TERM ALRM USR1 USR2].each { |name| trap(name, "SYSTEM_DEFAULT") }
+      [channel, stdout, stderr, starting, ruleset].compact.each(&:close)
+      @worker.serve
     end
 
     def reap(pid)
@@ -1258,8 +1294,17 @@ module Recurgent
   end
 end
 
+# Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead.
+%w[HUP QUIT TERM ALRM USR1 USR2].each { |name| trap(name, "SYSTEM_DEFAULT") }
 trap("INT", "IGNORE") # the host decides when a zygote ends
-Process.respond_to?(:warmup) ? Process.warmup : GC.start
-zygote = Recurgent::Zygote.new
+if Process.respond_to?(:warmup)
+  Process.warmup
+else
+  GC.start
+  # For something this large, malloc first puts together all that was freed; workers would do it page by page.
+  String.new(capacity: 100_000).clear
+end
+# After that, so that the holes in the heap are filled here and not by each worker.
+zygote = Recurgent::Zygote.new(Recurgent.rehearse)
 Recurgent::Activation.problem ? zygote.fail_to_boot(Recurgent::Activation.problem) : zygote.serve
 Process.exit!(0)
