@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use lifecycle::dialect::Language;
 
 use super::nursery::{Activation, BootFault, Place};
-use super::sandbox::{Reached, Sandbox, Seen};
+use super::sandbox::{Reached, Sandbox, Seen, Starts};
 use super::zygote::{Spawner, Zygote, ZygoteSeat};
 use super::{WorkerOptions, locked};
 use crate::environment::Ready;
@@ -74,7 +74,13 @@ impl Launcher {
         let Grants { network, read: granted, write } = place.grants.clone();
         let local_sockets = granted.is_empty() && write.is_empty();
         read.extend(granted);
-        let seen = Seen { read, write, network, local_sockets, runs_what_it_writes: false };
+        let seen = Seen {
+            read,
+            write,
+            network,
+            local_sockets,
+            starts: if in_use.is_some() { Starts::Packages } else { Starts::OwnCode },
+        };
         let seat = ZygoteSeat {
             language: place.language,
             interpreter: &interpreter,

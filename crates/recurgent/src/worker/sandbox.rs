@@ -78,8 +78,19 @@ pub(crate) struct Seen {
     pub(crate) network: Network,
     /// Whether local sockets may be made: nothing seen can hold one that somebody else listens at.
     pub(crate) local_sockets: bool,
-    /// Whether what it writes may be executed, as builds do.
-    pub(crate) runs_what_it_writes: bool,
+    pub(crate) starts: Starts,
+}
+
+/// Whose code a process inside runs first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Starts {
+    /// Ours, until it has applied its seal.
+    OwnCode,
+    /// That of packages.
+    #[default]
+    Packages,
+    /// What it writes itself, as builds do.
+    WhatItWrites,
 }
 
 /// Confines zygotes before their interpreters start.

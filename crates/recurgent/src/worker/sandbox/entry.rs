@@ -52,6 +52,8 @@ pub(super) struct Walls {
     pub(super) binds: Vec<Bind>,
     /// Below `root`.
     pub(super) processes: CString,
+    /// Whether the host's files are let go of by a child, which is waited for before anything hostile runs.
+    pub(super) let_go_beside: bool,
     /// Told the number of the process that goes on inside.
     pub(super) birth: OwnedFd,
 }
@@ -132,7 +134,11 @@ impl Walls {
         self.mount_processes()?;
         rustix::process::chdir(self.root.as_c_str())?;
         rustix::process::pivot_root(c".", c".")?;
-        rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+        if self.let_go_beside {
+            let_go_beside()?;
+        } else {
+            let_go()?;
+        }
         rustix::process::chdir(c"/")?;
         sys::restrict_mount(c"/", MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES, false)?;
         rustix::system::sethostname(b"worker")?;
@@ -144,6 +150,22 @@ impl Walls {
         let options: &CStr = c"hidepid=ptraceable,subset=pid";
         rustix::mount::mount(c"proc", self.processes.as_c_str(), c"proc", flags, options)?;
         Ok(())
+    }
+}
+
+/// Unmounts the host's files, which lie over the own root. It takes the kernel milliseconds.
+fn let_go() -> io::Result<()> {
+    Ok(rustix::mount::unmount(c".", UnmountFlags::DETACH)?)
+}
+
+/// The same, while the interpreter starts. A child that fails never ends, and who waits for it never goes on.
+fn let_go_beside() -> io::Result<()> {
+    if sys::fork()?.is_some() {
+        return Ok(());
+    }
+    match sys::close_all().and_then(|()| let_go()) {
+        Ok(()) => sys::exit(0),
+        Err(_) => sys::stay(),
     }
 }
 

@@ -27,7 +27,7 @@ use super::seccomp::{Filter, Sockets};
 use super::tally::Tally;
 use super::user::{made_up_user, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
-use super::{Layer, Layers, Sandbox, Scratch, Seen, WorkerLimits};
+use super::{Layer, Layers, Sandbox, Scratch, Seen, Starts, WorkerLimits};
 use crate::grants::Network;
 
 /// How many workers of a zygote share what is counted per user, where each has no users of its own.
@@ -133,6 +133,9 @@ impl Sandbox {
     /// What the harness carries out: the zygote before it is ready, each worker after its fork.
     fn seals(house: &House) -> Value {
         let mut zygote = Seal::default();
+        if house.lets_go_beside() {
+            zygote.await_child();
+        }
         if house.keeps_to_itself() {
             zygote.open_to_others(false);
         }
@@ -213,6 +216,11 @@ impl House {
     /// Whether its processes must refuse to be looked into, because no Landlock domain does so for them.
     fn keeps_to_itself(&self) -> bool {
         self.layers.has(Layer::Namespaces) && !self.layers.has(Layer::Landlock)
+    }
+
+    /// Whether its zygote waits, before anything hostile runs, until the host's files are out of its sight.
+    fn lets_go_beside(&self) -> bool {
+        self.layers.has(Layer::Namespaces) && self.seen.starts == Starts::OwnCode
     }
 
     /// What a worker may use up.
@@ -331,6 +339,7 @@ impl House {
             maps,
             processes: c_path(&root.join("proc"))?,
             binds: view::binds(&root, &self.seen)?,
+            let_go_beside: self.lets_go_beside(),
             root: c_path(&root)?,
             birth,
         })
@@ -400,5 +409,31 @@ impl Berth {
     pub(crate) fn occupy(&mut self, worker: Pid) -> io::Result<()> {
         (self.doors, self.ruleset) = (Vec::new(), None);
         self.group.as_ref().map_or(Ok(()), |group| group.add(worker))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// Where there are namespaces; elsewhere nothing is to be let go of.
+    #[test]
+    fn what_loads_packages_has_let_go_of_the_hosts_files_before_it_starts() {
+        let sandbox = Sandbox::new(&Config::defaults().worker_options());
+        for starts in [Starts::OwnCode, Starts::Packages, Starts::WhatItWrites] {
+            let seen = Seen { starts, ..Seen::default() };
+            let house = sandbox.house(seen).unwrap();
+            let waits = Sandbox::seals(&house)["zygote"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|step| step[0] == libc::SYS_wait4);
+            assert_eq!(waits, starts == Starts::OwnCode && house.layers.has(Layer::Namespaces));
+            if house.layers.has(Layer::Namespaces) {
+                let (_, told) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+                assert_eq!(house.walls(told).unwrap().let_go_beside, waits);
+            }
+        }
     }
 }

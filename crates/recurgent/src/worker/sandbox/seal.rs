@@ -49,6 +49,13 @@ pub(super) struct WorkerLimit {
 pub(super) struct Seal(Vec<Step>);
 
 impl Seal {
+    /// Waits for the one child there is.
+    pub(super) fn await_child(&mut self) {
+        let any = Argument::Number(-1);
+        let nothing = || Argument::Number(0);
+        self.step(libc::SYS_wait4, vec![any, nothing(), nothing(), nothing()]);
+    }
+
     /// Whether others of the same user may look into the process.
     pub(super) fn open_to_others(&mut self, open: bool) {
         let set = Argument::Number(libc::PR_SET_DUMPABLE.into());

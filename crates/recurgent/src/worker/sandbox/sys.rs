@@ -54,11 +54,20 @@ pub(super) fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long>
 }
 
 /// Forks a sibling: its parent is the caller's. `None` in the child.
-#[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn fork_sibling() -> io::Result<Option<i32>> {
-    let flags = c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    fork_with(libc::CLONE_PARENT)
+}
+
+/// Forks. `None` in the child.
+pub(super) fn fork() -> io::Result<Option<i32>> {
+    fork_with(0)
+}
+
+#[expect(unsafe_code, reason = "a bare system call")]
+fn fork_with(flags: c_int) -> io::Result<Option<i32>> {
+    let flags = c_long::from(flags | libc::SIGCHLD);
     // SAFETY: like fork, with memory copied and no stack given. The child of a threaded process goes on
-    // with bare system calls until it executes another program, as the caller does already.
+    // with bare system calls until it ends or executes another program, as the caller does already.
     let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
     Ok(i32::try_from(pid).ok().filter(|pid| *pid != 0))
 }
@@ -103,6 +112,19 @@ pub(super) fn unshare(flags: c_int) -> io::Result<()> {
 pub(super) fn close_on_exec() -> io::Result<()> {
     const CLOEXEC: c_long = 4;
     call(libc::SYS_close_range, [3, c_uint::MAX.into(), CLOEXEC, 0, 0]).map(drop)
+}
+
+/// Closes every descriptor.
+pub(super) fn close_all() -> io::Result<()> {
+    call(libc::SYS_close_range, [0, c_uint::MAX.into(), 0, 0, 0]).map(drop)
+}
+
+/// Waits for nothing, for ever.
+pub(super) fn stay() -> ! {
+    loop {
+        // It ends by a signal only, and who is killed does not come back.
+        let _ = call(libc::SYS_ppoll, [0; 5]);
+    }
 }
 
 /// Adds attributes to a mount, and to those below it.

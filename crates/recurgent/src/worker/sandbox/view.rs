@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_PROGRAMS, MOUNT_NO_SUID, MOUNT_READ_ONLY};
-use super::{Seen, mediator};
+use super::{Seen, Starts, mediator};
 use crate::grants::Network;
 
 /// Where a worker finds its scratch space in an own root. Its parent exists for Landlock, which ignores
@@ -65,7 +65,8 @@ impl Seen {
     fn runs_in(&self, written: &Path) -> bool {
         let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let written = real(written);
-        self.runs_what_it_writes || self.read.iter().any(|path| real(path).starts_with(&written))
+        self.starts == Starts::WhatItWrites
+            || self.read.iter().any(|path| real(path).starts_with(&written))
     }
 }
 
@@ -208,13 +209,15 @@ mod tests {
         let granted = dir.path().join("granted");
         let inside = granted.join("inside");
         fs::create_dir_all(&inside).unwrap();
-        for (read, builds, executed) in
-            [(None, false, false), (Some(inside.clone()), false, true), (None, true, true)]
-        {
+        for (read, starts, executed) in [
+            (None, Starts::Packages, false),
+            (Some(inside.clone()), Starts::Packages, true),
+            (None, Starts::WhatItWrites, true),
+        ] {
             let seen = Seen {
                 read: read.into_iter().collect(),
                 write: vec![granted.clone()],
-                runs_what_it_writes: builds,
+                starts,
                 ..Seen::default()
             };
             let root = tempfile::tempdir().unwrap();

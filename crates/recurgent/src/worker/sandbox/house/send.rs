@@ -20,7 +20,7 @@ use super::super::seccomp::Filter;
 use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
 use super::super::user::{has_capability, made_up_user, tasks_of_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
-use super::super::{Layer, Sandbox, Seen};
+use super::super::{Layer, Sandbox, Seen, Starts};
 use super::{Groups, House, pipe_with};
 use crate::grants::Network;
 
@@ -81,7 +81,7 @@ impl Sandbox {
             write: written().collect(),
             network: errand.trade.network(walled),
             local_sockets: true,
-            runs_what_it_writes: true,
+            starts: Starts::WhatItWrites,
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
         let above = Seen { read: parents.collect(), ..Seen::default() };
