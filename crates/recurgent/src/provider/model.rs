@@ -57,7 +57,8 @@ impl Model {
         }
     }
 
-    /// Asks until the server takes how JSON is asked for.
+    /// Asks until the server takes how JSON is asked for. What it refused is not asked for again; a server that
+    /// only failed may take it the next time.
     fn converse(
         &self,
         inquiry: &Inquiry<'_>,
@@ -67,6 +68,7 @@ impl Model {
         let asked = format!("{} {} {}", wire.name(), self.service.base_url, inquiry.model);
         let deadline = Instant::now() + limits.timeout;
         let mut shape = known_shape(&asked);
+        let mut is_refused = true;
         loop {
             let left = deadline.checked_duration_since(Instant::now());
             let left = left.ok_or(DraftFault::TimedOut(limits.timeout))?;
@@ -76,10 +78,14 @@ impl Model {
                         let is_late = matches!(fault, DraftFault::TimedOut(_));
                         if is_late { DraftFault::TimedOut(limits.timeout) } else { fault }
                     })?;
+            let refuses = wire.refuses_shape(reply.status, &reply.text());
             match wire.other_shape(shape) {
-                Some(other) if wire.refuses_shape(reply.status, &reply.text()) => shape = other,
+                Some(other) if refuses || wire.may_refuse_shape(reply.status) => {
+                    shape = other;
+                    is_refused &= refuses;
+                }
                 Some(_) | None => {
-                    if reply.status == 200 {
+                    if reply.status == 200 && is_refused {
                         remember_shape(asked, shape);
                     }
                     reply.key.clone_from(&self.service.key);

@@ -90,6 +90,14 @@ impl Wire {
         }
     }
 
+    /// Whether a reply may do so without saying it: worth asking otherwise once, and proof of nothing.
+    pub(super) fn may_refuse_shape(self, status: u16) -> bool {
+        match self {
+            Self::Chat { compatible } => chat::may_refuse_shape(compatible, status),
+            Self::Messages | Self::Responses | Self::Gemini => false,
+        }
+    }
+
     /// The payload in a successful reply.
     pub(super) fn payload(self, body: &Value) -> Result<Value, DraftFault> {
         match self {

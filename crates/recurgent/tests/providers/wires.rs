@@ -235,7 +235,7 @@ fn a_text_in_parts_is_put_together() {
     assert_eq!(ask_at("compatible", server.url("/v1")).unwrap().payload, payload());
 }
 
-/// Servers that do not know a schema are asked more simply, and it is remembered.
+/// Servers that do not know a schema are asked more simply; what they refused is not asked for again.
 #[test]
 fn a_server_without_schemas_is_asked_more_simply() {
     let formats = |provider: &str, server: &Server| -> Vec<Value> {
@@ -252,7 +252,7 @@ fn a_server_without_schemas_is_asked_more_simply() {
         });
         formats.collect()
     };
-    for (provider, refusals, asked) in [
+    for (provider, refusals, asked, next) in [
         (
             "compatible",
             vec![(
@@ -260,16 +260,32 @@ fn a_server_without_schemas_is_asked_more_simply() {
                 "{\"error\": {\"message\": \"Unknown field response_format.json_schema\"}}",
             )],
             vec!["json_schema", "json_object"],
+            "json_object",
         ),
+        (
+            "compatible",
+            vec![(500, "[{'loc': ('body', 'response_format', 'type')}]")],
+            vec!["json_schema", "json_object"],
+            "json_object",
+        ),
+        // It failed, and did not say in what: the next call asks for all again.
         (
             "compatible",
             vec![(500, "{\"error\": {\"message\": \"Internal Server Error\"}}")],
             vec!["json_schema", "json_object"],
+            "json_schema",
+        ),
+        (
+            "compatible",
+            vec![(422, "schema"), (500, "")],
+            vec!["json_schema", "json_object", ""],
+            "json_schema",
         ),
         (
             "compatible",
             vec![(422, "schema"), (400, "json_object is not supported")],
             vec!["json_schema", "json_object", ""],
+            "",
         ),
         (
             "openai-chat",
@@ -278,6 +294,7 @@ fn a_server_without_schemas_is_asked_more_simply() {
                 "{\"error\": {\"message\": \"Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model\"}}",
             )],
             vec!["json_schema", "json_object"],
+            "json_object",
         ),
     ] {
         let refusals = refusals
@@ -285,17 +302,11 @@ fn a_server_without_schemas_is_asked_more_simply() {
             .map(|(status, body)| Answer::Says(status, vec![], body.to_owned()));
         let server = Server::new(refusals.chain([says(&good(provider))]).collect());
         ask_at(provider, server.url("/v1")).unwrap();
-        let wanted: Vec<Value> = asked
-            .iter()
-            .map(|kind| if kind.is_empty() { json!(null) } else { json!(kind) })
-            .collect();
+        let format = |kind: &str| if kind.is_empty() { json!(null) } else { json!(kind) };
+        let wanted: Vec<Value> = asked.iter().map(|kind| format(kind)).collect();
         assert_eq!(formats(provider, &server), wanted);
         ask_at(provider, server.url("/v1")).unwrap();
-        assert_eq!(
-            formats(provider, &server),
-            wanted[wanted.len() - 1..],
-            "what it took is remembered"
-        );
+        assert_eq!(formats(provider, &server), [format(next)], "after {asked:?}");
     }
 }
 

@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 use super::{Inquiry, PROGRAM, Shape, bearer, count, misshapen, salvaged, text};
 use crate::provider::http::Post;
 
-/// Whether a refusal is about how JSON was asked for. Servers of one's own fail in this without naming it,
-/// too: `llama_cpp.server` answers 500.
+/// Whether a reply names how JSON was asked for as what is wrong. `llama_cpp.server` refuses it with 500.
 pub(super) fn refuses_shape(compatible: bool, status: u16, said: &str) -> bool {
     let named = ["response_format", "json_schema", "json_object", "schema", "grammar"];
-    match status {
-        400 | 404 | 422 => named.iter().any(|word| said.contains(word)),
-        500 | 501 => compatible,
-        _ => false,
-    }
+    let is_refusal = matches!(status, 400 | 404 | 422) || may_refuse_shape(compatible, status);
+    is_refusal && named.iter().any(|word| said.contains(word))
+}
+
+/// Whether a reply may be about how JSON was asked for: servers of one's own fail in it without saying why.
+pub(super) fn may_refuse_shape(compatible: bool, status: u16) -> bool {
+    compatible && matches!(status, 500 | 501)
 }
 
 fn response_format(shape: Shape, compatible: bool) -> Option<Value> {
