@@ -60,9 +60,17 @@ pub struct Usage {
     pub output_tokens: u64,
     /// Of those sent, served from the provider's cache.
     pub cached_tokens: u64,
+    /// Of those sent, written to the provider's cache, where it counts them apart.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written_tokens: u64,
     /// What they cost; `None`: nobody told the model's prices.
     #[serde(default, rename = "cost_nanodollars", skip_serializing_if = "Option::is_none")]
     pub cost: Option<Nanodollars>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {
@@ -77,6 +85,8 @@ impl std::ops::AddAssign for Usage {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.cache_written_tokens =
+            self.cache_written_tokens.saturating_add(other.cache_written_tokens);
         self.cost = match (self.cost, other.cost) {
             (Some(ours), Some(theirs)) => Some(ours.plus(theirs)),
             (known, None) | (None, known) => known,

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ProviderFault;
 
+/// What a token costs that a service writes to its cache, by the price of one sent. Only Anthropic counts them; it
+/// asks this much for a cache of five minutes, which is the one it is asked for.
+const CACHE_WRITE_RATE: f64 = 1.25;
+
 /// Dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,8 +30,10 @@ impl Price {
     #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
     pub fn of(&self, usage: &Usage) -> Nanodollars {
         let cached = usage.cached_tokens.min(usage.input_tokens);
-        let fresh = usage.input_tokens - cached;
-        let dollars = fresh as f64 * self.input
+        let written = usage.cache_written_tokens.min(usage.input_tokens - cached);
+        let plain = usage.input_tokens - cached - written;
+        let dollars = plain as f64 * self.input
+            + written as f64 * self.input * CACHE_WRITE_RATE
             + cached as f64 * self.cached.unwrap_or(self.input)
             + usage.output_tokens as f64 * self.output;
         Nanodollars::from_usd(dollars / 1e6)
@@ -98,12 +104,22 @@ mod tests {
         std::fs::write(&path, "[gpt]\ninput = 2.0\noutput = 8.0\ncached = 0.5\n[gpt-5-mini]\ninput = 0.25\noutput = 2\n")
             .unwrap();
         let prices = Prices::new(None).read(&path).unwrap();
-        let usage =
-            Usage { input_tokens: 1000, output_tokens: 100, cached_tokens: 400, cost: None };
+        let usage = Usage {
+            input_tokens: 1000,
+            output_tokens: 100,
+            cached_tokens: 400,
+            ..Usage::default()
+        };
         let cost = |model: &str| prices.of(model).map(|price| price.of(&usage).0);
         assert_eq!(cost("gpt-4.1"), Some(600 * 2000 + 400 * 500 + 100 * 8000));
         assert_eq!(cost("gpt-5-mini-2026"), Some(1000 * 250 + 100 * 2000));
         assert_eq!(cost("claude"), None);
+        let writing = Usage { cache_written_tokens: 200, ..usage };
+        let price = prices.of("gpt-4.1").unwrap();
+        assert_eq!(price.of(&writing).0, 400 * 2000 + 200 * 2500 + 400 * 500 + 100 * 8000);
+        // A service that says more than it was sent is believed only so far.
+        let boast = Usage { cache_written_tokens: 9000, ..usage };
+        assert_eq!(price.of(&boast).0, 600 * 2500 + 400 * 500 + 100 * 8000);
         std::fs::write(&path, "[gpt]\ninput = -2.0\noutput = 8.0\n").unwrap();
         let fault = Prices::new(None).read(&path).unwrap_err().to_string();
         assert!(fault.contains("\"gpt\" must be 0 or more"), "{fault}");

@@ -57,7 +57,13 @@ fn check(provider: &str, path: &str, key_header: Option<(&str, &str)>) {
     let server = Server::new(vec![says(&good(provider))]);
     let draft = ask_at(provider, server.url("/v1")).unwrap();
     assert_eq!(draft.payload, payload(), "{provider}");
-    let used = Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 85, cost: None };
+    let used = Usage {
+        input_tokens: 100,
+        output_tokens: 20,
+        cached_tokens: 85,
+        cache_written_tokens: if provider == "anthropic" { 5 } else { 0 },
+        cost: None,
+    };
     assert_eq!(draft.usage, used, "{provider}");
     let request = server.request();
     assert_eq!(request.line, format!("POST {path} HTTP/1.1"));

@@ -85,6 +85,6 @@ pub(super) fn usage(body: &Value) -> Usage {
         input_tokens: count(body, "/usage/prompt_tokens"),
         output_tokens: count(body, "/usage/completion_tokens"),
         cached_tokens: count(body, "/usage/prompt_tokens_details/cached_tokens"),
-        cost: None,
+        ..Usage::default()
     }
 }

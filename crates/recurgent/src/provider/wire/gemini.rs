@@ -57,6 +57,6 @@ pub(super) fn usage(body: &Value) -> Usage {
         input_tokens: count(body, "/usageMetadata/promptTokenCount"),
         output_tokens: count(body, "/usageMetadata/candidatesTokenCount").saturating_add(thoughts),
         cached_tokens: count(body, "/usageMetadata/cachedContentTokenCount"),
-        cost: None,
+        ..Usage::default()
     }
 }

@@ -93,6 +93,7 @@ pub(super) fn usage(body: &Value) -> Usage {
         input_tokens: fresh.saturating_add(cached).saturating_add(written),
         output_tokens: count(body, "/usage/output_tokens"),
         cached_tokens: cached,
+        cache_written_tokens: written,
         cost: None,
     }
 }

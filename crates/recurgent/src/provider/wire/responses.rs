@@ -62,6 +62,6 @@ pub(super) fn usage(body: &Value) -> Usage {
         input_tokens: count(body, "/usage/input_tokens"),
         output_tokens: count(body, "/usage/output_tokens"),
         cached_tokens: count(body, "/usage/input_tokens_details/cached_tokens"),
-        cost: None,
+        ..Usage::default()
     }
 }
