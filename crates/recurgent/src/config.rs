@@ -77,6 +77,15 @@ pub enum ConfigFault {
         /// The nearest known key.
         suggestion: Option<String>,
     },
+    /// One of [`KEYS`] that all agents share.
+    #[error(
+        "`{key}` holds for all agents and is not set for one; these are: {}",
+        AGENT_KEYS.join(", ")
+    )]
+    NotOfAnAgent {
+        /// Which.
+        key: String,
+    },
     /// Its text is not what it must be.
     #[error("`{key}` ({origin}) must be {expected}, not {found:?}")]
     Invalid {
@@ -262,6 +271,11 @@ impl Config {
         (!text.is_empty()).then(|| PathBuf::from(text))
     }
 
+    /// A count that may be left out.
+    fn optional_count<T: TryFrom<u64> + Default>(&self, name: &str) -> Option<T> {
+        (!self.text(name).is_empty()).then(|| self.count(name))
+    }
+
     /// A number that may be left out.
     fn optional(&self, name: &str) -> Option<f64> {
         self.text(name).parse().ok()
@@ -291,7 +305,7 @@ impl Config {
             prices,
             temperature: self.optional("temperature"),
             retry_temperature: self.optional("retry_temperature"),
-            max_output_tokens: text("max_output_tokens").map(|_| self.count("max_output_tokens")),
+            max_output_tokens: self.optional_count("max_output_tokens"),
         })
     }
 
@@ -466,7 +480,7 @@ impl Config {
                 depth: self.count("max_delegation_depth"),
                 model_calls: self.count("max_model_calls"),
                 asks_per_call: self.count("asks_per_call"),
-                tokens: self.optional("max_tree_tokens").map(|_| self.count("max_tree_tokens")),
+                tokens: self.optional_count("max_tree_tokens"),
                 cost: self.optional("max_tree_cost_usd").map(Nanodollars::from_usd),
                 wall_time: self
                     .optional("max_tree_seconds")
@@ -520,6 +534,11 @@ mod tests {
             ("max_model_calls", "4294967296"),
             ("provider_timeout_seconds", "-1"),
             ("provider_timeout_seconds", "NaN"),
+            ("provider_timeout_seconds", "1e300"),
+            ("max_tree_tokens", "1.5"),
+            ("max_tree_tokens", "1e6"),
+            ("max_output_tokens", "0.5"),
+            ("max_output_tokens", "0"),
             ("debug", "yes"),
             ("guest", "lua"),
             ("guardrail_terminal", "process_escape, proces_escape"),
@@ -551,9 +570,19 @@ mod tests {
     }
 
     #[test]
-    fn every_agent_key_is_a_key() {
-        for name in AGENT_KEYS {
-            assert!(KEYS.iter().any(|key| key.name == *name), "{name}");
+    fn an_agent_has_just_the_options_that_are_listed() {
+        for key in KEYS {
+            let value = if key.default.is_empty() { "1" } else { key.default };
+            let set = Config::defaults().agent_options().set(key.name, value);
+            match set {
+                Ok(()) => assert!(AGENT_KEYS.contains(&key.name), "{}", key.name),
+                Err(fault) => {
+                    assert!(matches!(fault, ConfigFault::NotOfAnAgent { .. }), "{fault}");
+                    assert!(!AGENT_KEYS.contains(&key.name), "{}", key.name);
+                }
+            }
         }
+        let fault = Config::defaults().agent_options().set("mode", "x").unwrap_err();
+        assert!(fault.to_string().contains("did you mean `model`?"), "{fault}");
     }
 }

@@ -9,8 +9,7 @@ use lifecycle::request::Allowance;
 
 use crate::grants::Grants;
 
-use super::key::unknown;
-use super::{Config, ConfigFault, Source};
+use super::{Config, ConfigFault};
 
 /// What one agent runs with. A delegated child inherits all of it and can only narrow its allowance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +57,6 @@ impl AgentOptions {
     /// Sets one option by its key. An allowance can be narrowed, never widened.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigFault> {
         let mut config = Config::defaults();
-        if !AGENT_KEYS.contains(&name) {
-            return Err(unknown(name, &Source::Flag));
-        }
         config.set(name, value)?;
         let given = config.agent_options();
         match name {
@@ -93,7 +89,8 @@ impl AgentOptions {
                 self.allowance.wall_time =
                     narrower(self.allowance.wall_time, given.allowance.wall_time);
             }
-            _ => self.debug = given.debug,
+            "debug" => self.debug = given.debug,
+            _ => return Err(ConfigFault::NotOfAnAgent { key: name.to_owned() }),
         }
         Ok(())
     }

@@ -23,9 +23,15 @@ enum Kind {
         least: u64,
         most: u64,
     },
+    /// Above nothing, and no more than a clock can count.
     Seconds,
     /// A number from nothing to `most`, or empty: nobody says.
     Optional {
+        most: u64,
+    },
+    /// The same, of what comes whole.
+    OptionalCount {
+        least: u64,
         most: u64,
     },
     Guest,
@@ -59,6 +65,7 @@ impl Key {
             | Kind::Count { .. }
             | Kind::Seconds
             | Kind::Optional { .. }
+            | Kind::OptionalCount { .. }
             | Kind::Guest
             | Kind::Rules
             | Kind::List
@@ -84,7 +91,7 @@ pub const KEYS: &[Key] = &[
     key("provider_ca_file",             Kind::Text,                              "",            "a PEM file of the authorities that vouch for model services, instead of the public ones"),
     key("temperature",                  Kind::Optional { most: 2 },              "",            "sampling of a first try; empty: 0 with a compatible server, else as the service does"),
     key("retry_temperature",            Kind::Optional { most: 2 },              "",            "sampling of a try that is told what was wrong; empty: 0.8 with a compatible server, else as the first"),
-    key("max_output_tokens",            Kind::Optional { most: MANY },           "",            "tokens one answer may have; empty: 2048 with a compatible server, else 16384"),
+    key("max_output_tokens",            OUTPUT_TOKENS,                           "",            "tokens one answer may have; empty: 2048 with a compatible server, else 16384"),
     key("price_input_per_mtok",         Kind::Optional { most: MANY },           "",            "dollars per million tokens sent"),
     key("price_cached_per_mtok",        Kind::Optional { most: MANY },           "",            "dollars per million tokens sent and served from the service's cache"),
     key("price_output_per_mtok",        Kind::Optional { most: MANY },           "",            "dollars per million tokens received"),
@@ -99,7 +106,7 @@ pub const KEYS: &[Key] = &[
     key("execution_timeout_seconds",    Kind::Seconds,                           "30",          "time a program may take, nested calls aside"),
     key("max_delegation_depth",         Kind::Count { least: 0, most: DEEPEST }, "8",           "deepest level of delegation"),
     key("max_model_calls",              Kind::Count { least: 0, most: MANY },    "64",          "model calls one call tree may make"),
-    key("max_tree_tokens",              Kind::Optional { most: u64::MAX },       "",            "tokens one call tree may use; empty: no limit"),
+    key("max_tree_tokens",              TREE_TOKENS,                             "",            "tokens one call tree may use; empty: no limit"),
     key("max_tree_cost_usd",            Kind::Optional { most: MANY },           "",            "dollars one call tree may cost; empty: no limit"),
     key("max_tree_seconds",             Kind::Optional { most: MANY },           "",            "time one call tree may take, models and programs together; empty: no limit"),
     key("asks_per_call",                Kind::Count { least: 0, most: MANY },    "10000",       "questions one program may ask the host"),
@@ -149,6 +156,8 @@ pub const KEYS: &[Key] = &[
     key("ruby",                         Kind::Text,                              "",            "the Ruby to run; found on PATH when empty"),
 ];
 
+const OUTPUT_TOKENS: Kind = Kind::OptionalCount { least: 1, most: MANY };
+const TREE_TOKENS: Kind = Kind::OptionalCount { least: 0, most: u64::MAX };
 const MANIFEST_MODE: Kind = Kind::OneOf(&["additive", "strict"]);
 const STANDING_MODE: Kind = Kind::OneOf(&["shadow", "enforced"]);
 const SANDBOX_TIER: Kind = Kind::OneOf(&["process", "landlock", "namespaces", "sealed"]);
@@ -188,22 +197,30 @@ fn as_float(count: u64) -> f64 {
     count as f64
 }
 
+fn is_count(value: &str, least: u64, most: u64) -> bool {
+    value.parse::<u64>().is_ok_and(|count| (least..=most).contains(&count))
+}
+
 pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), ConfigFault> {
     let (fits, expected) = match key.kind {
         Kind::Text => (true, String::new()),
         Kind::Flag => (matches!(value, "true" | "false"), "true or false".to_owned()),
         Kind::Count { least, most } => (
-            value.parse::<u64>().is_ok_and(|n| (least..=most).contains(&n)),
+            is_count(value, least, most),
             format!("a whole number from {least} to {most}"),
         ),
         Kind::Seconds => (
-            value.parse::<f64>().is_ok_and(|s| s > 0.0 && s.is_finite()),
-            "a number of seconds above 0".to_owned(),
+            value.parse::<f64>().is_ok_and(|s| s > 0.0 && s <= as_float(MANY)),
+            format!("a number of seconds above 0, at most {MANY}"),
         ),
         Kind::Optional { most } => (
             value.is_empty()
                 || value.parse::<f64>().is_ok_and(|n| (0.0..=as_float(most)).contains(&n)),
             format!("a number from 0 to {most}, or empty"),
+        ),
+        Kind::OptionalCount { least, most } => (
+            value.is_empty() || is_count(value, least, most),
+            format!("a whole number from {least} to {most}, or empty"),
         ),
         Kind::Rules => (
             rules(value).is_some(),
