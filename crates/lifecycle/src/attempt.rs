@@ -114,6 +114,7 @@ pub enum Reason {
     ProviderRefusal,
     ProviderRejected,
     ReplayDiverged,
+    StoreDown,
     AllowanceSpent,
     Cancelled,
     SyntaxInvalid,
@@ -169,7 +170,7 @@ impl Stage {
 
 impl Reason {
     /// Every reason, in table order.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::PayloadInvalid,
         Self::Truncated,
         Self::ProviderDown,
@@ -179,6 +180,7 @@ impl Reason {
         Self::ProviderRefusal,
         Self::ProviderRejected,
         Self::ReplayDiverged,
+        Self::StoreDown,
         Self::AllowanceSpent,
         Self::Cancelled,
         Self::SyntaxInvalid,
@@ -217,6 +219,7 @@ impl Reason {
             Self::ProviderRefusal => (Stage::Generation, None),
             Self::ProviderRejected => (Stage::Generation, None),
             Self::ReplayDiverged => (Stage::Generation, None),
+            Self::StoreDown => (Stage::Generation, None),
             Self::AllowanceSpent => (Stage::Generation, None),
             Self::Cancelled => (Stage::Execution, None),
             Self::SyntaxInvalid => (Stage::Validation, Some(Lane::Generation)),

@@ -92,7 +92,7 @@ pub enum StoreFault {
 }
 
 impl StoreFault {
-    fn into_failure(self) -> Failure {
+    pub(crate) fn into_failure(self) -> Failure {
         let kind = match &self {
             Self::Unavailable(_) => FailureKind::StoreUnavailable,
             Self::Conflict { .. } => FailureKind::ContextConflict,
@@ -260,8 +260,7 @@ impl Generate {
     /// The model's answer: parsed, vetted, and prepared for, or rejected.
     pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
         let Self { mut call, origin, feedback } = self;
-        let unasked = matches!(reply, Err(DraftFault::AllowanceSpent(_) | DraftFault::Cancelled));
-        call.model_calls += u32::from(!unasked);
+        call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
         let mut trial = Trial { origin, told: feedback, took, ..Trial::default() };
         let draft = match reply {
             Ok(draft) => draft,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::attempt::Reason;
+use crate::call::StoreFault;
 use crate::outcome::{Failure, FailureKind, Waited};
 
 pub use salvage::salvage;
@@ -127,6 +128,8 @@ pub enum DraftFault {
     Malformed(String),
     /// A replay met a request its recording does not hold.
     Diverged(String),
+    /// What the model should know could not be looked up; it was not asked.
+    Store(StoreFault),
     /// The tree's allowance is spent.
     AllowanceSpent(Box<Overdraft>),
     /// The caller gave up.
@@ -188,8 +191,27 @@ impl DraftFault {
             | Self::Truncated
             | Self::Malformed(_)
             | Self::Diverged(_)
+            | Self::Store(_)
             | Self::AllowanceSpent(_)
             | Self::Cancelled => None,
+        }
+    }
+
+    /// Whether a model was asked at all.
+    pub(crate) fn was_asked(&self) -> bool {
+        match self {
+            Self::Store(_) | Self::AllowanceSpent(_) | Self::Cancelled => false,
+            Self::Unavailable(_)
+            | Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Rejected(_)
+            | Self::Auth(_)
+            | Self::Refused(_)
+            | Self::TimedOut(_)
+            | Self::Truncated
+            | Self::Malformed(_)
+            | Self::Diverged(_)
+            | Self::Charged(..) => true,
         }
     }
 
@@ -217,6 +239,7 @@ impl DraftFault {
             ),
             Self::Malformed(message) => (Reason::PayloadInvalid, FailureKind::InvalidCode, message),
             Self::Diverged(message) => (Reason::ReplayDiverged, FailureKind::ReplayDivergence, message),
+            Self::Store(fault) => return (Reason::StoreDown, fault.into_failure()),
             Self::AllowanceSpent(overdraft) => return (Reason::AllowanceSpent, overdraft.failure()),
             Self::Cancelled => (Reason::Cancelled, FailureKind::Cancelled, "the call was cancelled".to_owned()),
             Self::Charged(fault, _) => return fault.judged(),

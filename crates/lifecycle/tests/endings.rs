@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lifecycle::artifact::ArtifactChange;
 use lifecycle::attempt::{Attempt, Budgets, RetryLane};
-use lifecycle::call::{Commit, Generate, Memory, Policy, Step, begin};
+use lifecycle::call::{Commit, Generate, Memory, Policy, Step, StoreFault, begin};
 use lifecycle::draft::{Draft, DraftFault, Overdraft, Usage};
 use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
 use lifecycle::guardrail::{Rule, check_role};
@@ -40,6 +40,11 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
     generated: execution
     generated told execution (execution 0): rejected
     budget_exceeded: 64 spent; 1 asked
+# Nor is one that nothing could be told, since the store was gone: that is no fault of a service.
+1 1 1 1: fine, raises, no store
+    generated: execution
+    generated told execution (execution 0): rejected
+    store_unavailable: gone; 1 asked
 # A service that asks for a longer wait than any call makes is not asked again: whoever called may wait.
 4 1 1 1: slower by a minute
     generated: generation
@@ -258,6 +263,7 @@ fn answer(word: &str) -> Answer {
         "slower by 7" => slower(Some(7)),
         "slower by a minute" => slower(Some(60_000)),
         "no key" => fault(DraftFault::Auth("no key".into())),
+        "no store" => fault(DraftFault::Store(StoreFault::Unavailable("gone".into()))),
         "spent" => fault(DraftFault::AllowanceSpent(Box::new(Overdraft {
             budget: "model_calls",
             limit: json!(64),

@@ -17,6 +17,7 @@ ProviderAuth         generation      ends
 ProviderRefusal      generation      ends
 ProviderRejected     generation      ends
 ReplayDiverged       generation      ends
+StoreDown            generation      ends
 AllowanceSpent       generation      ends
 Cancelled            execution       ends
 SyntaxInvalid        validation      generation

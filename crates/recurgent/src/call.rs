@@ -93,7 +93,7 @@ impl Performance<'_> {
         let surroundings = runtime
             .store()
             .surroundings(self.agent.owner(), generate.request())
-            .map_err(|fault| DraftFault::Unavailable(fault.to_string()))?;
+            .map_err(DraftFault::Store)?;
         let prompt = self.prompt.insert(generate.prompt(&surroundings));
         let request = generate.request();
         let (provider, model) = (runtime.provider(), &options.model);

@@ -31,7 +31,8 @@ const CONTRACT_FIELDS: [&str; 5] =
 const REDACTED: &str = "[redacted]";
 
 /// Ends of calls that no program and no model brought about.
-const UNREPEATED: [&str; 3] = ["budget_exceeded", "cancelled", "replay_divergence"];
+const UNREPEATED: [&str; 4] =
+    ["budget_exceeded", "cancelled", "replay_divergence", "store_unavailable"];
 
 /// Why a logged call was not run again.
 #[derive(Debug, Clone, PartialEq, Error)]

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use lifecycle::artifact::Verdict;
 use lifecycle::call::StoreFault;
 use lifecycle::program::Checksum;
+use recurgent::Runtime;
+use recurgent::config::Config;
+use recurgent::provider::{Provider, Scripted};
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::store::{Catalog as _, Store as _};
 use rusqlite::Connection;
@@ -38,6 +42,7 @@ fn what_files_have_seen_of_the_schema_stays_as_it_was() {
         ("0003", "sha256:6f1f9dd48730c81236af32cbd6fe69923a95bc2e69c36cdb13d4e5837b0bc4e6"),
         ("0004", "sha256:a5e5323ef0c3d61504cf774620b8e0b7c5150e4477340804392a0f3b4bd40539"),
         ("0005", "sha256:08403179908e2d75acf4e7fc9cacf3107a595b61d3227fa6ccc1dfa4028aa3d5"),
+        ("0006", "sha256:de4d5d7742c83bc978de2babea336ae68ce99674e08b15dbc55463b2c662b4d0"),
     ] {
         assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");
     }
@@ -215,4 +220,26 @@ fn a_place_that_cannot_be_written_is_named_with_what_to_do() {
         unavailable(folder.path()).contains(folder.path().to_str().unwrap()),
         "a folder is no file"
     );
+}
+
+/// What a model would be told cannot be looked up: the store is to blame, not the model, which is not asked.
+#[test]
+fn a_store_that_fails_before_a_model_is_asked_is_what_the_call_ends_with() {
+    let (_folder, path) = place();
+    let model = Arc::new(Scripted::new().with("poet.rhyme", "result = args[0]"));
+    let mut config = Config::defaults();
+    config.set("log", "off").unwrap();
+    let store = Arc::new(SqliteStore::open(&path).unwrap());
+    let runtime = Runtime::builder(config)
+        .provider(Arc::clone(&model) as Arc<dyn Provider>)
+        .store(store)
+        .build()
+        .unwrap();
+    // Recalling a program does not look at tools; telling a model of them does.
+    Connection::open(&path).unwrap().execute_batch("ALTER TABLE tools RENAME TO gone").unwrap();
+    let outcome = runtime.agent("poet").build().unwrap().call("rhyme", (1,)).unwrap();
+    let failure = outcome.failure().unwrap();
+    assert_eq!(failure.kind.code(), "store_unavailable", "{failure}");
+    assert!(!failure.kind.retriable() && failure.message.contains("no such table"), "{failure}");
+    assert_eq!(model.asked(), [""; 0]);
 }

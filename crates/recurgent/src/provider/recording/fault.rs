@@ -40,9 +40,10 @@ impl Fault {
             DraftFault::TimedOut(limit) => Self::TimedOut { limit: *limit },
             DraftFault::Truncated => Self::Truncated,
             DraftFault::Malformed(words) => Self::Malformed { message: clean(words) },
-            DraftFault::Diverged(_) | DraftFault::AllowanceSpent(_) | DraftFault::Cancelled => {
-                return None;
-            }
+            DraftFault::Diverged(_)
+            | DraftFault::Store(_)
+            | DraftFault::AllowanceSpent(_)
+            | DraftFault::Cancelled => return None,
         };
         Some((kept, Usage::default()))
     }
