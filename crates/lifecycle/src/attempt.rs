@@ -431,13 +431,26 @@ impl Attempt {
         }
     }
 
+    /// When it was rejected. Giving up and a spent allowance end an attempt anywhere: how far it came tells where.
+    pub fn failed_at(&self) -> Option<Stage> {
+        let reason = self.rejection.as_ref()?.reason;
+        if !matches!(reason, Reason::Cancelled | Reason::AllowanceSpent) {
+            return Some(reason.stage());
+        }
+        Some(match (&self.code, &self.worker) {
+            (_, Some(_)) => Stage::Execution,
+            (Some(_), None) => Stage::Preparation,
+            (None, None) => Stage::Generation,
+        })
+    }
+
     /// What to tell observers, when it was rejected; `id` counts from 1.
     pub fn rolled_back(&self, id: usize) -> Option<EventKind> {
         let rejection = self.rejection.as_ref()?;
         let violation = rejection.violations.first();
         Some(EventKind::RolledBack {
             attempt: id,
-            stage: rejection.reason.stage().name(),
+            stage: self.failed_at()?.name(),
             code: violation
                 .map_or(rejection.failure.kind.code(), |violation| violation.subtype())
                 .to_owned(),
@@ -452,13 +465,12 @@ impl Attempt {
         if self.code.is_some() {
             stages.push("generated");
         }
-        let barred = |rejection: &Rejection| {
-            // A rejected program again was looked at no further.
-            rejection.repeated
-                || matches!(rejection.reason.stage(), Stage::Generation | Stage::Validation)
-        };
+        // A rejected program again was looked at no further.
+        let is_repeated = self.rejection.as_ref().is_some_and(|rejection| rejection.repeated);
+        let is_barred =
+            matches!(self.failed_at(), Some(Stage::Generation | Stage::Validation)) || is_repeated;
         // Guardrails may also speak while a program runs and after it: then it was validated before.
-        if self.worker.is_some() || !self.rejection.as_ref().is_some_and(barred) {
+        if self.worker.is_some() || !is_barred {
             stages.push("validated");
         }
         if self.worker.is_some() {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::admission::Admission;
 use crate::artifact::{Cacheability, Trigger};
-use crate::attempt::{Attempt, Origin, RetryLane, spent};
+use crate::attempt::{Attempt, Origin, RetryLane, Stage, spent};
 use crate::call::Commit;
 use crate::contract::{Contract, ContractSource, Fingerprint};
 use crate::guardrail::{GuardrailPolicy, Violation};
@@ -167,7 +167,9 @@ fn program(entry: &mut Map<String, Value>, commit: &Commit) {
 fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
     let (attempts, policy) = (commit.attempts(), commit.guardrails());
     let last = attempts.last();
-    let rejected = attempts.iter().rev().find_map(|attempt| attempt.rejection.as_ref());
+    let rejected = attempts.iter().rfind(|attempt| attempt.rejection.is_some());
+    let failed_at = rejected.and_then(Attempt::failed_at).map(Stage::name);
+    let rejected = rejected.and_then(|attempt| attempt.rejection.as_ref());
     let failures: Vec<_> = attempts
         .iter()
         .enumerate()
@@ -184,7 +186,7 @@ fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
             rejected.and_then(|rejection| rejection.violations.first()).map(Violation::subtype),
         "rollback_applied": !failures.is_empty(),
         "retry_feedback_injected": was_told(attempts),
-        "latest_failure_stage": rejected.map(|rejection| rejection.reason.stage().name()),
+        "latest_failure_stage": failed_at,
         "latest_failure_class": rejected.map(|rejection| rejection.class().to_owned()),
         "latest_failure_message": rejected.map(|rejection| short(&rejection.failure.message)),
         "attempt_failures": failures,
@@ -245,7 +247,7 @@ fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Val
     let rejection = attempt.rejection.as_ref()?;
     Some(json!({
         "attempt_id": id,
-        "stage": rejection.reason.stage().name(),
+        "stage": attempt.failed_at().map(Stage::name),
         "error_type": rejection.failure.kind.code(),
         "error_class": rejection.class(),
         "error_message": short(&rejection.failure.message),

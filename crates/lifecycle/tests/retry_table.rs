@@ -1,7 +1,7 @@
 //! Is each row of the retry policy as intended? The table below is written by hand; a changed row fails.
 
 use lifecycle::attempt::{Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, next};
-use lifecycle::execution::{Output, Packages};
+use lifecycle::execution::{Output, Packages, WorkerTrace};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::pattern::Capabilities;
 use std::fmt::Write as _;
@@ -113,4 +113,22 @@ fn a_stored_program_uses_no_budget() {
     ];
     let last = attempts.last().unwrap().rejection.clone().unwrap();
     assert_eq!(next(&attempts, &last, &Budgets::default()), Next::Again { remaining: 0 });
+}
+
+/// A caller may give up, and an allowance run out, at any time: the log tells how far the attempt came.
+#[test]
+fn what_is_ended_from_outside_tells_how_far_it_came() {
+    for reason in [Reason::Cancelled, Reason::AllowanceSpent] {
+        let asking = rejected(reason, Origin::Fresh);
+        let preparing = Attempt { code: Some("result = 1".into()), ..asking.clone() };
+        let running = Attempt { worker: Some(WorkerTrace::default()), ..preparing.clone() };
+        for (attempt, stage, stages) in [
+            (asking, "generation", vec!["rolled_back"]),
+            (preparing, "preparation", vec!["generated", "validated", "rolled_back"]),
+            (running, "execution", vec!["generated", "validated", "executed", "rolled_back"]),
+        ] {
+            assert_eq!(attempt.failed_at().unwrap().name(), stage, "{reason:?}");
+            assert_eq!(attempt.stages(), stages, "{reason:?}: {stage}");
+        }
+    }
 }
