@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use summary::constant;
 
-use super::recorder::{FILLED_PARAMETERS, Recorder};
+use super::recorder::{Recorder, without_filled};
 use super::{
     Definition, DefinitionKind, Import, Inspection, Operand, Owner, Position, SyntaxFault, Target,
 };
@@ -177,6 +177,9 @@ impl Reader<'_> {
         if let Some((object, Some(key))) = key {
             let object = self.summary(object);
             self.recorder.lookup(object, key, target.start().to_usize());
+        }
+        if let Expr::Name(name) = target {
+            self.recorder.read(&name.id);
         }
         let added = if target.is_name_expr() { Operand::Unknown } else { self.summary(value) };
         self.assign_value(target, added);
@@ -510,11 +513,8 @@ fn elements(expression: &Expr) -> Option<&[Expr]> {
 
 /// The names of parameters, and the leading one the harness fills, which is not an input.
 fn parameters(given: &Parameters, may_be_filled: bool) -> (Vec<String>, Option<String>) {
-    let mut names: Vec<String> =
-        given.iter().map(|parameter| parameter.name().to_string()).collect();
-    let leads = names.first().is_some_and(|name| FILLED_PARAMETERS.contains(&name.as_str()));
-    let filled = (may_be_filled && leads).then(|| names.remove(0));
-    (names, filled)
+    let names = given.iter().map(|parameter| parameter.name().to_string()).collect();
+    without_filled(names, may_be_filled)
 }
 
 /// Whether a handler catches the absence of a library.

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Names a leading parameter of the function form may have; the harness fills it with the context.
-pub(super) const FILLED_PARAMETERS: [&str; 3] = ["self", "ctx", "context"];
+const FILLED_PARAMETERS: [&str; 3] = ["self", "ctx", "context"];
 
 /// Methods of a map that read one key, given first.
 const READERS: [&str; 3] = ["get", "fetch", "dig"];
@@ -20,6 +20,16 @@ const READERS: [&str; 3] = ["get", "fetch", "dig"];
 const WRITERS: [&str; 4] = ["store", "delete", "pop", "__setitem__"];
 /// Methods of a map that set many keys, given as keywords or as a map.
 const MERGERS: [&str; 3] = ["update", "merge!", "remember"];
+
+/// The names of parameters, and the leading one the harness fills, which is not an input.
+pub(super) fn without_filled(
+    mut names: Vec<String>,
+    may_be_filled: bool,
+) -> (Vec<String>, Option<String>) {
+    let leads = names.first().is_some_and(|name| FILLED_PARAMETERS.contains(&name.as_str()));
+    let filled = (may_be_filled && leads).then(|| names.remove(0));
+    (names, filled)
+}
 
 pub(super) struct Recorder<'s> {
     pub(super) found: Inspection,

@@ -1,7 +1,9 @@
 //! Reads Ruby with prism, Ruby's own parser.
 
 mod dispatch;
+mod parameters;
 mod summary;
+mod write;
 
 use std::cell::Cell;
 
@@ -9,13 +11,15 @@ use ruby_prism as prism;
 use ruby_prism::Visit;
 use serde_json::Value;
 
-use super::recorder::{FILLED_PARAMETERS, Recorder};
+use super::recorder::Recorder;
 use super::{
     Argument, Definition, DefinitionKind, Import, Inspection, MAX_NESTING, Operand, Owner,
     SyntaxFault, Target,
 };
 use dispatch::Dispatch;
+use parameters::{block_parameters, parameters};
 use summary::{constant, text};
+use write::{updates, writes};
 
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
     let parsed = prism::parse(source.as_bytes());
@@ -70,37 +74,6 @@ impl<'pr> Reader<'_> {
         for node in nodes {
             self.visit(&node);
         }
-    }
-
-    /// An attribute or item write, which prism takes for a call of `name=` or `[]=`.
-    fn attribute_write(&mut self, node: &prism::CallNode<'pr>, name: &str) {
-        let Some(receiver) = node.receiver() else { return };
-        let given: Vec<_> = node.arguments().iter().flat_map(|a| a.arguments().iter()).collect();
-        let Some((value, keys)) = given.split_last() else { return };
-        let object = self.summary(&receiver);
-        let value = self.summary(value);
-        let target = if name == "[]=" {
-            Target::Item { object, key: keys.first().and_then(constant) }
-        } else {
-            Target::Attribute { object, name: name.trim_end_matches('=').to_owned() }
-        };
-        self.recorder.assign(target, value, self.at(&node.location()));
-    }
-
-    /// `x[k] ||= …`, `x[k] += …`: reads and writes.
-    fn item_update(
-        &mut self,
-        receiver: Option<&prism::Node<'pr>>,
-        key: Option<&prism::ArgumentsNode<'pr>>,
-        value: Operand,
-        offset: usize,
-    ) {
-        let Some(object) = receiver.map(|receiver| self.summary(receiver)) else { return };
-        let key = key.and_then(|key| key.arguments().first()).as_ref().and_then(constant);
-        if let Some(key) = key.clone() {
-            self.recorder.lookup(object.clone(), key, offset);
-        }
-        self.recorder.assign(Target::Item { object, key }, value, offset);
     }
 
     fn call(&mut self, node: &prism::CallNode<'pr>) {
@@ -250,86 +223,59 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         self.block(node);
     }
 
-    fn visit_index_or_write_node(&mut self, node: &prism::IndexOrWriteNode<'pr>) {
-        prism::visit_index_or_write_node(self, node);
-        let value = self.summary(&node.value());
-        let (receiver, key) = (node.receiver(), node.arguments());
-        self.item_update(receiver.as_ref(), key.as_ref(), value, self.at(&node.location()));
+    writes! {
+        visit_local_variable_write_node: LocalVariableWriteNode => name_write,
+        visit_local_variable_or_write_node: LocalVariableOrWriteNode => name_default,
+        visit_local_variable_and_write_node: LocalVariableAndWriteNode => name_update,
+        visit_local_variable_operator_write_node: LocalVariableOperatorWriteNode => name_update,
+        visit_instance_variable_write_node: InstanceVariableWriteNode => name_write,
+        visit_global_variable_write_node: GlobalVariableWriteNode => name_write,
+        visit_global_variable_or_write_node: GlobalVariableOrWriteNode => name_update,
+        visit_global_variable_and_write_node: GlobalVariableAndWriteNode => name_update,
+        visit_global_variable_operator_write_node: GlobalVariableOperatorWriteNode => name_update,
+        visit_constant_write_node: ConstantWriteNode => name_write,
     }
-
-    fn visit_index_operator_write_node(&mut self, node: &prism::IndexOperatorWriteNode<'pr>) {
-        prism::visit_index_operator_write_node(self, node);
-        let added = self.summary(&node.value());
-        let (receiver, key) = (node.receiver(), node.arguments());
-        self.item_update(receiver.as_ref(), key.as_ref(), added, self.at(&node.location()));
-    }
-
-    fn visit_index_and_write_node(&mut self, node: &prism::IndexAndWriteNode<'pr>) {
-        prism::visit_index_and_write_node(self, node);
-        let (receiver, key) = (node.receiver(), node.arguments());
-        self.item_update(
-            receiver.as_ref(),
-            key.as_ref(),
-            Operand::Unknown,
-            self.at(&node.location()),
-        );
-    }
-
-    fn visit_local_variable_write_node(&mut self, node: &prism::LocalVariableWriteNode<'pr>) {
-        self.visit(&node.value());
-        let value = self.summary(&node.value());
-        let name = text(node.name().as_slice());
-        self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
-    }
-
-    fn visit_local_variable_or_write_node(&mut self, node: &prism::LocalVariableOrWriteNode<'pr>) {
-        self.visit(&node.value());
-        let name = text(node.name().as_slice());
-        let value = self.summary(&node.value());
-        let value = if self.recorder.is_input(&name) { value } else { value.instead() };
-        self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
+    updates! {
+        visit_index_or_write_node: IndexOrWriteNode, item_update(arguments, given),
+        visit_index_and_write_node: IndexAndWriteNode, item_update(arguments, unknown),
+        visit_index_operator_write_node: IndexOperatorWriteNode, item_update(arguments, given),
+        visit_call_or_write_node: CallOrWriteNode, attribute_update(read_name, given),
+        visit_call_and_write_node: CallAndWriteNode, attribute_update(read_name, unknown),
+        visit_call_operator_write_node: CallOperatorWriteNode, attribute_update(read_name, given),
     }
 
     fn visit_local_variable_target_node(&mut self, node: &prism::LocalVariableTargetNode<'pr>) {
         self.recorder.bind(&text(node.name().as_slice()), &Operand::Unknown);
     }
 
-    fn visit_instance_variable_write_node(&mut self, node: &prism::InstanceVariableWriteNode<'pr>) {
-        self.visit(&node.value());
-        let value = self.summary(&node.value());
-        let name = text(node.name().as_slice());
-        self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
+    fn visit_global_variable_target_node(&mut self, node: &prism::GlobalVariableTargetNode<'pr>) {
+        let target = Target::Name(text(node.name().as_slice()));
+        self.recorder.assign(target, Operand::Unknown, self.at(&node.location()));
     }
 
-    fn visit_global_variable_write_node(&mut self, node: &prism::GlobalVariableWriteNode<'pr>) {
-        self.visit(&node.value());
-        let (name, value) = (text(node.name().as_slice()), self.summary(&node.value()));
-        self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
+    fn visit_index_target_node(&mut self, node: &prism::IndexTargetNode<'pr>) {
+        prism::visit_index_target_node(self, node);
+        let (object, key) = (self.summary(&node.receiver()), write::key(node.arguments()));
+        self.recorder.assign(
+            Target::Item { object, key },
+            Operand::Unknown,
+            self.at(&node.location()),
+        );
     }
 
-    fn visit_global_variable_or_write_node(
-        &mut self,
-        node: &prism::GlobalVariableOrWriteNode<'pr>,
-    ) {
-        self.visit(&node.value());
-        let name = text(node.name().as_slice());
-        self.recorder.assign(Target::Name(name), Operand::Unknown, self.at(&node.location()));
+    fn visit_call_target_node(&mut self, node: &prism::CallTargetNode<'pr>) {
+        prism::visit_call_target_node(self, node);
+        let target = write::attribute(self.summary(&node.receiver()), &node.name());
+        self.recorder.assign(target, Operand::Unknown, self.at(&node.location()));
     }
 
-    fn visit_global_variable_operator_write_node(
-        &mut self,
-        node: &prism::GlobalVariableOperatorWriteNode<'pr>,
-    ) {
-        self.visit(&node.value());
-        let name = text(node.name().as_slice());
-        self.recorder.assign(Target::Name(name), Operand::Unknown, self.at(&node.location()));
-    }
-
-    fn visit_constant_write_node(&mut self, node: &prism::ConstantWriteNode<'pr>) {
-        self.visit(&node.value());
-        let value = self.summary(&node.value());
-        let name = text(node.name().as_slice());
-        self.recorder.assign(Target::Name(name), value, self.at(&node.location()));
+    fn visit_constant_path_write_node(&mut self, node: &prism::ConstantPathWriteNode<'pr>) {
+        prism::visit_constant_path_write_node(self, node);
+        if let (Some(parent), Some(name)) = (node.target().parent(), node.target().name()) {
+            let target = write::attribute(self.summary(&parent), &name);
+            let value = self.summary(&node.value());
+            self.recorder.assign(target, value, self.at(&node.location()));
+        }
     }
 
     fn visit_local_variable_read_node(&mut self, node: &prism::LocalVariableReadNode<'pr>) {
@@ -425,6 +371,9 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_rescue_node(&mut self, node: &prism::RescueNode<'pr>) {
         self.visit_all(&node.exceptions());
+        if let Some(reference) = node.reference() {
+            self.visit(&reference);
+        }
         if let Some(statements) = node.statements() {
             self.visit(&statements.as_node());
         }
@@ -487,8 +436,12 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 /// Whether this is a field of the context or of a registry item: `item.name`, a call in Ruby.
 fn is_field(node: &prism::CallNode<'_>, object: &Operand) -> bool {
     let plain = node.arguments().is_none() && node.block().is_none();
-    let keyed = matches!(object.held(), Operand::ToolItem | Operand::Context);
-    plain && keyed && !summary::is_map_method(node.name().as_slice())
+    plain && is_keyed(object) && !summary::is_map_method(node.name().as_slice())
+}
+
+/// Whether what it holds can be had like an attribute.
+fn is_keyed(object: &Operand) -> bool {
+    matches!(object.held(), Operand::ToolItem | Operand::Context)
 }
 
 /// Whether an iterator gives its block the elements of a map themselves.
@@ -504,62 +457,18 @@ fn yields_more(name: &[u8]) -> bool {
     matches!(name, b"each_with_index" | b"each_with_object" | b"with_index" | b"with_object")
 }
 
-/// The names of the parameters, and the leading one the harness fills, which is not an input.
-fn parameters(
-    given: Option<&prism::ParametersNode<'_>>,
-    may_be_filled: bool,
-) -> (Vec<String>, Option<String>) {
-    let mut names = given.map(parameter_names).unwrap_or_default();
-    let leads = names.first().is_some_and(|name| FILLED_PARAMETERS.contains(&name.as_str()));
-    let filled = (may_be_filled && leads).then(|| names.remove(0));
-    (names, filled)
-}
-
-fn parameter_names(given: &prism::ParametersNode<'_>) -> Vec<String> {
-    let listed = [given.requireds(), given.optionals(), given.posts(), given.keywords()];
-    let single = [given.rest(), given.keyword_rest(), given.block()];
-    let nodes = listed.iter().flat_map(prism::NodeList::iter).chain(single.into_iter().flatten());
-    nodes.filter_map(|node| parameter_name(&node)).map(|name| text(name.as_slice())).collect()
-}
-
-fn parameter_name<'pr>(node: &prism::Node<'pr>) -> Option<prism::ConstantId<'pr>> {
-    if let Some(node) = node.as_required_parameter_node() {
-        Some(node.name())
-    } else if let Some(node) = node.as_optional_parameter_node() {
-        Some(node.name())
-    } else if let Some(node) = node.as_required_keyword_parameter_node() {
-        Some(node.name())
-    } else if let Some(node) = node.as_optional_keyword_parameter_node() {
-        Some(node.name())
-    } else if let Some(node) = node.as_rest_parameter_node() {
-        node.name()
-    } else if let Some(node) = node.as_keyword_rest_parameter_node() {
-        node.name()
-    } else {
-        node.as_block_parameter_node().and_then(|node| node.name())
-    }
-}
-
-/// The names a block gives its parameters, and whether one of them is destructured.
-fn block_parameters(block: &prism::BlockNode<'_>) -> (Vec<String>, bool) {
-    let Some(parameters) = block.parameters() else { return (Vec::new(), false) };
-    if parameters.as_it_parameters_node().is_some() {
-        return (vec!["it".to_owned()], false);
-    }
-    if let Some(numbered) = parameters.as_numbered_parameters_node() {
-        return ((1..=numbered.maximum()).map(|number| format!("_{number}")).collect(), false);
-    }
-    let given = parameters.as_block_parameters_node().and_then(|node| node.parameters());
-    let Some(given) = given else { return (Vec::new(), false) };
-    let destructured = given.requireds().iter().any(|node| node.as_multi_target_node().is_some());
-    (parameter_names(&given), destructured)
-}
-
-/// Whether a handler catches the absence of a library.
+/// Whether one of the handlers from this one on catches the absence of a library.
 fn rescues_load(clause: &prism::RescueNode<'_>) -> bool {
     let catches = |node: prism::Node<'_>| {
         let names = ["LoadError", "ScriptError", "Exception", "::LoadError"];
         names.contains(&summary::constant_path(&node).as_str())
     };
-    clause.exceptions().iter().any(catches)
+    let mut clause = Some(clause.as_node());
+    while let Some(node) = clause.as_ref().and_then(prism::Node::as_rescue_node) {
+        if node.exceptions().iter().any(catches) {
+            return true;
+        }
+        clause = node.subsequent().map(|next| next.as_node());
+    }
+    false
 }

@@ -90,6 +90,52 @@ fn both_languages_give_the_same_facts() {
     assert_eq!(facts(Ruby, ruby), expected);
 }
 
+/// Memory is written in every way Ruby can write an item or an attribute.
+#[test]
+fn every_write_to_memory_is_seen() {
+    use Access::{Read, Write};
+    for (language, source, expected) in [
+        (Ruby, "context[:n] = 1", vec![("n", Write)]),
+        (Ruby, "context.n = 1", vec![("n", Write)]),
+        (Ruby, "context[:n] += 1", vec![("n", Read), ("n", Write)]),
+        (Ruby, "context.n += 1", vec![("n", Read), ("n", Write)]),
+        (Ruby, "context.n ||= 1", vec![("n", Read), ("n", Write)]),
+        (Ruby, "context.n &&= 1", vec![("n", Read), ("n", Write)]),
+        (Ruby, "memory[:n] &&= 1", vec![("n", Read), ("n", Write)]),
+        (Ruby, "context[:a], context.b = 1, 2", vec![("a", Write), ("b", Write)]),
+        (Ruby, "(context[:a], x), *context.b = args", vec![("a", Write), ("b", Write)]),
+        (Ruby, "for context[:i] in args do end", vec![("i", Write)]),
+        (Python, "context['n'] += 1", vec![("n", Read), ("n", Write)]),
+        (Python, "context.n += 1", vec![("n", Read), ("n", Write)]),
+        (Python, "context['a'], context.b = 1, 2", vec![("a", Write), ("b", Write)]),
+    ] {
+        let found = read(language, source);
+        let uses: Vec<_> = found.context.iter().map(|u| (u.key.as_str(), u.access)).collect();
+        assert_eq!(uses, expected, "{source}");
+    }
+}
+
+#[test]
+fn a_parameter_that_is_only_added_to_is_read() {
+    for (language, source) in [
+        (Python, "def add(x):\n    x += 1\n    return 2"),
+        (Ruby, "def add(x)\n  x += 1\nend"),
+        (Ruby, "def add(x)\n  x ||= 1\nend"),
+    ] {
+        assert!(read(language, source).reads_inputs("add"), "{source}");
+    }
+}
+
+#[test]
+fn a_missing_library_may_be_rescued_by_any_handler() {
+    for (language, source) in [
+        (Python, "try:\n    import x\nexcept ValueError:\n    pass\nexcept ImportError:\n    pass"),
+        (Ruby, "begin\n  require 'x'\nrescue ArgumentError\n  1\nrescue LoadError\n  2\nend"),
+    ] {
+        assert!(read(language, source).imports[0].optional, "{source}");
+    }
+}
+
 #[test]
 fn positions_count_characters_of_the_program() {
     let source = "x = 'éé'; y = 7\n\tz = 8";

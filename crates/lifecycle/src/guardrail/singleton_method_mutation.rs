@@ -176,8 +176,12 @@ fn defines_on(definition: &Definition) -> Option<(String, Position)> {
     barred.then_some((what, definition.position))
 }
 
-/// `Outcome = …`
+/// `Outcome = …`, `Agent::Outcome = …`
 fn replaces(assignment: &Assignment) -> Option<(String, Position)> {
-    let Target::Name(name) = &assignment.target else { return None };
-    is_runtime_name(name).then(|| (format!("replacing `{name}`"), assignment.position))
+    let (name, barred) = match &assignment.target {
+        Target::Name(name) => (name, is_runtime_name(name)),
+        Target::Attribute { object, name } => (name, is_runtime(object)),
+        Target::Item { .. } => return None,
+    };
+    barred.then(|| (format!("replacing `{name}`"), assignment.position))
 }

@@ -72,6 +72,7 @@ fn not_by_reaching_further_either() {
         (Ruby, "Object.send(:remove_const, :Agent)"),
         (Ruby, "Agent.send(:remove_const, :Outcome)"),
         (Ruby, "Agent.const_set('Outcome', 1)"),
+        (Ruby, "Agent::Outcome = 1"),
         (Ruby, "def context.tools = {}"),
         (Ruby, "context.define_singleton_method(:tools) { {} }"),
         (Ruby, "class << memory\n def tools = {}\nend"),

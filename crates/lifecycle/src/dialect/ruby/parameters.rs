@@ -1,0 +1,54 @@
+//! What Ruby's methods and blocks call what they are given.
+
+use ruby_prism as prism;
+
+use super::super::recorder::without_filled;
+use super::summary::text;
+
+/// The names of the parameters, and the leading one the harness fills, which is not an input.
+pub(super) fn parameters(
+    given: Option<&prism::ParametersNode<'_>>,
+    may_be_filled: bool,
+) -> (Vec<String>, Option<String>) {
+    without_filled(given.map(parameter_names).unwrap_or_default(), may_be_filled)
+}
+
+fn parameter_names(given: &prism::ParametersNode<'_>) -> Vec<String> {
+    let listed = [given.requireds(), given.optionals(), given.posts(), given.keywords()];
+    let single = [given.rest(), given.keyword_rest(), given.block()];
+    let nodes = listed.iter().flat_map(prism::NodeList::iter).chain(single.into_iter().flatten());
+    nodes.filter_map(|node| parameter_name(&node)).map(|name| text(name.as_slice())).collect()
+}
+
+fn parameter_name<'pr>(node: &prism::Node<'pr>) -> Option<prism::ConstantId<'pr>> {
+    if let Some(node) = node.as_required_parameter_node() {
+        Some(node.name())
+    } else if let Some(node) = node.as_optional_parameter_node() {
+        Some(node.name())
+    } else if let Some(node) = node.as_required_keyword_parameter_node() {
+        Some(node.name())
+    } else if let Some(node) = node.as_optional_keyword_parameter_node() {
+        Some(node.name())
+    } else if let Some(node) = node.as_rest_parameter_node() {
+        node.name()
+    } else if let Some(node) = node.as_keyword_rest_parameter_node() {
+        node.name()
+    } else {
+        node.as_block_parameter_node().and_then(|node| node.name())
+    }
+}
+
+/// The names a block gives its parameters, and whether one of them is destructured.
+pub(super) fn block_parameters(block: &prism::BlockNode<'_>) -> (Vec<String>, bool) {
+    let Some(parameters) = block.parameters() else { return (Vec::new(), false) };
+    if parameters.as_it_parameters_node().is_some() {
+        return (vec!["it".to_owned()], false);
+    }
+    if let Some(numbered) = parameters.as_numbered_parameters_node() {
+        return ((1..=numbered.maximum()).map(|number| format!("_{number}")).collect(), false);
+    }
+    let given = parameters.as_block_parameters_node().and_then(|node| node.parameters());
+    let Some(given) = given else { return (Vec::new(), false) };
+    let destructured = given.requireds().iter().any(|node| node.as_multi_target_node().is_some());
+    (parameter_names(&given), destructured)
+}
