@@ -18,8 +18,8 @@ use crate::request::CallRequest;
 use crate::residue;
 use crate::standing::StateKeys;
 
-/// Largest program text a model may return.
-pub const MAX_CODE_BYTES: usize = 256 * 1024;
+/// Largest program text a model may return: what its language's reader takes.
+pub const MAX_CODE_BYTES: usize = dialect::MAX_SOURCE_BYTES;
 /// Memory keys remembered of one program.
 const MAX_STATE_KEYS: usize = 64;
 
@@ -287,6 +287,10 @@ mod tests {
             (json!({}), "`code` must be a text holding the whole program, not missing"),
             (json!({"code": 1}), "not number"),
             (json!({"code": " \n"}), "`code` is blank"),
+            (
+                json!({"code": "#".repeat(dialect::MAX_SOURCE_BYTES + 1)}),
+                "at most 131072 are accepted",
+            ),
             (json!({"code": "1", "lang": "ruby"}), "unknown field `lang`"),
             (json!({"code": "1", "dependencies": "x"}), "`dependencies` must be a list"),
             (json!({"code": "1", "dependencies": [1]}), "`dependencies[0]`: must be an object"),
