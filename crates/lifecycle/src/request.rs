@@ -94,16 +94,17 @@ name!(
 );
 
 fn parse_name(text: &str, kind: &'static str, example: &'static str) -> Result<String, NameFault> {
-    let trimmed = text.trim();
-    if trimmed.is_empty() {
+    // Normalised first: it may take more bytes than it was given in.
+    let name: String = text.trim().nfc().collect();
+    if name.is_empty() {
         return Err(NameFault::Empty { kind, example });
     }
-    if trimmed.len() > MAX_NAME_BYTES {
-        return Err(NameFault::TooLong { kind, bytes: trimmed.len() });
+    if name.len() > MAX_NAME_BYTES {
+        return Err(NameFault::TooLong { kind, bytes: name.len() });
     }
-    match trimmed.chars().find(|c| c.is_control()) {
+    match name.chars().find(|c| c.is_control()) {
         Some(found) => Err(NameFault::Control { kind, found }),
-        None => Ok(trimmed.nfc().collect()),
+        None => Ok(name),
     }
 }
 
@@ -314,6 +315,11 @@ mod tests {
             Err(NameFault::TooLong { bytes: 10_000, .. })
         ));
         assert!(matches!(Role::parse("a\u{0}b"), Err(NameFault::Control { .. })));
+        // Two bytes that become four.
+        assert!(matches!(
+            Role::parse(&"\u{344}".repeat(100)),
+            Err(NameFault::TooLong { bytes: 400, .. })
+        ));
     }
 
     #[test]
