@@ -381,6 +381,7 @@ impl Reported {
             | "provider_refusal"
             | "timeout"
             | "cancelled"
+            | "context_conflict"
             | "store_unavailable"
             | "guest_unavailable"
             | "sandbox_unavailable"
@@ -393,6 +394,40 @@ impl Reported {
             | "service_unavailable" => Cause::Extrinsic,
             _ if self.retriable => Cause::Intrinsic,
             _ => Cause::Adaptive,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program passes on of a call it made says the same of where to look.
+    #[test]
+    fn the_worlds_fault_stays_the_worlds_when_it_is_passed_on() {
+        for kind in [
+            FailureKind::Provider,
+            FailureKind::RateLimited,
+            FailureKind::ProviderAuth,
+            FailureKind::ProviderRefusal,
+            FailureKind::Timeout(Waited::Provider),
+            FailureKind::Cancelled,
+            FailureKind::ContextConflict,
+            FailureKind::StoreUnavailable,
+            FailureKind::GuestUnavailable,
+            FailureKind::SandboxUnavailable,
+            FailureKind::ReplayDivergence,
+            FailureKind::DependencyResolutionFailed,
+            FailureKind::DependencyInstallFailed,
+            FailureKind::DependencyActivationFailed,
+            FailureKind::EnvironmentPreparing,
+            FailureKind::MissingCredentials,
+            FailureKind::ServiceUnavailable,
+            FailureKind::UnsupportedCapability,
+        ] {
+            let (code, retriable) = (kind.code().to_owned(), kind.retriable());
+            let passed_on = FailureKind::Reported(Reported { code, retriable });
+            assert_eq!((kind.cause(), passed_on.cause()), (Cause::Extrinsic, Cause::Extrinsic));
         }
     }
 }
