@@ -199,7 +199,8 @@ fn outcome_fits(result: &Result<Value, Failure>, changes: &ContextChanges) -> bo
 /// Whether a value's text is about as small as it must be, without walking more of it than that.
 fn fits(value: &Value, room: &mut usize) -> bool {
     let own = match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::Null | Value::Bool(_) => 4,
+        Value::Number(number) => number.as_str().len(),
         Value::String(text) => text.len() + 2,
         Value::Array(items) => items.len() + 2,
         Value::Object(fields) => {
@@ -217,4 +218,25 @@ fn fits(value: &Value, room: &mut usize) -> bool {
 
 fn digest(value: &Value) -> String {
     hex(&Sha256::digest(canonical(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_call_is_small_whatever_it_is_made_of() {
+        let digits = |count: usize| serde_json::from_str::<Value>(&"9".repeat(count)).unwrap();
+        for (value, expected) in [
+            (digits(100), true),
+            (digits(MAX_INPUT_BYTES + 1), false),
+            (json!("x".repeat(MAX_INPUT_BYTES)), false),
+            (json!(vec![1; MAX_INPUT_BYTES]), false),
+            (json!({"x".repeat(MAX_INPUT_BYTES): 1}), false),
+            (json!({"a": [1, "two", null, {"b": true}]}), true),
+        ] {
+            let mut room = MAX_INPUT_BYTES;
+            assert_eq!(fits(&value, &mut room), expected, "{} bytes", value.to_string().len());
+        }
+    }
 }
