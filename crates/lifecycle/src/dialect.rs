@@ -181,11 +181,6 @@ impl Inspection {
         self.literals.iter().any(|literal| literal.value == text)
     }
 
-    /// The calls an error handler stands for.
-    pub fn rescued(&self, rescued: &Rescued) -> &[Call] {
-        self.calls.get(rescued.clone()).unwrap_or_default()
-    }
-
     /// The agents asked for by a constant name: `tool("x")`, `delegate("x")`, `Agent.for("x")`.
     pub fn agents(&self) -> impl Iterator<Item = (&str, Position)> {
         self.calls

@@ -51,25 +51,26 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
 
 fn made_up_answer(inspection: &Inspection) -> Option<Position> {
     let names = made_up_names(&inspection.assignments);
-    let told = told_names(inspection);
+    let fetches = Fetches::of(inspection);
+    let told = told_names(inspection, &fetches);
     let made_up = |answer: &&Answer| {
         is_made_up(&answer.value, answer.recovering.is_some(), &names)
-            || is_told(inspection, answer, &told)
+            || is_told(answer, &fetches, &told)
     };
     inspection.answers.iter().find(made_up).map(|answer| answer.position)
 }
 
 /// Whether a text written into the program is the whole answer where a fetch raised.
-fn is_told(inspection: &Inspection, answer: &Answer, told: &BTreeSet<&str>) -> bool {
+fn is_told(answer: &Answer, fetches: &Fetches, told: &BTreeSet<&str>) -> bool {
     let whole = answer.value.only();
     let named = whole.name().is_some_and(|name| told.contains(name));
-    named || (is_text(whole) && handles_fetch(inspection, answer.recovering.as_ref()))
+    named || (is_text(whole) && fetches.are_handled(answer.recovering.as_ref()))
 }
 
 /// The names given a text where a fetch raised.
-fn told_names(inspection: &Inspection) -> BTreeSet<&str> {
+fn told_names<'a>(inspection: &'a Inspection, fetches: &Fetches) -> BTreeSet<&'a str> {
     let told = inspection.assignments.iter().filter(|assignment| {
-        is_text(&assignment.value) && handles_fetch(inspection, assignment.recovering.as_ref())
+        is_text(&assignment.value) && fetches.are_handled(assignment.recovering.as_ref())
     });
     told.filter_map(|assignment| match &assignment.target {
         Target::Name(name) => Some(name.as_str()),
@@ -82,8 +83,23 @@ fn is_text(value: &Operand) -> bool {
     value.text().is_some_and(|text| !text.trim().is_empty())
 }
 
-fn handles_fetch(inspection: &Inspection, rescued: Option<&Rescued>) -> bool {
-    rescued.is_some_and(|rescued| inspection.rescued(rescued).iter().any(is_fetch))
+/// Where among the calls those are that fetch, in order: a handler may stand for thousands of calls, and so may the
+/// next.
+struct Fetches(Vec<usize>);
+
+impl Fetches {
+    fn of(inspection: &Inspection) -> Self {
+        let fetches = inspection.calls.iter().enumerate().filter(|(_, call)| is_fetch(call));
+        Self(fetches.map(|(index, _)| index).collect())
+    }
+
+    /// Whether an error handler stands for one of them.
+    fn are_handled(&self, rescued: Option<&Rescued>) -> bool {
+        rescued.is_some_and(|rescued| {
+            let first = self.0.partition_point(|call| *call < rescued.start);
+            self.0.get(first).is_some_and(|call| *call < rescued.end)
+        })
+    }
 }
 
 /// The names that hold made-up records, also through other names.

@@ -12,10 +12,11 @@
 //! require "active_support/all"       # with `activesupport` declared: passes
 //! ```
 
-use crate::dialect::{Inspection, stdlib};
+use std::collections::BTreeSet;
+
+use crate::dialect::{Inspection, Position, stdlib};
 
 use super::{Finding, Subject};
-use crate::dialect::Position;
 
 /// Packages whose module has another name.
 const MODULES: &[(&str, &str)] = &[
@@ -65,7 +66,12 @@ const COMPANIONS: &[&str] = &[
 
 pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
     let used = used_names(subject);
-    let package = subject.declared.iter().find(|package| is_unused(package, &used, subject))?;
+    let modules: BTreeSet<String> = subject.declared.iter().map(|it| module_of(it)).collect();
+    if !used.is_subset(&modules) {
+        return None;
+    }
+    let is_unused = |package: &&String| is_unused(package, &used, subject.inspection);
+    let package = subject.declared.iter().find(is_unused)?;
     Some(Finding::at(
         Position::START,
         format!("`{package}` is declared but never imported"),
@@ -73,13 +79,11 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
     ))
 }
 
-fn is_unused(package: &str, used: &[String], subject: &Subject<'_>) -> bool {
+fn is_unused(package: &str, used: &BTreeSet<String>, inspection: &Inspection) -> bool {
     let module = module_of(package);
-    let explained = |name: &String| subject.declared.iter().any(|other| module_of(other) == *name);
     !COMPANIONS.contains(&folded(package).as_str())
         && !used.iter().any(|name| are_related(name, &module))
-        && used.iter().all(explained)
-        && !is_mentioned(package, subject.inspection)
+        && !is_mentioned(package, inspection)
 }
 
 /// `active_support/all` belongs to `activesupport`, `aws-sdk-s3` to `aws-sdk`.
@@ -95,7 +99,7 @@ fn is_mentioned(package: &str, inspection: &Inspection) -> bool {
 }
 
 /// The imported names that do not come with the interpreter, folded.
-fn used_names(subject: &Subject<'_>) -> Vec<String> {
+fn used_names(subject: &Subject<'_>) -> BTreeSet<String> {
     let imports = subject.inspection.imports.iter();
     let foreign = imports.filter(|import| !stdlib::provides(subject.language, &import.module));
     foreign.map(|import| folded(import.top_level())).collect()
