@@ -17,12 +17,14 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use crate::program::hex;
 
 pub use breach::{Breach, Mismatch};
 use breach::{Path, described};
@@ -170,6 +172,11 @@ impl Fingerprint {
         Self("none".to_owned())
     }
 
+    /// As read back from storage; compared, never trusted.
+    pub fn stored(text: String) -> Self {
+        Self(text)
+    }
+
     /// The text kept in artifacts and logs: `none` or 64 hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -230,11 +237,7 @@ impl Contract {
         if demands.is_empty() {
             return Fingerprint::none();
         }
-        let digest = Sha256::digest(canonical(&Value::Object(demands)));
-        Fingerprint(digest.iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
-            hex
-        }))
+        Fingerprint(hex(&Sha256::digest(canonical(&Value::Object(demands)))))
     }
 
     /// Whether the value of an ok outcome is what the contract asks for.
@@ -275,7 +278,8 @@ impl Contract {
     }
 }
 
-const FIELDS: [&str; 5] =
+/// The fields of a contract, by the names they are given by.
+pub const FIELDS: [&str; 5] =
     ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
 
 /// The enforceable part of a deliverable.

@@ -3,8 +3,8 @@
 //! [`super::layout`] writes a bundle as files and reads it back; [`super::sqlite::SqliteStore`] gives one and
 //! takes one in.
 
-use lifecycle::artifact::Cacheability;
-use lifecycle::contract::Contract;
+use lifecycle::artifact::{ArtifactKey, Cacheability};
+use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::pattern::PatternEvent;
@@ -64,6 +64,16 @@ pub struct ArtifactEntry {
 }
 
 impl ArtifactEntry {
+    /// What it is stored under.
+    pub fn key(&self) -> ArtifactKey {
+        ArtifactKey {
+            role: self.role.clone(),
+            method: self.method.clone(),
+            language: self.language,
+            contract_fingerprint: Fingerprint::stored(self.contract_fingerprint.clone()),
+        }
+    }
+
     /// Its name for people.
     pub fn title(&self) -> String {
         let contract = if self.contract_fingerprint == "none" { "" } else { ", under a contract" };

@@ -7,7 +7,7 @@
 mod reference;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -177,13 +177,11 @@ pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
             Ok(())
         });
     }
+    let mut known = BTreeSet::new();
     for path in artifacts {
         read.file(directory, &path, |value, bundle| {
             let artifact = wire::read_artifact(value, &bundle.tools)?;
-            let key = |a: &ArtifactEntry| {
-                (a.role.clone(), a.method.clone(), a.language, a.contract_fingerprint.clone())
-            };
-            if bundle.artifacts.iter().any(|known| key(known) == key(&artifact)) {
+            if !known.insert(artifact.key()) {
                 return Err(format!("{} is in an earlier file already", artifact.title()));
             }
             bundle.artifacts.push(artifact);

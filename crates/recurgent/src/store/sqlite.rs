@@ -391,6 +391,7 @@ mod tests {
             &lines::SEEKS[..],
             &curation::SEEKS[..],
             &pattern::SEEKS[..],
+            &transfer::SEEKS[..],
         ];
         for sql in seeks.concat() {
             let plan = plan(&connection, sql);

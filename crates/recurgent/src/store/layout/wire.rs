@@ -58,18 +58,16 @@ pub(super) fn read_registry(file: &Value) -> Result<Vec<ToolEntry>, String> {
         return Err("it has no `tools`".to_owned());
     };
     let tools = tools.as_object().ok_or_else(|| wrong("tools", "an object", tools))?;
-    let mut read: Vec<ToolEntry> = Vec::new();
+    let mut read: BTreeMap<Role, ToolEntry> = BTreeMap::new();
     for (name, entry) in tools {
         // `:fetcher` and `fetcher` are one name, as keys are elsewhere.
         let name = name.strip_prefix(':').unwrap_or(name);
         let entry = read_tool(name, entry).map_err(|why| format!("tool {name:?}: {why}"))?;
-        if read.iter().any(|known| known.name == entry.name) {
+        if read.insert(entry.name.clone(), entry).is_some() {
             return Err(format!("tool {name:?} is there twice"));
         }
-        read.push(entry);
     }
-    read.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(read)
+    Ok(read.into_values().collect())
 }
 
 fn read_tool(name: &str, entry: &Value) -> Result<ToolEntry, String> {

@@ -71,7 +71,7 @@ pub(super) fn recall(
 }
 
 /// The columns of a key.
-fn columns(key: &ArtifactKey) -> (&str, &str, &str, &str) {
+pub(super) fn columns(key: &ArtifactKey) -> (&str, &str, &str, &str) {
     let ArtifactKey { role, method, language, contract_fingerprint } = key;
     (role.as_str(), method.as_str(), language.name(), contract_fingerprint.as_str())
 }

@@ -1,0 +1,287 @@
+//! What another store hands over, taken in: what is new, and nothing that contradicts what is here.
+
+use std::collections::BTreeMap;
+
+use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
+use lifecycle::program::Checksum;
+use lifecycle::request::Role;
+use rusqlite::types::Value as Cell;
+use rusqlite::{Connection, ErrorCode, params};
+use serde_json::{Map, Value};
+
+use super::super::super::bundle::{ArtifactEntry, Bundle, Merged, ToolEntry, VersionEntry};
+use super::super::column::Json;
+use super::super::fault::Fault;
+use super::super::write::run;
+use super::super::{lines, pattern, read};
+use super::tools;
+
+/// What a column holds for a program that comes from elsewhere and does not say.
+const UNTOLD: [(&str, &str); 6] = [
+    ("standing", "probation"),
+    ("recent", ""),
+    ("sessions", ""),
+    ("trigger_reason", "fresh"),
+    ("state_keys", r#"{"reads":[],"writes":[]}"#),
+    ("pure", ""),
+];
+
+/// Takes in what is new; what the store has newer stays, and what contradicts it is told.
+pub(in crate::store::sqlite) fn merge(
+    transaction: &Connection,
+    bundle: &Bundle,
+) -> Result<Merged, Fault> {
+    let mut merged = Merged::default();
+    for tool in &bundle.tools {
+        merge_tool(transaction, tool, &mut merged)?;
+    }
+    for artifact in &bundle.artifacts {
+        let before = merged.clone();
+        transaction.execute_batch("SAVEPOINT artifact")?;
+        match merge_artifact(transaction, artifact, &mut merged) {
+            Ok(()) => {}
+            // What travelled along is somebody else's word; one file's nonsense is no other's fault.
+            Err(Fault::Engine(error)) if is_refusal(&error) => {
+                transaction.execute_batch("ROLLBACK TO artifact")?;
+                merged = before;
+                merged.conflict(&artifact.title(), &format!("the store does not take it: {error}"));
+            }
+            Err(fault) => return Err(fault),
+        }
+        transaction.execute_batch("RELEASE artifact")?;
+    }
+    let mut by_role: BTreeMap<&str, Vec<&PatternEvent>> = BTreeMap::new();
+    for event in &bundle.patterns {
+        by_role.entry(&event.role).or_default().push(event);
+    }
+    for (role, events) in by_role {
+        merge_patterns(transaction, role, &events, &mut merged)?;
+    }
+    Ok(merged)
+}
+
+/// A value that does not fit its column.
+fn is_refusal(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
+}
+
+const PUT_TOOL: &str = "
+    INSERT INTO tools (name, contract, usage_count, success_count, failure_count, created_at, last_used_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    ON CONFLICT (name) DO UPDATE SET contract = excluded.contract, usage_count = excluded.usage_count,
+      success_count = excluded.success_count, failure_count = excluded.failure_count,
+      created_at = excluded.created_at, last_used_at = excluded.last_used_at";
+const PUT_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
+
+/// Of two, the one used last is the newer one.
+fn merge_tool(
+    transaction: &Connection,
+    tool: &ToolEntry,
+    merged: &mut Merged,
+) -> Result<(), Fault> {
+    let what = format!("tool {}", tool.name);
+    let known = tools(transaction, Some(tool.name.as_str()))?.pop();
+    match known {
+        Some(known) if known == *tool => {
+            merged.skip(&what, "it is here already");
+            return Ok(());
+        }
+        Some(known) if known.last_used_at >= tool.last_used_at => {
+            merged.skip(&what, &format!("the one here was used later, at {}", known.last_used_at));
+            return Ok(());
+        }
+        Some(_) => merged.take(&what, "it was used later than the one here"),
+        None => merged.take(&what, "new"),
+    }
+    let row = params![
+        tool.name.as_str(),
+        tool.contract.as_ref().map(Json),
+        tool.usage_count,
+        tool.success_count,
+        tool.failure_count,
+        tool.created_at,
+        tool.last_used_at,
+    ];
+    run(transaction, PUT_TOOL, row)?;
+    for method in &tool.methods {
+        run(transaction, PUT_METHOD, params![tool.name.as_str(), method])?;
+    }
+    Ok(())
+}
+
+/// Of two, the one whose history holds the other's program is the newer one.
+fn merge_artifact(
+    transaction: &Connection,
+    artifact: &ArtifactEntry,
+    merged: &mut Merged,
+) -> Result<(), Fault> {
+    let what = artifact.title();
+    let here = super::artifact(transaction, &artifact.key())?;
+    let holds = |entry: &ArtifactEntry, checksum: &Checksum| {
+        entry.versions.iter().any(|version| version.checksum == *checksum)
+    };
+    match &here {
+        None => merged.take(&what, &format!("{} version(s)", artifact.versions.len())),
+        Some(here) if here.current == artifact.current => {
+            merged.skip(&what, "the same program runs here");
+            return Ok(());
+        }
+        Some(here) if holds(here, &artifact.current) => {
+            merged.skip(&what, "a newer program runs here");
+            return Ok(());
+        }
+        Some(here) if holds(artifact, &here.current) => {
+            merged.take(&what, "it follows on the program that ran here");
+        }
+        Some(_) => {
+            merged.conflict(
+                &what,
+                "other programs run here and there, and neither follows on the other; \
+                 the one here stays (remove it with `recurgent tools prune` to take the other)",
+            );
+            return Ok(());
+        }
+    }
+    put_artifact(transaction, artifact)
+}
+
+const DROP_ARTIFACT: &str = "
+    DELETE FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
+
+fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), Fault> {
+    run(transaction, DROP_ARTIFACT, lines::columns(&artifact.key()))?;
+    let current = artifact.versions.iter().find(|version| version.checksum == artifact.current);
+    let newest = artifact.versions.iter().map(|version| version.number).max();
+    let row = Cells::default()
+        .text("role", artifact.role.as_str())
+        .text("method", artifact.method.as_str())
+        .text("language", artifact.language.name())
+        .text("contract_fingerprint", &artifact.contract_fingerprint)
+        .number("current", current.map_or(0, |version| version.number))
+        .rest(&artifact.rest, &[("generations", Cell::Integer(signed(newest.unwrap_or(0))))]);
+    row.insert(transaction, "artifacts")?;
+    let id = transaction.last_insert_rowid();
+    for version in &artifact.versions {
+        put_version(transaction, id, version)?;
+    }
+    Ok(())
+}
+
+fn put_version(transaction: &Connection, id: i64, version: &VersionEntry) -> Result<(), Fault> {
+    let cacheability = version.cacheability.reason();
+    let untold: Vec<(&str, Cell)> = UNTOLD
+        .iter()
+        .map(|(column, text)| match *column {
+            "pure" => (*column, Cell::Integer(0)),
+            _ => (*column, Cell::Text((*text).to_owned())),
+        })
+        .collect();
+    Cells::default()
+        .cell("artifact_id", Cell::Integer(id))
+        .number("version", version.number)
+        .text("checksum", version.checksum.as_str())
+        .number("successes", version.successes)
+        .number("failures", version.failures)
+        .number("repairs", version.repairs)
+        .text("cacheability", cacheability)
+        .text("runtime_version", &version.runtime_version)
+        .text("prompt_version", &version.prompt_version)
+        .text("admitted_at", &version.admitted_at)
+        .text("manifest", &version.manifest.to_json().to_string())
+        .text("code", &version.code)
+        .rest(&version.rest, &untold)
+        .insert(transaction, "artifact_versions")
+}
+
+/// A row whose columns are known only when it is written.
+#[derive(Default)]
+struct Cells(Vec<(String, Cell)>);
+
+impl Cells {
+    fn cell(mut self, column: &str, cell: Cell) -> Self {
+        self.0.push((column.to_owned(), cell));
+        self
+    }
+
+    fn text(self, column: &str, text: &str) -> Self {
+        self.cell(column, Cell::Text(text.to_owned()))
+    }
+
+    fn number(self, column: &str, number: u64) -> Self {
+        self.cell(column, Cell::Integer(signed(number)))
+    }
+
+    /// What travelled along, and what stands for it where it did not.
+    fn rest(mut self, rest: &Map<String, Value>, untold: &[(&str, Cell)]) -> Self {
+        for (column, value) in rest {
+            let cell = match value {
+                Value::String(text) => Cell::Text(text.clone()),
+                Value::Number(number) => Cell::Integer(number.as_i64().unwrap_or_default()),
+                Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => continue,
+            };
+            if self.0.iter().all(|(known, _)| known != column) {
+                self.0.push((column.clone(), cell));
+            }
+        }
+        for (column, cell) in untold {
+            if self.0.iter().all(|(known, _)| known != column) {
+                self.0.push(((*column).to_owned(), cell.clone()));
+            }
+        }
+        self
+    }
+
+    /// Inserts what the table has columns for: a name that came from a file is only ever compared.
+    fn insert(self, transaction: &Connection, table: &str) -> Result<(), Fault> {
+        let columns =
+            read::rows(transaction, "SELECT name FROM pragma_table_info(?1)", [table], |r| {
+                r.get::<_, String>(0)
+            })?;
+        let cells: Vec<_> = self.0.into_iter().filter(|(name, _)| columns.contains(name)).collect();
+        let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
+        let places = vec!["?"; names.len()].join(", ");
+        let sql = format!("INSERT INTO {table} ({}) VALUES ({places})", names.join(", "));
+        let values = cells.iter().map(|(_, cell)| cell);
+        transaction.prepare(&sql)?.execute(rusqlite::params_from_iter(values))?;
+        Ok(())
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+const DROP_PATTERNS: &str = "DELETE FROM patterns WHERE role = ?1";
+const PUT_PATTERN: &str = "
+    INSERT INTO patterns (role, sequence, method, trace_id, event) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+/// Both, in the order of their times, each call once, the latest of them.
+fn merge_patterns(
+    transaction: &Connection,
+    role: &str,
+    offered: &[&PatternEvent],
+    merged: &mut Merged,
+) -> Result<(), Fault> {
+    let what = format!("patterns of {role}");
+    let Ok(parsed) = Role::parse(role) else { return Ok(()) };
+    let mut events = pattern::events(transaction, &parsed)?;
+    let before = events.clone();
+    for event in offered {
+        if events.iter().all(|known| known.call_id != event.call_id) {
+            events.push((*event).clone());
+        }
+    }
+    events.sort_by_key(|event| event.recorded_at_ms);
+    events.drain(..events.len().saturating_sub(MAX_EVENTS));
+    if events == before {
+        merged.skip(&what, "they are here already, or older than what is kept");
+        return Ok(());
+    }
+    run(transaction, DROP_PATTERNS, [role])?;
+    for (sequence, event) in (1_u64..).zip(&events) {
+        let row = params![role, sequence, event.method_name, event.trace_id, Json(event)];
+        run(transaction, PUT_PATTERN, row)?;
+    }
+    merged.take(&what, &format!("{} event(s)", events.len()));
+    Ok(())
+}
