@@ -52,7 +52,24 @@ struct Shared {
     environments: Arc<Environments>,
     observers: Observers,
     log: Option<Log>,
-    sessions: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+    turns: Turns,
+}
+
+/// Calls of one session follow each other: who holds its turn calls.
+#[derive(Debug, Default)]
+struct Turns(Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
+
+impl Turns {
+    /// The turn of a session. Those nobody holds or waits for are forgotten when a new one comes: a server may see
+    /// any number of sessions.
+    fn of(&self, session: &str) -> Arc<Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(session) {
+            return Arc::clone(turn);
+        }
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(session.to_owned()).or_default())
+    }
 }
 
 impl Runtime {
@@ -142,8 +159,7 @@ impl Runtime {
 
     /// Held during a call of a session, so that calls of one session follow each other.
     pub(crate) fn session_turn(&self, session: &str) -> Arc<Mutex<()>> {
-        let mut sessions = self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(sessions.entry(session.to_owned()).or_default())
+        self.0.turns.of(session)
     }
 }
 
@@ -222,7 +238,6 @@ impl RuntimeBuilder {
             environments: Arc::clone(&environments),
         });
         let log = config.log_path()?.map(Log::new);
-        let sessions = Mutex::new(BTreeMap::new());
         Ok(Runtime(Arc::new(Shared {
             config,
             trials,
@@ -232,7 +247,23 @@ impl RuntimeBuilder {
             environments,
             observers,
             log,
-            sessions,
+            turns: Turns::default(),
         })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_one_turn_while_anyone_wants_it() {
+        let turns = Turns::default();
+        let held = turns.of("desk");
+        for other in 0..100 {
+            drop(turns.of(&format!("s{other}")));
+        }
+        assert!(Arc::ptr_eq(&held, &turns.of("desk")));
+        assert!(turns.0.lock().unwrap().len() <= 2, "what nobody holds is forgotten");
     }
 }
