@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// What stands where a secret stood.
-pub(crate) const REDACTED: &str = "[redacted]";
+pub const REDACTED: &str = "[redacted]";
 /// Names whose value is a secret, as whole words of a key.
 const SECRET_WORDS: [&str; 9] = [
     "password",

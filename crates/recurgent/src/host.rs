@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lifecycle::contract;
 use lifecycle::execution::{Environment, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
@@ -21,9 +22,6 @@ const MAX_HISTORY: usize = 1000;
 const MAX_TOOLS: usize = 1000;
 /// Most agents one program may hold.
 const MAX_AGENTS: usize = 1000;
-/// Contract fields `delegate` takes.
-const CONTRACT_FIELDS: [&str; 5] =
-    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
 
 /// The host side of one attempt.
 pub(crate) struct Host<'a> {
@@ -183,7 +181,13 @@ impl<'a> Host<'a> {
                 ("contract" | "delegation_contract", Value::Object(contract)) => {
                     child.contract(contract)
                 }
-                (field, value) if CONTRACT_FIELDS.contains(&field) => {
+                ("contract" | "delegation_contract", _) => {
+                    return Err(Refusal::invalid(format!(
+                        "{name} must be an object; it has {}",
+                        contract::FIELDS.join(", ")
+                    )));
+                }
+                (field, value) if contract::FIELDS.contains(&field) => {
                     child.contract_field(field, value)
                 }
                 (option, Value::String(text)) if AGENT_KEYS.contains(&option) => {
@@ -195,7 +199,7 @@ impl<'a> Host<'a> {
                 (unknown, _) => {
                     return Err(Refusal::invalid(format!(
                         "delegate has no option {unknown:?}; it takes {} and {}",
-                        CONTRACT_FIELDS.join(", "),
+                        contract::FIELDS.join(", "),
                         AGENT_KEYS.join(", ")
                     )));
                 }

@@ -9,10 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lifecycle::contract;
 use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::history::{MAX_RECORDED_VALUE_BYTES, bounded};
 use lifecycle::outcome::Outcome;
+use lifecycle::redact::REDACTED;
 use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -23,12 +25,6 @@ use crate::observe::Observer;
 use crate::provider::Scripted;
 use crate::runtime::{Runtime, SetupFault};
 use crate::store::memory::MemoryStore;
-
-/// Contract fields as the log names them, without `contract_`.
-const CONTRACT_FIELDS: [&str; 5] =
-    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
-/// What stands in the log where a secret stood.
-const REDACTED: &str = "[redacted]";
 
 /// Ends of calls that no program and no model brought about.
 const UNREPEATED: [&str; 4] =
@@ -89,7 +85,7 @@ pub fn replay(config: &Config, entries: &[Value], call_id: &str) -> Result<Repla
         entries.iter().find(|entry| text(entry, "call_id") == call_id).ok_or_else(unknown)?;
     let tree = tree(entries, call_id);
     for entry in &tree {
-        check(entry, entry == &root)?;
+        check(entry, std::ptr::eq(*entry, root))?;
     }
     let model = Scripted::new();
     let mut written = BTreeSet::new();
@@ -107,7 +103,7 @@ pub fn replay(config: &Config, entries: &[Value], call_id: &str) -> Result<Repla
         .observer(Box::new(seen.clone()))
         .build()?;
     let mut builder = runtime.agent(text(root, "role"));
-    for name in CONTRACT_FIELDS {
+    for name in contract::FIELDS {
         let value = root.get(format!("contract_{name}")).filter(|value| !value.is_null());
         if let Some(value) = value {
             builder = builder.contract_field(name, value.clone());
@@ -136,14 +132,14 @@ fn attempts(entry: &Value) -> impl Iterator<Item = &Value> {
 
 /// A call and all it called, in the log's order.
 fn tree<'a>(entries: &'a [Value], call_id: &'a str) -> Vec<&'a Value> {
-    let mut members = vec![call_id];
+    let mut members = BTreeSet::from([call_id]);
     // A caller is logged after those it called.
     for entry in entries.iter().rev() {
-        if members.contains(&text(entry, "parent_call_id")) {
-            members.push(text(entry, "call_id"));
+        if members.contains(text(entry, "parent_call_id")) {
+            members.insert(text(entry, "call_id"));
         }
     }
-    entries.iter().filter(|entry| members.contains(&text(entry, "call_id"))).collect()
+    entries.iter().filter(|entry| members.contains(text(entry, "call_id"))).collect()
 }
 
 /// Whether the log holds all the call depended on.
