@@ -169,7 +169,7 @@ pub fn bounded(value: &Value) -> Value {
         return value.clone();
     }
     let preview = match value {
-        Value::String(text) => text.chars().take(PREVIEW_CHARS).collect::<String>(),
+        Value::String(text) => text.chars().take(PREVIEW_CHARS).collect(),
         Value::Array(items) => format!("{} items", items.len()),
         Value::Object(fields) => {
             let keys: Vec<_> = fields.keys().take(8).map(String::as_str).collect();

@@ -35,3 +35,4 @@ pub mod recommendation;
 pub mod event;
 pub mod log_entry;
 pub mod redact;
+pub mod excerpt;

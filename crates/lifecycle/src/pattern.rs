@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Attempt;
 use crate::correction::{self, Correction};
-use crate::dialect::Inspection;
+use crate::dialect::{Call, Inspection};
 use crate::guardrail::fetches;
 use crate::outcome::Outcome;
 use crate::request::CallRequest;
@@ -108,8 +108,7 @@ pub struct Capabilities {
 
 /// Derives them from a program's syntax tree.
 pub fn capabilities(inspection: &Inspection) -> Capabilities {
-    let called: Vec<String> =
-        inspection.calls.iter().filter_map(crate::dialect::Call::path).collect();
+    let called: Vec<String> = inspection.calls.iter().filter_map(Call::path).collect();
     let imported = inspection.imports.iter().map(|import| import.module.as_str());
     let mentioned = inspection.paths.iter().map(|used| used.path.as_str());
     let names: Vec<&str> =
@@ -120,7 +119,7 @@ pub fn capabilities(inspection: &Inspection) -> Capabilities {
     };
     Capabilities {
         labels: ROWS.iter().filter(does).map(|row| row.label).collect(),
-        delegates: inspection.calls.iter().any(crate::dialect::Call::makes_agent),
+        delegates: inspection.calls.iter().any(Call::makes_agent),
     }
 }
 

@@ -8,6 +8,7 @@ mod insert;
 use serde_json::{Map, Value, json};
 
 use crate::dialect::Language;
+use crate::excerpt::shortened;
 use crate::guardrail::SiblingState;
 use crate::history::{HISTORY_KEY, HISTORY_PAGE};
 use crate::pattern::Repeated;
@@ -24,8 +25,8 @@ pub const MAX_TOOLS: usize = 12;
 pub const MAX_SIBLINGS: usize = 12;
 /// Most context keys shown.
 const MAX_KEYS: usize = 24;
-/// Bytes of one value's preview.
-const PREVIEW_BYTES: usize = 120;
+/// Characters of one value's preview.
+const PREVIEW_CHARS: usize = 120;
 /// Most arguments of one call shown.
 const MAX_ARGUMENTS: usize = 24;
 /// Most keys of one object shown.
@@ -227,10 +228,7 @@ fn handle(value: &Value, depth: usize) -> Value {
 }
 
 fn preview(text: &str) -> String {
-    match text.char_indices().nth(PREVIEW_BYTES) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-    }
+    shortened(text, PREVIEW_CHARS)
 }
 
 /// Each method with the memory keys it reads and writes; a method without state says so by saying nothing.

@@ -3,7 +3,8 @@
 //! Read from the syntax tree, so a program that hides its clock passes for pure; then its recorded calls do
 //! not repeat, which their own program is found by (see [`crate::admission`]), and nothing is lost.
 
-use crate::dialect::{Inspection, Language};
+use crate::context::VIEWS;
+use crate::dialect::{Call, Inspection, Language};
 use crate::guardrail::fetches;
 use crate::program::VettedProgram;
 
@@ -82,13 +83,11 @@ const RUBY_BARE: &[&str] = &[
     "exec",
 ];
 
-/// Keys of the context that are views of what changes beside the call.
-const VIEWS: [&str; 2] = crate::context::VIEWS;
-
 /// Whether the program's answer depends on its arguments and its memory alone.
 pub(crate) fn is_pure(program: &VettedProgram) -> bool {
     let inspection = program.inspection();
-    let asks = inspection.calls.iter().any(crate::dialect::Call::makes_agent)
+    // Views show what changes beside the call.
+    let asks = inspection.calls.iter().any(Call::makes_agent)
         || inspection.context.iter().any(|used| VIEWS.contains(&used.key.as_str()));
     let depends = match program.program().language {
         Language::Python => python(inspection),

@@ -1,5 +1,7 @@
 //! How much of a failure its retry is told: enough to mend it, and never more than it may cost.
 
+use crate::excerpt::shortened;
+
 /// Bytes of a failing program that its retry is shown.
 const CODE_BYTES: usize = 900;
 /// Characters of a failure's message that its retry is told.
@@ -21,16 +23,13 @@ pub(super) fn excerpt(source: &str, line: Option<u32>) -> (Option<usize>, String
     let fitting = (0..lines.len()).map(around).take_while(|(_, code)| code.len() <= CODE_BYTES);
     match fitting.last() {
         Some((from, code)) => (Some(from + 1), code),
-        None => (Some(place + 1), shortened(lines.get(place).copied().unwrap_or_default())),
+        None => (Some(place + 1), message(lines.get(place).copied().unwrap_or_default())),
     }
 }
 
 /// A message, cut when it is long.
-pub(super) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MESSAGE_CHARS) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-    }
+pub(super) fn message(text: &str) -> String {
+    shortened(text, MESSAGE_CHARS)
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use crate::program::type_name;
 use serde_json::{Map, Value};
 use thiserror::Error;
+
+use crate::excerpt::shortened;
+use crate::program::type_name;
 
 /// How many keys of an object a breach lists.
 pub(super) const MAX_KEYS: usize = 32;
@@ -158,7 +160,7 @@ impl Breach {
     }
 
     pub(super) fn expecting(mut self, expected: &str) -> Self {
-        self.expected = cut(expected, MAX_SUMMARY);
+        self.expected = shortened(expected, MAX_SUMMARY);
         self
     }
 
@@ -176,8 +178,9 @@ impl Breach {
     pub(super) fn among_keys(mut self, required: &[String], found: &Value) -> Self {
         if self.expected_keys.is_empty() && self.actual_keys.is_empty() {
             let keys = found.as_object().into_iter().flat_map(Map::keys);
-            self.expected_keys = required.iter().take(MAX_KEYS).map(|k| cut(k, MAX_NAME)).collect();
-            self.actual_keys = keys.take(MAX_KEYS).map(|key| cut(key, MAX_NAME)).collect();
+            self.expected_keys =
+                required.iter().take(MAX_KEYS).map(|k| shortened(k, MAX_NAME)).collect();
+            self.actual_keys = keys.take(MAX_KEYS).map(|key| shortened(key, MAX_NAME)).collect();
         }
         self
     }
@@ -203,7 +206,7 @@ impl fmt::Display for Path<'_> {
 /// `.title`, or `["odd key"]` where a dot would mislead.
 pub(super) fn key_step(key: &str) -> String {
     let plain = key.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') && !key.is_empty();
-    let key = cut(key, MAX_NAME);
+    let key = shortened(key, MAX_NAME);
     if plain { format!(".{key}") } else { format!("[{}]", Value::from(key)) }
 }
 
@@ -212,7 +215,7 @@ pub(super) fn described(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(flag) => format!("the boolean {flag}"),
-        Value::Number(number) => format!("the number {}", cut(&number.to_string(), MAX_NAME)),
+        Value::Number(number) => format!("the number {}", shortened(&number.to_string(), MAX_NAME)),
         Value::String(text) => {
             format!("a string of {}", counted(whole(text.chars().count()), "character"))
         }
@@ -228,11 +231,4 @@ pub(super) fn counted(count: u64, unit: &str) -> String {
 
 pub(super) fn whole(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
-}
-
-pub(super) fn cut(text: &str, limit: usize) -> String {
-    match text.char_indices().nth(limit) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
 }

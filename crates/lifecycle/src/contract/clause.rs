@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
-use super::breach::{MAX_NAME, cut, described};
+use crate::excerpt::shortened;
+
+use super::breach::{MAX_NAME, described};
 use super::constraint::Constraint;
 use super::decimal::{Decimal, compare};
 use super::{ContractFault, given};
@@ -47,7 +49,7 @@ impl<'a> Clause<'a> {
             let text = name.as_str().ok_or_else(|| self.unusable("type", found, INSTEAD))?;
             Kind::named(text).ok_or_else(|| ContractFault::UnknownType {
                 path: format!("{}.type", self.at),
-                found: cut(text, MAX_NAME),
+                found: shortened(text, MAX_NAME),
             })
         };
         names.iter().map(kind).collect()
@@ -74,8 +76,8 @@ impl<'a> Clause<'a> {
         match (&range.min, &range.max) {
             (Some(low), Some(high)) if low.above(high) => Err(ContractFault::Contradiction {
                 path: format!("{}.{min}", self.at),
-                low: cut(&low.to_string(), MAX_NAME),
-                high: cut(&high.to_string(), MAX_NAME),
+                low: shortened(&low.to_string(), MAX_NAME),
+                high: shortened(&high.to_string(), MAX_NAME),
             }),
             (None | Some(_), None | Some(_)) => Ok(range),
         }
@@ -100,7 +102,7 @@ impl<'a> Clause<'a> {
             })?;
             for (name, written) in by_name.iter().filter(|(_, written)| !written.is_null()) {
                 let name = bare(name);
-                let key = format!("{key}.{}", cut(name, MAX_NAME));
+                let key = format!("{key}.{}", shortened(name, MAX_NAME));
                 properties.push((name.to_owned(), self.inner(&key, written)?));
             }
         }

@@ -4,8 +4,10 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Number, Value};
 
+use crate::excerpt::shortened;
+
 use super::ContractFault;
-use super::breach::{Breach, MAX_NAME, Mismatch, Path, counted, cut, whole};
+use super::breach::{Breach, MAX_NAME, Mismatch, Path, counted, whole};
 use super::clause::{Clause, Kind, Range, count, kind_names, number};
 use super::decimal::compare;
 
@@ -89,7 +91,7 @@ impl Constraint {
         let Some(name) = self.required.iter().find(|name| present(object, name).is_none()) else {
             return Ok(());
         };
-        let expected = format!("the key `{}`", cut(name, MAX_NAME));
+        let expected = format!("the key `{}`", shortened(name, MAX_NAME));
         let path = Path::Key(path, name);
         let breach = self
             .breach(Mismatch::MissingRequiredKey, "required", value, &path)
@@ -136,7 +138,7 @@ impl Constraint {
         ];
         for (bound, wrong, mismatch, key, words) in sides {
             let Some(bound) = bound.as_ref().filter(|bound| off(bound, wrong)) else { continue };
-            let shown = cut(&bound.to_string(), MAX_NAME);
+            let shown = shortened(&bound.to_string(), MAX_NAME);
             let expected = format!("a number of {words} {shown}");
             let breach = self.breach(mismatch, key, value, path).expecting(&expected);
             let exact = shown.len() <= MAX_NAME;

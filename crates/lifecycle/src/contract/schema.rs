@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
-use super::breach::{Breach, MAX_SUMMARY, Mismatch, cut, key_step};
+use crate::excerpt::shortened;
+
+use super::breach::{Breach, MAX_SUMMARY, Mismatch, key_step};
 use super::{ContractFault, deeper_than};
 
 /// How many references a schema may hold: chained, they multiply the work of one check.
@@ -33,7 +35,7 @@ impl Schema {
             .map(Self)
             .map_err(|error| {
                 let place = error.instance_path().as_str();
-                fault(cut(&format!("{place} {error}"), MAX_SUMMARY).trim_start().to_owned())
+                fault(shortened(&format!("{place} {error}"), MAX_SUMMARY).trim_start().to_owned())
             })
     }
 

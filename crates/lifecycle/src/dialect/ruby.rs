@@ -255,7 +255,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_index_target_node(&mut self, node: &prism::IndexTargetNode<'pr>) {
         prism::visit_index_target_node(self, node);
-        let (object, key) = (self.summary(&node.receiver()), write::key(node.arguments()));
+        let (object, key) = (self.summary(&node.receiver()), write::key(node.arguments().as_ref()));
         self.recorder.assign(
             Target::Item { object, key },
             Operand::Unknown,

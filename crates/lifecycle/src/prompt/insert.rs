@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::excerpt::shortened;
+
 /// How far strings and lists are cut, in turn, until a value fits its budget.
 const CUTS: [(usize, usize); 6] = [(600, 48), (300, 24), (120, 12), (60, 8), (30, 4), (10, 2)];
 
@@ -21,22 +23,15 @@ pub(super) fn encoded(value: &Value, budget: usize) -> String {
 fn cut(value: &Value, chars: usize, items: usize) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-        Value::String(text) => Value::String(short(text, chars)),
+        Value::String(text) => Value::String(shortened(text, chars)),
         Value::Array(list) => list.iter().take(items).map(|item| cut(item, chars, items)).collect(),
         Value::Object(fields) => Value::Object(
             fields
                 .iter()
                 .take(items)
-                .map(|(name, value)| (short(name, chars), cut(value, chars, items)))
+                .map(|(name, value)| (shortened(name, chars), cut(value, chars, items)))
                 .collect(),
         ),
-    }
-}
-
-fn short(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        None => text.to_owned(),
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
     }
 }
 

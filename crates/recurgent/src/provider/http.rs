@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use lifecycle::draft::DraftFault;
+use lifecycle::excerpt::shortened;
 use serde_json::Value;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{RootCerts, TlsConfig};
@@ -378,9 +379,5 @@ fn cannot_pay(body: &Value) -> bool {
 
 /// On one line, cut.
 fn short(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MAX_SAID_CHARS) {
-        None => line,
-        Some((cut, _)) => format!("{}…", line.get(..cut).unwrap_or_default()),
-    }
+    shortened(&text.split_whitespace().collect::<Vec<_>>().join(" "), MAX_SAID_CHARS)
 }

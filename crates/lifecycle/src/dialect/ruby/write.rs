@@ -1,7 +1,6 @@
 //! What a Ruby program assigns, in the many ways it can.
 
 use ruby_prism as prism;
-use ruby_prism::Visit as _;
 use serde_json::Value;
 
 use super::super::{Operand, Target};
@@ -27,10 +26,12 @@ macro_rules! updates {
             prism::$method(self, node);
             let value = updates!(@$value self, node);
             if let Some(receiver) = node.receiver() {
-                self.$kind(&receiver, node.$key(), value, self.at(&node.location()));
+                self.$kind(&receiver, updates!(@$key node), value, self.at(&node.location()));
             }
         }
     )*};
+    (@arguments $node:ident) => { $node.arguments().as_ref() };
+    (@read_name $node:ident) => { &$node.read_name() };
     (@given $self:ident, $node:ident) => { $self.summary(&$node.value()) };
     (@unknown $self:ident, $node:ident) => { Operand::Unknown };
 }
@@ -76,7 +77,7 @@ impl<'pr> Reader<'_> {
     pub(super) fn item_update(
         &mut self,
         receiver: &prism::Node<'pr>,
-        arguments: Option<prism::ArgumentsNode<'pr>>,
+        arguments: Option<&prism::ArgumentsNode<'pr>>,
         value: Operand,
         offset: usize,
     ) {
@@ -91,7 +92,7 @@ impl<'pr> Reader<'_> {
     pub(super) fn attribute_update(
         &mut self,
         receiver: &prism::Node<'pr>,
-        name: prism::ConstantId<'pr>,
+        name: &prism::ConstantId<'pr>,
         value: Operand,
         offset: usize,
     ) {
@@ -104,7 +105,7 @@ impl<'pr> Reader<'_> {
 }
 
 /// The constant key an item stands under.
-pub(super) fn key(arguments: Option<prism::ArgumentsNode<'_>>) -> Option<Value> {
+pub(super) fn key(arguments: Option<&prism::ArgumentsNode<'_>>) -> Option<Value> {
     arguments?.arguments().first().as_ref().and_then(constant)
 }
 
