@@ -16,7 +16,7 @@ use crate::request::CallRequest;
 const REFUSAL_CLASS: &str = "ToolRegistryViolation";
 
 /// What an answer is judged by.
-pub(crate) struct Court<'a> {
+pub(crate) struct Standards<'a> {
     pub(crate) request: &'a CallRequest,
     pub(crate) guardrails: &'a GuardrailPolicy,
     pub(crate) program: &'a VettedProgram,
@@ -24,13 +24,13 @@ pub(crate) struct Court<'a> {
 
 /// Accepts a program's answer (a value, or a truthful error), or says why not.
 pub(crate) fn judge(
-    court: &Court<'_>,
+    standards: &Standards<'_>,
     ending: ReportEnding,
     violations: Vec<Violation>,
 ) -> Result<Result<Value, Failure>, Box<Rejection>> {
     let reject = |reason, failure| Err(Box::new(Rejection::new(reason, failure)));
     match ending {
-        ReportEnding::Value(value) => judge_value(court, value).map(Ok),
+        ReportEnding::Value(value) => judge_value(standards, value).map(Ok),
         ending if !violations.is_empty() => {
             let at = refused_at(&ending);
             let placed = |violation: Violation| Violation {
@@ -38,7 +38,7 @@ pub(crate) fn judge(
                 ..violation
             };
             let violations = violations.into_iter().map(placed).collect();
-            Err(Box::new(barred(violations, court.guardrails)))
+            Err(Box::new(barred(violations, standards.guardrails)))
         }
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported);
@@ -88,11 +88,11 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
 }
 
 /// External data must say where it came from; contracted answers must have the promised shape.
-fn judge_value(court: &Court<'_>, value: Value) -> Result<Value, Box<Rejection>> {
-    if let Some(violation) = guardrail::check_provenance(court.program.inspection(), &value) {
-        return Err(Box::new(barred(vec![violation], court.guardrails)));
+fn judge_value(standards: &Standards<'_>, value: Value) -> Result<Value, Box<Rejection>> {
+    if let Some(violation) = guardrail::check_provenance(standards.program.inspection(), &value) {
+        return Err(Box::new(barred(vec![violation], standards.guardrails)));
     }
-    let request = court.request;
+    let request = standards.request;
     let Some(contract) = &request.contract else { return Ok(value) };
     match contract.judge(&request.arguments.args, &request.arguments.kwargs, &value) {
         Ok(()) => Ok(value),

@@ -7,18 +7,18 @@ use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
 use crate::execution::{Environment, EnvironmentFault, Order, Report, WorkerFault, WorkerTrace};
 use crate::guardrail::check_provided;
-use crate::judgement::{Court, barred, judge};
+use crate::judgement::{Standards, barred, judge};
 use crate::program::VettedProgram;
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
-use super::{Call, Step, Trial};
+use super::{Call, Step, Underway};
 
 /// Give the program an environment.
 #[derive(Debug)]
 pub struct Prepare {
     pub(super) call: Call,
-    pub(super) trial: Trial,
+    pub(super) underway: Underway,
     pub(super) program: VettedProgram,
     pub(super) manifest: DependencyManifest,
 }
@@ -36,14 +36,19 @@ impl Prepare {
 
     /// The environment, or why there is none. What is in it decides which imports are accounted for.
     pub fn prepared(self, answer: Result<Environment, EnvironmentFault>) -> Step {
-        let Self { call, mut trial, program, manifest: _ } = self;
+        let Self { call, mut underway, program, manifest: _ } = self;
         let rejection = match answer {
             Ok(environment) => match unaccounted(&call, &program, &environment) {
                 None => {
-                    return Step::Execute(Box::new(Execute { call, trial, program, environment }));
+                    return Step::Execute(Box::new(Execute {
+                        call,
+                        underway,
+                        program,
+                        environment,
+                    }));
                 }
                 Some(rejection) => {
-                    trial.packages.environment = Some(environment);
+                    underway.packages.environment = Some(environment);
                     rejection
                 }
             },
@@ -52,7 +57,7 @@ impl Prepare {
                 Rejection::new(reason, failure)
             }
         };
-        call.reject(trial, &Rejection { program: Some(program.program().clone()), ..rejection })
+        call.reject(underway, &Rejection { program: Some(program.program().clone()), ..rejection })
     }
 }
 
@@ -71,7 +76,7 @@ fn unaccounted(
 #[derive(Debug)]
 pub struct Execute {
     pub(super) call: Call,
-    trial: Trial,
+    underway: Underway,
     program: VettedProgram,
     environment: Environment,
 }
@@ -82,7 +87,7 @@ impl Execute {
         Order {
             request: &self.call.request,
             program: &self.program,
-            proven: matches!(self.trial.origin, Origin::Artifact(_))
+            proven: matches!(self.underway.origin, Origin::Artifact(_))
                 && !self.program.leaves_residue(),
         }
     }
@@ -96,52 +101,52 @@ impl Execute {
     pub fn event(&self) -> EventKind {
         EventKind::Executing {
             attempt: self.call.attempts.len() + 1,
-            source: self.trial.origin.program_source(),
+            source: self.underway.origin.program_source(),
             code: self.program.program().source.clone(),
         }
     }
 
     /// What the worker reported: judged, and accepted or rejected.
     pub fn executed(self, answer: Result<Report, WorkerFault>, took: Duration) -> Step {
-        let Self { call, mut trial, program, environment } = self;
-        trial.took += environment.prepare_time + took;
+        let Self { call, mut underway, program, environment } = self;
+        underway.took += environment.prepare_time + took;
         let manifest = environment.manifest.clone();
-        trial.packages.environment = Some(environment);
+        underway.packages.environment = Some(environment);
         let report = match answer {
             Ok(report) => report,
             Err(fault) => {
                 let (reason, failure) = fault.judged();
-                trial.worker = Some(WorkerTrace::default());
+                underway.worker = Some(WorkerTrace::default());
                 let rejection = Rejection {
                     program: Some(program.program().clone()),
                     ..Rejection::new(reason, failure)
                 };
-                return call.reject(trial, &rejection);
+                return call.reject(underway, &rejection);
             }
         };
-        trial.output = report.output;
-        trial.worker = Some(report.worker);
-        let court = Court {
+        underway.output = report.output;
+        underway.worker = Some(report.worker);
+        let standards = Standards {
             request: &call.request,
             guardrails: &call.policy.guardrails,
             program: &program,
         };
-        let judged = judge(&court, report.ending, report.violations);
+        let judged = judge(&standards, report.ending, report.violations);
         match judged {
             Ok(result) => {
                 let accepted = Accepted {
                     program,
-                    origin: trial.origin.clone(),
+                    origin: underway.origin.clone(),
                     manifest,
                     changes: report.changes,
                     forged: report.forged,
                 };
-                call.accept(trial, accepted, result)
+                call.accept(underway, accepted, result)
             }
             Err(rejection) => {
                 let rejection =
                     Rejection { program: Some(program.program().clone()), ..*rejection };
-                call.reject(trial, &rejection)
+                call.reject(underway, &rejection)
             }
         }
     }

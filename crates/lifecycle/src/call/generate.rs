@@ -1,0 +1,122 @@
+//! Asking a model for a program, and reading what it answers.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::attempt::{Origin, Rejection, RetryLane, spent};
+use crate::draft::{Draft, DraftFault};
+use crate::event::EventKind;
+use crate::guardrail::SiblingState;
+use crate::judgement::undrafted;
+use crate::program::GeneratedProgram;
+use crate::prompt::{self, Prompt, Surroundings};
+use crate::request::CallRequest;
+
+use super::{Call, Step, Underway};
+
+/// The first wait after a transport fault; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest wait between two model calls.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Metadata of a failure: milliseconds the service asked us to wait.
+const RETRY_AFTER: &str = "retry_after_ms";
+/// The longest such wait that is told, in milliseconds.
+const LONGEST_ASKED: u128 = 24 * 60 * 60 * 1000;
+
+/// Ask a model for a program.
+#[derive(Debug)]
+pub struct Generate {
+    pub(super) call: Call,
+    pub(super) origin: Origin,
+    pub(super) feedback: Option<Value>,
+}
+
+impl Generate {
+    /// The call to generate for.
+    pub fn request(&self) -> &CallRequest {
+        &self.call.request
+    }
+
+    /// What to send, built only now that a model will read it. What it says of state that other methods and
+    /// setters keep, the answer is held to.
+    pub fn prompt(&mut self, surroundings: &Surroundings) -> Prompt {
+        let request = &self.call.request;
+        self.call.siblings = [surroundings.siblings.clone(), setters(request)].concat();
+        prompt::build(request, surroundings, self.feedback.as_ref())
+    }
+
+    /// How long to wait first: the service asked for it, or the last tries failed in transport.
+    pub fn pause(&self) -> Duration {
+        let last = self.call.attempts.last().and_then(|attempt| attempt.rejection.as_ref());
+        let Some(rejection) = last.filter(|rejection| rejection.reason.is_transport()) else {
+            return Duration::ZERO;
+        };
+        let tries = spent(&self.call.attempts, RetryLane::Generation);
+        let doubled = FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(16));
+        asked_wait(rejection).unwrap_or(doubled.min(LONGEST_PAUSE))
+    }
+
+    /// Whether the model is told what was wrong with an earlier program.
+    pub fn is_told(&self) -> bool {
+        self.feedback.is_some()
+    }
+
+    /// What to tell observers.
+    pub fn event(&self) -> EventKind {
+        EventKind::Generating {
+            attempt: self.call.attempts.len() + 1,
+            with_feedback: self.feedback.is_some(),
+        }
+    }
+
+    /// The model's answer: parsed, vetted, and prepared for, or rejected.
+    pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
+        let Self { mut call, origin, feedback } = self;
+        call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
+        let mut underway = Underway { origin, told: feedback, took, ..Underway::default() };
+        let draft = match reply {
+            Ok(draft) => draft,
+            Err(fault) => {
+                let retry_after =
+                    fault.retry_after().map(|wait| wait.as_millis().min(LONGEST_ASKED));
+                let (fault, usage) = fault.apart();
+                call.usage += usage;
+                let (reason, mut failure) = fault.judged();
+                failure.metadata.extend(retry_after.map(|ms| (RETRY_AFTER.to_owned(), json!(ms))));
+                return call.reject(underway, &Rejection::new(reason, failure));
+            }
+        };
+        call.usage += draft.usage;
+        underway.packages.declared = declared(&draft.payload);
+        match GeneratedProgram::parse(call.request.language, &draft.payload) {
+            Ok(program) => call.vet(program, underway),
+            Err(fault) => {
+                let rejection = undrafted(&fault);
+                call.reject(underway, &rejection)
+            }
+        }
+    }
+}
+
+/// What is in memory was put there: by a method, or by a setter, which is all that is known of it here.
+fn setters(request: &CallRequest) -> Vec<SiblingState> {
+    let setter = |(key, _): (&str, &Value)| SiblingState {
+        method: format!("{key}="),
+        reads: Vec::new(),
+        writes: vec![key.to_owned()],
+    };
+    request.context.iter().map(setter).collect()
+}
+
+/// A payload's own list of packages, as it came; a program without one declares none.
+fn declared(payload: &Value) -> Option<Value> {
+    let fields = payload.as_object()?;
+    Some(fields.get("dependencies").cloned().unwrap_or_else(|| Value::Array(Vec::new())))
+}
+
+/// How long the service asked us to wait before trying again.
+pub(super) fn asked_wait(rejection: &Rejection) -> Option<Duration> {
+    let asked = rejection.failure.metadata.get(RETRY_AFTER).and_then(Value::as_u64);
+    asked.map(Duration::from_millis)
+}

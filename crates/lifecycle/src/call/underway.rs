@@ -1,0 +1,59 @@
+//! An attempt while it is made: what is known of it before it is accepted or rejected.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::attempt::{Attempt, Origin, Rejection};
+use crate::execution::{Output, Packages, WorkerTrace};
+use crate::outcome::Failure;
+use crate::pattern::Capabilities;
+
+/// An attempt under way.
+#[derive(Debug)]
+pub(super) struct Underway {
+    pub(super) origin: Origin,
+    /// What the model was told went wrong before.
+    pub(super) told: Option<Value>,
+    pub(super) took: Duration,
+    pub(super) packages: Packages,
+    pub(super) capabilities: Capabilities,
+    pub(super) output: Output,
+    pub(super) worker: Option<WorkerTrace>,
+    /// What the call ends as should this fail, too: it runs only because nothing better came.
+    pub(super) last_resort: Option<Box<Failure>>,
+}
+
+impl Default for Underway {
+    fn default() -> Self {
+        Self {
+            origin: Origin::Fresh,
+            told: None,
+            took: Duration::ZERO,
+            packages: Packages::default(),
+            capabilities: Capabilities::default(),
+            output: Output::default(),
+            worker: None,
+            last_resort: None,
+        }
+    }
+}
+
+impl Underway {
+    pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
+        let Self { origin, told: _, took, packages, capabilities, output, worker, last_resort } =
+            self;
+        let last_resort = last_resort.is_some();
+        Attempt {
+            origin,
+            rejection,
+            code,
+            packages,
+            capabilities,
+            output,
+            worker,
+            took,
+            last_resort,
+        }
+    }
+}
