@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{Contract, Fingerprint};
+use crate::contract::Fingerprint;
 use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
 use crate::program::Checksum;
@@ -33,10 +33,7 @@ impl ArtifactKey {
             role: request.role.clone(),
             method: request.method.clone(),
             language: request.language,
-            contract_fingerprint: request
-                .contract
-                .as_ref()
-                .map_or_else(Fingerprint::none, Contract::fingerprint),
+            contract_fingerprint: request.contract_fingerprint(),
         }
     }
 }

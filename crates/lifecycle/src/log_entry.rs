@@ -7,13 +7,14 @@ use crate::admission::Admission;
 use crate::artifact::{Cacheability, Trigger};
 use crate::attempt::{Attempt, Origin, RetryLane, Stage, spent};
 use crate::call::Commit;
-use crate::contract::{Contract, ContractSource, Fingerprint};
+use crate::contract::ContractSource;
 use crate::guardrail::{GuardrailPolicy, Violation};
 use crate::history::{HISTORY_KEY, bounded, bounded_map};
 use crate::outcome::FailureKind;
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
 use crate::redact::redacted;
+use crate::select::Miss;
 use crate::settlement::Moment;
 use crate::standing::{POLICY_VERSION, StandingMode};
 
@@ -288,7 +289,7 @@ fn artifact(entry: &mut Map<String, Value>, commit: &Commit) {
     let cacheability = commit.accepted().map(|accepted| accepted.program.cacheability(request));
     set!(entry, {
         "artifact_hit": selected.is_ok(),
-        "selection_miss_reason": selected.err().map(super::select::Miss::name),
+        "selection_miss_reason": selected.err().map(Miss::name),
         "artifact_selected_checksum": selected.ok().map(|artifact| &artifact.checksum),
         "artifact_selected_lifecycle_state": selected.ok().map(|artifact| artifact.repute.standing.name()),
         "artifact_success_count": selected.ok().map(|artifact| artifact.successes),
@@ -297,8 +298,7 @@ fn artifact(entry: &mut Map<String, Value>, commit: &Commit) {
             receipt.generations.or(selected.ok().map(|artifact| artifact.repute.generations)),
         "artifact_generation_trigger": commit.trigger().map(Trigger::name),
         "artifact_admission": receipt.admission.map(Admission::name),
-        "artifact_contract_fingerprint":
-            request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint),
+        "artifact_contract_fingerprint": request.contract_fingerprint(),
         "artifact_prompt_version": PROMPT_VERSION,
         "cacheable": cacheability.is_some_and(Cacheability::cacheable),
         "cacheability_reason": cacheability.map(Cacheability::reason),

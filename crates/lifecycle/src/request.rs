@@ -10,10 +10,11 @@ use thiserror::Error;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::context::Context;
-use crate::contract::Contract;
+use crate::contract::{Contract, Fingerprint};
 use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
 use crate::draft::Nanodollars;
+use crate::excerpt::shortened;
 
 /// Longest role or method name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
@@ -220,11 +221,7 @@ fn shown(value: &Value) -> String {
     if encoded_bytes(value) > MAX_NAME_BYTES * 4 {
         return format!("<{} bytes>", encoded_bytes(value));
     }
-    let text = value.to_string();
-    match text.char_indices().nth(SHOWN_CHARS) {
-        None => text,
-        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-    }
+    shortened(&value.to_string(), SHOWN_CHARS)
 }
 
 /// Size of a value's JSON text in bytes, counted without building it.
@@ -299,6 +296,13 @@ pub struct CallRequest {
     pub manifest: Option<DependencyManifest>,
     /// What the tree may use.
     pub allowance: Allowance,
+}
+
+impl CallRequest {
+    /// The contract it is made under, as stored programs are told apart by it.
+    pub fn contract_fingerprint(&self) -> Fingerprint {
+        self.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which stored program may run, or why none.
 
-use crate::artifact::{Artifact, ArtifactKey, RUNTIME_VERSION};
+use crate::artifact::{Artifact, RUNTIME_VERSION};
 use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::standing::{Standing, StandingMode};
@@ -48,7 +48,7 @@ pub fn select(
     if stored.is_empty() {
         return Err(Miss::NoArtifact);
     }
-    let wanted = ArtifactKey::of(request).contract_fingerprint;
+    let wanted = request.contract_fingerprint();
     let artifact = stored
         .into_iter()
         .find(|artifact| artifact.contract_fingerprint == wanted)
@@ -146,8 +146,7 @@ mod tests {
             || with(Repute { recent: window(&[Verdict::Failed; 3]), ..Repute::default() });
         let truthful =
             || with(Repute { recent: window(&[Verdict::Answered; 20]), ..Repute::default() });
-        let other =
-            artifact(ArtifactKey::of(&request(Some(json!({"purpose": "p"})))).contract_fingerprint);
+        let other = artifact(request(Some(json!({"purpose": "p"}))).contract_fingerprint());
         for (stored, mode, expected) in [
             (vec![], Shadow, Some(Miss::NoArtifact)),
             (vec![other.clone()], Shadow, Some(Miss::ContractChanged)),
@@ -186,7 +185,7 @@ mod tests {
             "intent_signature": "ask: Yahoo",
             "deliverable": {"required": ["a", "b"], "type": "object"}, "purpose": "p"
         })));
-        let kept = artifact(ArtifactKey::of(&first).contract_fingerprint);
+        let kept = artifact(first.contract_fingerprint());
         assert!(select(vec![kept], &second, StandingMode::Shadow).is_ok());
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
-use lifecycle::contract::{Contract, Fingerprint};
+use lifecycle::contract::Fingerprint;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
@@ -149,11 +149,6 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
         reference: &str,
         kept_since: Option<&str>,
     ) -> Result<Option<Value>, StoreFault>;
-}
-
-/// The contract a call is made under, as artifacts are kept by it.
-fn fingerprint(request: &CallRequest) -> Fingerprint {
-    request.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint)
 }
 
 /// Stands for the session a call belongs to: the owner's, or else its trace. Always as long.

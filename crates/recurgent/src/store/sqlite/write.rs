@@ -11,9 +11,7 @@ use lifecycle::settlement::{Changes, Kept, Receipt};
 use lifecycle::tool::Tool;
 use rusqlite::{Connection, Params, params};
 
-use super::super::{
-    HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner, fingerprint,
-};
+use super::super::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner};
 use super::column::{Json, Word};
 use super::fault::Fault;
 use super::lines;
@@ -223,7 +221,7 @@ fn count_exhaustion(
         request.role.as_str(),
         request.method.as_str(),
         request.language.name(),
-        Word(fingerprint(request)),
+        Word(request.contract_fingerprint()),
         by_guardrail,
     ];
     run(transaction, COUNT_EXHAUSTION, row)?;
