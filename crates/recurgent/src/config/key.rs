@@ -205,10 +205,9 @@ pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), Confi
     let (fits, expected) = match key.kind {
         Kind::Text => (true, String::new()),
         Kind::Flag => (matches!(value, "true" | "false"), "true or false".to_owned()),
-        Kind::Count { least, most } => (
-            is_count(value, least, most),
-            format!("a whole number from {least} to {most}"),
-        ),
+        Kind::Count { least, most } => {
+            (is_count(value, least, most), format!("a whole number from {least} to {most}"))
+        }
         Kind::Seconds => (
             value.parse::<f64>().is_ok_and(|s| s > 0.0 && s <= as_float(MANY)),
             format!("a number of seconds above 0, at most {MANY}"),
