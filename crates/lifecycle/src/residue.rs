@@ -1,7 +1,8 @@
 //! Which programs leave something behind in the worker that ran them: a kept worker is not for them.
 //!
 //! What such a program changes (a class of the language, a module, the environment, a global variable) would
-//! be there for the agent's next program. It runs in a worker of its own each time, which ends with it.
+//! be there for the agent's next program, and a thread it leaves behind would go on beside it, its hands on the
+//! same memory. It runs in a worker of its own each time, which ends with it.
 //! Read from the syntax tree: what is evaluated from a text is taken to leave something.
 
 use crate::dialect::{
@@ -10,7 +11,10 @@ use crate::dialect::{
 
 /// Python functions that change the process they run in, by full name.
 const PYTHON: &[&str] = &[
+    "_thread.start_new_thread",
     "atexit.register",
+    "concurrent.futures.ThreadPoolExecutor",
+    "concurrent.futures.thread.ThreadPoolExecutor",
     "decimal.getcontext",
     "decimal.setcontext",
     "delattr",
@@ -19,6 +23,8 @@ const PYTHON: &[&str] = &[
     "gc.disable",
     "importlib.reload",
     "locale.setlocale",
+    "multiprocessing.dummy.Pool",
+    "multiprocessing.pool.ThreadPool",
     "os.chdir",
     "os.putenv",
     "os.umask",
@@ -29,6 +35,8 @@ const PYTHON: &[&str] = &[
     "sys.setprofile",
     "sys.setrecursionlimit",
     "sys.settrace",
+    "threading.Thread",
+    "threading.Timer",
     "time.tzset",
     "warnings.filterwarnings",
     "warnings.simplefilter",
@@ -225,6 +233,12 @@ mod tests {
             (Language::Python, "import os\nos.chdir('/')"),
             (Language::Python, "import random\nrandom.seed(1)"),
             (Language::Python, "import json\ndel json.dumps"),
+            (Language::Python, "import threading\nthreading.Thread(target=print).start()"),
+            (Language::Python, "from threading import Timer as T\nT(1, context.clear).start()"),
+            (
+                Language::Python,
+                "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor().submit(print)",
+            ),
             (Language::Python, "exec('import json; json.dumps = None')"),
             (Language::Python, "eval('__import__(\"json\").__dict__.update(dumps=None)')"),
             (Language::Python, "globals()['__builtins__']['len'] = None"),

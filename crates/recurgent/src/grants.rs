@@ -69,7 +69,7 @@ impl FromStr for Network {
             host.contains(['.', ':'])
                 && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
         };
-        if hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
+        if hosts.is_empty() || hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
             return Err("off, loopback, open, or a list of hosts like api.example.org");
         }
         Ok(Self::Hosts(hosts))
@@ -102,6 +102,7 @@ mod tests {
                 Some(Network::Hosts(vec!["a.example".into(), "b.example:443".into()])),
             ),
             ("closed", None),
+            (" , ", None),
             ("a.example/path", None),
             ("opne", None),
         ] {

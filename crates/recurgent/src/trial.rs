@@ -2,9 +2,9 @@
 //!
 //! Each recorded call is run again in a worker of its own. What the challenger does not reproduce is run
 //! with the incumbent too: a call its own program does not repeat proves nothing and is forgotten. What
-//! could not be tried (no worker, no environment, the process ends) is tried at a later call.
+//! could not be tried (no worker, no environment, the process ends) is tried at a later call, a few times.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,9 +33,10 @@ const CASE_TIME: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(2);
 /// Trials that may wait; more are left for later calls.
 const MAX_WAITING: usize = 64;
-
-/// Challengers that could not be tried which are remembered, so as not to be tried again in this process.
-const MAX_GIVEN_UP: usize = 1024;
+/// Times one process sets out to try a challenger that cannot be tried.
+const MAX_TRIES: u32 = 3;
+/// Challengers that could not be tried which are remembered.
+const MAX_UNTRIED: usize = 1024;
 
 /// What a trial is about: a challenger, by what it is stored under.
 type Candidacy = (ArtifactKey, Checksum);
@@ -59,7 +60,7 @@ struct Clerk {
     thread: JoinHandle<()>,
 }
 
-/// What waits or is under way, and what could not be tried in this process.
+/// What waits or is under way, and what could not be tried.
 #[derive(Default)]
 struct Docket {
     state: Mutex<DocketState>,
@@ -70,7 +71,27 @@ struct Docket {
 #[derive(Default)]
 struct DocketState {
     open: BTreeSet<Candidacy>,
-    given_up: BTreeSet<Candidacy>,
+    /// With how often.
+    untried: BTreeMap<Candidacy, u32>,
+}
+
+impl DocketState {
+    /// Enters a challenger, unless it already waits, could not be tried too often, or too many wait.
+    fn enter(&mut self, candidacy: &Candidacy) -> bool {
+        let tries = self.untried.get(candidacy).copied().unwrap_or(0);
+        tries < MAX_TRIES && self.open.len() < MAX_WAITING && self.open.insert(candidacy.clone())
+    }
+
+    fn close(&mut self, candidacy: &Candidacy, tried: bool) {
+        self.open.remove(candidacy);
+        if tried {
+            self.untried.remove(candidacy);
+        } else if let Some(tries) = self.untried.get_mut(candidacy) {
+            *tries += 1;
+        } else if self.untried.len() < MAX_UNTRIED {
+            self.untried.insert(candidacy.clone(), 1);
+        }
+    }
 }
 
 impl fmt::Debug for Trials {
@@ -86,16 +107,11 @@ impl Trials {
         Self { court: Arc::new(court), docket: Arc::default(), clerk: Mutex::new(None) }
     }
 
-    /// Has a challenger tried soon, unless it already waits or could not be tried.
+    /// Has a challenger tried soon, unless it already waits or cannot be tried.
     pub(crate) fn hold(&self, key: ArtifactKey, challenger: Checksum) {
         let candidacy = (key, challenger);
-        {
-            let mut state = self.docket.state();
-            let is_known = state.open.contains(&candidacy) || state.given_up.contains(&candidacy);
-            if is_known || state.open.len() >= MAX_WAITING {
-                return;
-            }
-            state.open.insert(candidacy.clone());
+        if !self.docket.state().enter(&candidacy) {
+            return;
         }
         let mut clerk = self.clerk.lock().unwrap_or_else(PoisonError::into_inner);
         if clerk.is_none() {
@@ -148,11 +164,7 @@ impl Docket {
     }
 
     fn close(&self, candidacy: &Candidacy, tried: bool) {
-        let mut state = self.state();
-        state.open.remove(candidacy);
-        if !tried && state.given_up.len() < MAX_GIVEN_UP {
-            state.given_up.insert(candidacy.clone());
-        }
+        self.state().close(candidacy, tried);
         self.changed.notify_all();
     }
 }
@@ -273,5 +285,41 @@ fn request(key: &ArtifactKey) -> CallRequest {
         context: Context::default(),
         manifest: None,
         allowance: Allowance::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lifecycle::contract::Fingerprint;
+    use lifecycle::dialect::Language;
+    use lifecycle::request::{Method, Role};
+
+    use super::*;
+
+    fn candidacy(code: &str) -> Candidacy {
+        let key = ArtifactKey {
+            role: Role::parse("shop").unwrap(),
+            method: Method::parse("price").unwrap(),
+            language: Language::Python,
+            contract_fingerprint: Fingerprint::none(),
+        };
+        (key, Checksum::of(code))
+    }
+
+    #[test]
+    fn what_could_not_be_tried_is_tried_again_but_not_for_ever() {
+        let (one, other) = (candidacy("1"), candidacy("2"));
+        let mut docket = DocketState::default();
+        assert!(docket.enter(&one));
+        assert!(!docket.enter(&one), "it waits already");
+        for _ in 1..MAX_TRIES {
+            docket.close(&one, false);
+            assert!(docket.enter(&one));
+        }
+        docket.close(&one, false);
+        assert!(!docket.enter(&one), "a worker was not to be had three times");
+        assert!(docket.enter(&other), "which is no other's fault");
+        docket.close(&other, true);
+        assert!(docket.enter(&other));
     }
 }
