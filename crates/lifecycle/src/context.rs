@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::history::HISTORY_KEY;
+use crate::request::encoded_bytes;
 
 /// Removals remembered before older workers are sent the whole context again.
 const MAX_REMOVALS: usize = 256;
@@ -24,12 +25,23 @@ pub struct Context {
     removals: BTreeMap<String, u64>,
     /// Removals older than this are forgotten.
     horizon: u64,
+    /// Of all keys and values.
+    bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     value: Arc<Value>,
     version: u64,
+    /// Of its key and its value's JSON text.
+    bytes: usize,
+}
+
+impl Entry {
+    fn new(key: &str, value: Value, version: u64) -> Self {
+        let bytes = key.len().saturating_add(encoded_bytes(&value));
+        Self { value: Arc::new(value), version, bytes }
+    }
 }
 
 /// What an accepted attempt did to the memory.
@@ -64,11 +76,13 @@ pub struct ContextDelta {
 impl Context {
     /// A memory read back from the store.
     pub fn restored(version: u64, entries: impl IntoIterator<Item = (String, Value)>) -> Self {
-        let entries = entries
-            .into_iter()
-            .map(|(key, value)| (key, Entry { value: Arc::new(value), version }))
-            .collect();
-        Self { version, entries, removals: BTreeMap::new(), horizon: version }
+        let entry = |(key, value): (String, Value)| {
+            let entry = Entry::new(&key, value, version);
+            (key, entry)
+        };
+        let entries: BTreeMap<String, Entry> = entries.into_iter().map(entry).collect();
+        let bytes = entries.values().map(|entry| entry.bytes).sum();
+        Self { version, entries, removals: BTreeMap::new(), horizon: version, bytes }
     }
 
     /// Counts every change.
@@ -96,6 +110,11 @@ impl Context {
         self.entries.len()
     }
 
+    /// How much is remembered: of its keys, and of its values as JSON.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -113,13 +132,18 @@ impl Context {
         }
         self.version += 1;
         for key in changes.unset {
-            if self.entries.remove(&key).is_some() {
+            if let Some(removed) = self.entries.remove(&key) {
+                self.bytes = self.bytes.saturating_sub(removed.bytes);
                 self.removals.insert(key, self.version);
             }
         }
         for (key, value) in changes.set {
             self.removals.remove(&key);
-            self.entries.insert(key, Entry { value: Arc::new(value), version: self.version });
+            let entry = Entry::new(&key, value, self.version);
+            self.bytes = self.bytes.saturating_add(entry.bytes);
+            if let Some(replaced) = self.entries.insert(key, entry) {
+                self.bytes = self.bytes.saturating_sub(replaced.bytes);
+            }
         }
         if self.removals.len() > MAX_REMOVALS {
             self.removals.clear();
@@ -187,6 +211,23 @@ mod tests {
             context.apply(ContextChanges { set: Map::new(), unset: vec![format!("k{n}")] });
         }
         assert_eq!(context.since(Some(held)).base, None, "too old: everything is sent");
+    }
+
+    #[test]
+    fn its_size_is_that_of_what_it_holds() {
+        let mut context = Context::default();
+        context.apply(set("a", json!([1, 2])));
+        context.apply(set("bb", json!("x")));
+        assert_eq!(context.bytes(), "a[1,2]bb\"x\"".len());
+        context.apply(set("a", json!(null)));
+        assert_eq!(context.bytes(), "anullbb\"x\"".len());
+        let entries = context.to_object();
+        assert_eq!(Context::restored(7, entries).bytes(), context.bytes());
+        context.apply(ContextChanges {
+            set: Map::new(),
+            unset: vec!["a".into(), "bb".into(), "c".into()],
+        });
+        assert_eq!(context.bytes(), 0);
     }
 
     #[test]

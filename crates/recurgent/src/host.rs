@@ -22,6 +22,8 @@ const MAX_HISTORY: usize = 1000;
 const MAX_TOOLS: usize = 1000;
 /// Most agents one program may hold.
 const MAX_AGENTS: usize = 1000;
+/// Most they may remember together, as JSON: it is kept by the host, which no limit of a worker's bounds.
+const MAX_AGENT_MEMORY: usize = 64 << 20;
 
 /// The host side of one attempt.
 pub(crate) struct Host<'a> {
@@ -73,6 +75,7 @@ impl<'a> Host<'a> {
                 Said::Ask(ask) => {
                     let answer = self.answer(ask);
                     self.tree.has_time()?;
+                    self.has_room()?;
                     turn.answer(answer)?;
                 }
                 Said::Done(done) => {
@@ -91,6 +94,19 @@ impl<'a> Host<'a> {
             Limit::Asks,
             format!("the program asked the host more than {limit} times"),
         ))
+    }
+
+    /// Whether the agents the program holds may remember what they do.
+    fn has_room(&self) -> Result<(), WorkerFault> {
+        let bytes: usize = self.held.values().map(|agent| agent.runtime_context().bytes()).sum();
+        if bytes <= MAX_AGENT_MEMORY {
+            return Ok(());
+        }
+        let message = format!(
+            "the agents the program holds remember {bytes} bytes, and {MAX_AGENT_MEMORY} is the most; \
+             give them less to remember"
+        );
+        Err(WorkerFault::Limited(Limit::Memory, message))
     }
 
     fn answer(&mut self, ask: Ask) -> Answer {

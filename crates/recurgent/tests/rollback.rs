@@ -70,6 +70,26 @@ fn what_an_accepted_program_changed_is_not_there_for_the_next() {
     }
 }
 
+/// What a program's children remember is kept by the host, which has no sandbox of its own.
+#[test]
+fn a_program_cannot_fill_the_host_through_its_children() {
+    const FILL: (&str, &str) = (
+        "child = delegate('notes', purpose='p')\nfor n in range(args[0]):\n    child.remember(**{f'k{n}': 'x' * (17 << 20)})\nresult = n",
+        "child = delegate('notes', purpose: 'p')\nargs[0].times { |n| child.remember(\"k#{n}\": 'x' * (17 << 20)) }\n1",
+    );
+    for language in Language::ALL {
+        let state = tempfile::tempdir().unwrap();
+        let model = Arc::new(Scripted::new());
+        model.add("shop.fill", json!({"code": written(language, FILL.0, FILL.1)}));
+        let runtime = open(state.path(), model as Arc<dyn Provider>, 0);
+        let mut agent = runtime.agent("shop").guest(language).build().unwrap();
+        let outcome = agent.call("fill", (100,)).unwrap();
+        let failure = outcome.failure().unwrap();
+        assert_eq!(failure.kind.code(), "resource_limit", "{language}: {failure}");
+        assert_eq!(failure.metadata["limit"], "memory", "{language}: {failure}");
+    }
+}
+
 /// How a program ends after its deeds: the last lines, and the failure of a call that has no second chances.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ending {
