@@ -121,7 +121,9 @@ impl Observed {
     pub fn of_report(ending: &ReportEnding, changes: &ContextChanges) -> Option<Self> {
         match ending {
             ReportEnding::Value(value) => Some(Self::of_value(value, changes)),
-            ReportEnding::Reported { reported, .. } => Some(Self::of_error(&reported.code)),
+            ReportEnding::Reported { reported, .. } => {
+                Some(Self::of_error(&reported.clone().bounded().code))
+            }
             ReportEnding::Raised { .. }
             | ReportEnding::Malformed(_)
             | ReportEnding::Unserializable { .. }

@@ -15,6 +15,10 @@ pub const HISTORY_KEY: &str = "conversation_history";
 pub const HISTORY_PAGE: u64 = 100;
 /// Largest argument a record holds whole; larger ones are cut to a preview.
 pub const MAX_RECORDED_VALUE_BYTES: usize = 2048;
+/// JSON text that a record or a log line holds of one list or map of values; the rest is told in a word.
+pub const MAX_RECORDED_BYTES: usize = 64 * 1024;
+/// The key of what stands for the rest of a map.
+const REST: &str = "…";
 /// Characters of a text kept in a preview.
 const PREVIEW_CHARS: usize = 160;
 /// Largest value the content store takes.
@@ -113,8 +117,8 @@ pub fn record(
         "timestamp": moment.timestamp,
         "speaker": if request.lineage.depth() == 0 { "user" } else { "tool" },
         "method_name": request.method,
-        "args": args.map(|(index, value)| body(&index.to_string(), value)).collect::<Vec<_>>(),
-        "kwargs": kwargs.map(|(key, value)| (key.clone(), body(key, value))).collect::<Map<_, _>>(),
+        "args": list(args.map(|(index, value)| body(&index.to_string(), value))),
+        "kwargs": map(kwargs.map(|(key, value)| (key.clone(), body(key, value)))),
         "outcome_summary": summary(outcome, at(VALUE)),
         "trace_id": request.lineage.trace(),
         "parent_call_id": request.lineage.parent(),
@@ -181,9 +185,63 @@ pub fn bounded(value: &Value) -> Value {
     json!({"type": type_name(value), "bytes": bytes, "preview": preview})
 }
 
+/// [`bounded`], for a list of values.
+pub fn bounded_list(values: &[Value]) -> Vec<Value> {
+    list(values.iter().map(bounded))
+}
+
 /// [`bounded`], for named values: what a name tells to be a secret is not described either.
 pub fn bounded_map(values: &Map<String, Value>) -> Map<String, Value> {
-    let kept =
+    let told =
         |(key, value): (&String, &Value)| (key.clone(), bounded(&redacted_field(key, value)));
-    values.iter().map(kept).collect()
+    map(values.iter().map(told))
+}
+
+fn list(told: impl ExactSizeIterator<Item = Value>) -> Vec<Value> {
+    let (mut kept, rest) = fitting(told, encoded_bytes);
+    kept.extend(rest);
+    kept
+}
+
+fn map(told: impl ExactSizeIterator<Item = (String, Value)>) -> Map<String, Value> {
+    let (kept, rest) = fitting(told, |(key, value)| key.len() + encoded_bytes(value));
+    kept.into_iter().chain(rest.map(|rest| (REST.to_owned(), rest))).collect()
+}
+
+/// As many as there is room for, and what stands for the others.
+fn fitting<T>(
+    told: impl ExactSizeIterator<Item = T>,
+    bytes: impl Fn(&T) -> usize,
+) -> (Vec<T>, Option<Value>) {
+    let (count, mut room) = (told.len(), Some(MAX_RECORDED_BYTES));
+    let fits = |item: &T| {
+        room = room.and_then(|room| room.checked_sub(bytes(item)));
+        room.is_some()
+    };
+    let kept: Vec<T> = told.take_while(fits).collect();
+    let preview = format!("{} more", count - kept.len());
+    let rest = || json!({"type": "array", "bytes": MAX_RECORDED_BYTES, "preview": preview});
+    let is_cut = kept.len() < count;
+    (kept, is_cut.then(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_many_values_is_bounded_too() {
+        let few: Vec<Value> = (0..100).map(|n| json!(n)).collect();
+        assert_eq!(bounded_list(&few), few);
+        let many = bounded_list(&vec![json!("word"); 1_000_000]);
+        assert!(encoded_bytes(&json!(many)) < 2 * MAX_RECORDED_BYTES);
+        let left = 1_000_000 - (many.len() - 1);
+        assert_eq!(many.last().unwrap()["preview"], format!("{left} more"));
+        let names: Map<String, Value> = (0..100_000).map(|n| (format!("k{n}"), json!(n))).collect();
+        let kept = bounded_map(&names);
+        assert!(encoded_bytes(&json!(kept)) < 2 * MAX_RECORDED_BYTES);
+        assert_eq!(kept[REST]["preview"], format!("{} more", 100_000 - (kept.len() - 1)));
+        let long = Map::from_iter([("k".repeat(MAX_RECORDED_BYTES), json!(1))]);
+        assert_eq!(bounded_map(&long).keys().collect::<Vec<_>>(), [REST]);
+    }
 }

@@ -6,9 +6,10 @@ use crate::attempt::{Reason, Rejection};
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
 use crate::dialect::{Position, SyntaxFault};
+use crate::excerpt::shortened;
 use crate::execution::{ReportEnding, limited};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
-use crate::outcome::{Cause, EndedBy, Failure, FailureKind};
+use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::request::CallRequest;
 
@@ -41,12 +42,13 @@ pub(crate) fn judge(
             Err(Box::new(barred(violations, standards.guardrails)))
         }
         ReportEnding::Reported { reported, message, metadata } => {
-            let kind = FailureKind::Reported(reported);
+            let kind = FailureKind::Reported(reported.bounded());
             let again = kind.retriable() && kind.cause() != Cause::Extrinsic;
             let failure = Failure { kind, message, metadata };
             if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
         }
         ReportEnding::Raised { class, message, location } => {
+            let class = shortened(&class, MAX_CODE_CHARS);
             let failure = Failure::new(FailureKind::Execution, format!("{class}: {message}"))
                 .with("error_class", class)
                 .with("location", json!(location));

@@ -8,8 +8,9 @@ use crate::artifact::{Cacheability, Trigger};
 use crate::attempt::{Attempt, Origin, RetryLane, Stage, spent};
 use crate::call::Commit;
 use crate::contract::ContractSource;
+use crate::excerpt::shortened;
 use crate::guardrail::{GuardrailPolicy, Violation};
-use crate::history::{HISTORY_KEY, bounded, bounded_map};
+use crate::history::{HISTORY_KEY, bounded, bounded_list, bounded_map};
 use crate::outcome::FailureKind;
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
@@ -18,6 +19,8 @@ use crate::select::Miss;
 use crate::settlement::Moment;
 use crate::standing::{POLICY_VERSION, StandingMode};
 
+/// Characters of the outcome's own message.
+const MAX_OUTCOME_MESSAGE_CHARS: usize = 4000;
 /// Characters of a failure message kept per attempt.
 const MAX_MESSAGE_CHARS: usize = 400;
 /// Characters of captured output kept per stream.
@@ -136,7 +139,7 @@ fn identity(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Cir
         "role": request.role,
         "model": circumstances.model,
         "method": request.method,
-        "args": request.arguments.args.iter().map(bounded).collect::<Vec<_>>(),
+        "args": bounded_list(&request.arguments.args),
         "kwargs": bounded_map(&request.arguments.kwargs),
         "duration_ms": circumstances.moment.duration_ms(),
         "generation_attempt": commit.model_calls(),
@@ -350,7 +353,7 @@ fn outcome(entry: &mut Map<String, Value>, commit: &Commit) {
         "outcome_method_name": outcome.method,
         "outcome_value_class": outcome.value().filter(|value| !value.is_null()).map(type_name),
         "outcome_error_type": failure.map(|failure| failure.kind.code()),
-        "outcome_error_message": failure.map(|failure| &failure.message),
+        "outcome_error_message": failure.map(|failure| told_message(&failure.message)),
         "outcome_error_metadata": failure.filter(|f| !f.metadata.is_empty()).map(|f| bounded_map(&f.metadata)),
         "outcome_value": outcome.value().map(bounded),
     });
@@ -419,6 +422,11 @@ fn why_not_kept(commit: &Commit) -> &'static str {
             Some(_) => "too_large",
         }
     }
+}
+
+/// The message of a call's failure, as its entry tells it.
+pub fn told_message(message: &str) -> String {
+    shortened(message, MAX_OUTCOME_MESSAGE_CHARS)
 }
 
 fn milliseconds(took: std::time::Duration) -> f64 {

@@ -4,8 +4,12 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::excerpt::shortened;
 use crate::guardrail::ViolationType;
 use crate::request::{Method, Role};
+
+/// Characters kept of an error type a program authored, and of the class of what it raised.
+pub(crate) const MAX_CODE_CHARS: usize = 120;
 
 /// What came of a call. Role and method are always the call's own.
 #[derive(Debug, Clone, PartialEq)]
@@ -359,6 +363,12 @@ impl FailureKind {
 }
 
 impl Reported {
+    /// As it is kept, in the store and in every log line: a type is a word or two, not a text.
+    #[must_use]
+    pub(crate) fn bounded(self) -> Self {
+        Self { code: shortened(&self.code, MAX_CODE_CHARS), ..self }
+    }
+
     /// Known vocabulary first; then a truthful, final answer is the task's, anything else the program's.
     fn cause(&self) -> Cause {
         match self.code.as_str() {

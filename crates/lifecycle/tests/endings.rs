@@ -448,3 +448,34 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
     lines.push(format!("{}; {}", ending.join("; "), effects.join(", ")));
     lines
 }
+
+/// What a program calls its error is kept in the store and in every log line: it is cut like everything else.
+#[test]
+fn an_authored_error_type_of_any_length_is_kept_short() {
+    let endless = "x".repeat(1 << 20);
+    for ending in [
+        says(&endless, false),
+        ran(ReportEnding::Raised { class: endless, message: "boom".into(), location: None }),
+    ] {
+        let Answer::Runs(Ok(report)) = ending else { panic!("it runs") };
+        let Step::Recall(recall) = begin(request(), Policy::default()) else { panic!("recall") };
+        let stored = Memory { artifacts: vec![artifact(program("fine"), 0)], ..Memory::default() };
+        let Step::Prepare(prepare) = recall.recalled(Ok(stored)) else { panic!("it is stored") };
+        let Step::Execute(execute) = prepare.prepared(Ok(Environment::bare())) else {
+            panic!("it runs")
+        };
+        let step = execute.executed(Ok(*report), Duration::ZERO);
+        let told = format!("{:?}", step.attempts());
+        let told = match &step {
+            Step::Commit(commit) => {
+                let moment =
+                    Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+                let changes = commit.changes(&moment);
+                format!("{told} {} {:?}", changes.record, changes.event)
+            }
+            Step::Generate(_) => told,
+            Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) => panic!("{step:?}"),
+        };
+        assert!(told.len() < 10_000, "{} bytes", told.len());
+    }
+}

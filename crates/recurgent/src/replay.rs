@@ -13,6 +13,7 @@ use lifecycle::contract;
 use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::history::{MAX_RECORDED_VALUE_BYTES, bounded};
+use lifecycle::log_entry::told_message;
 use lifecycle::outcome::Outcome;
 use lifecycle::redact::REDACTED;
 use lifecycle::request::Arguments;
@@ -251,7 +252,7 @@ fn differences(
         (
             "outcome_error_message",
             logged("outcome_error_message"),
-            json!(failure.map(|f| &f.message)),
+            json!(failure.map(|f| told_message(&f.message))),
         ),
         ("attempt_failures", json!(rejected_then), json!(seen)),
     ];
