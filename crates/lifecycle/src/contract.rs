@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::program::hex;
+use crate::request::encoded_bytes;
 
 pub use breach::{Breach, Mismatch};
 use breach::{Path, described};
@@ -33,6 +34,9 @@ use schema::Schema;
 
 /// How deep the JSON of a deliverable, an acceptance or a failure policy may be nested.
 pub const MAX_DEPTH: usize = 64;
+
+/// How long a contract may be, as JSON: a model is shown the beginning, and every tool keeps its own.
+pub const MAX_BYTES: usize = 256 * 1024;
 
 /// What is asked of an agent. Made by [`Contract::compose`], which refuses what cannot be checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -147,6 +151,14 @@ pub enum ContractFault {
     TooDeep {
         /// The field.
         path: String,
+    },
+    /// Longer than [`MAX_BYTES`].
+    #[error(
+        "the contract has {bytes} bytes, above {MAX_BYTES}: describe only what must be checked"
+    )]
+    TooLong {
+        /// Its length.
+        bytes: usize,
     },
     /// `deliverable.schema` is no JSON Schema this runtime can check.
     #[error(
@@ -267,7 +279,17 @@ impl Contract {
         intent_signature: None,
     };
 
+    fn bytes(&self) -> usize {
+        let texts = [&self.purpose, &self.intent_signature].into_iter().flatten().map(String::len);
+        let values = [&self.deliverable, &self.acceptance, &self.failure_policy];
+        texts.chain(values.into_iter().flatten().map(encoded_bytes)).sum()
+    }
+
     fn vet(&self) -> Result<(), ContractFault> {
+        let bytes = self.bytes();
+        if bytes > MAX_BYTES {
+            return Err(ContractFault::TooLong { bytes });
+        }
         let shapes = [("acceptance", &self.acceptance), ("failure_policy", &self.failure_policy)];
         for (field, value) in shapes {
             if value.as_ref().is_some_and(|value| deeper_than(value, MAX_DEPTH)) {

@@ -24,6 +24,8 @@ const MAX_TOOLS: usize = 1000;
 const MAX_AGENTS: usize = 1000;
 /// Most they may remember together, as JSON: it is kept by the host, which no limit of a worker's bounds.
 const MAX_AGENT_MEMORY: usize = 64 << 20;
+/// Most breaches of rules told of one attempt.
+const MAX_VIOLATIONS: usize = 16;
 
 /// The host side of one attempt.
 pub(crate) struct Host<'a> {
@@ -244,7 +246,10 @@ impl<'a> Host<'a> {
             error_type: violation.violation_type().name().to_owned(),
             message: violation.message.clone(),
         };
-        self.violations.push(violation);
+        // Who goes on asking is told of the first ones: a retry mends no more of them.
+        if self.violations.len() < MAX_VIOLATIONS {
+            self.violations.push(violation);
+        }
         refusal
     }
 

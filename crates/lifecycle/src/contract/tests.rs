@@ -1,6 +1,9 @@
 use serde_json::{Map, Value, json};
 
-use super::{Breach, Contract, ContractFault, ContractSource, Fingerprint, MAX_DEPTH, canonical};
+use super::{
+    Breach, Contract, ContractFault, ContractSource, FIELDS, Fingerprint, MAX_BYTES, MAX_DEPTH,
+    canonical,
+};
 
 /// Judges one value under one deliverable: `ok`, `<mismatch> <path>`, or `fault <path>`.
 #[track_caller]
@@ -40,6 +43,7 @@ fn nested(depth: usize, leaf: Value, wrap: fn(Value) -> Value) -> Value {
 
 fn place(fault: &ContractFault) -> String {
     match fault {
+        ContractFault::TooLong { .. } => "contract".to_owned(),
         ContractFault::NotText { field, .. } | ContractFault::Blank { field } => {
             (*field).to_owned()
         }
@@ -382,6 +386,19 @@ fn a_fingerprint_ignores_key_order_and_intent_alone() {
     );
     let value = parsed(r#"{"b":[1,2.50,"é\n"],"":{},"a":{"z":null,"c":[]}}"#);
     assert_eq!(canonical(&value), r#"{"":{},"a":{"c":[],"z":null},"b":[1,2.50,"é\n"]}"#);
+}
+
+#[test]
+fn length_is_bounded() {
+    let of = |field: &str, length: usize| {
+        let fields = Map::from_iter([(field.to_owned(), json!("x".repeat(length)))]);
+        Contract::compose(None, &fields)
+    };
+    for field in FIELDS {
+        assert!(of(field, 1000).is_ok(), "{field}");
+        let fault = of(field, MAX_BYTES + 1).unwrap_err();
+        assert!(matches!(fault, ContractFault::TooLong { .. }), "{field}: {fault}");
+    }
 }
 
 #[test]

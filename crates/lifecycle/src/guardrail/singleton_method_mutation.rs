@@ -25,9 +25,13 @@ use crate::dialect::{
 };
 
 use super::{Finding, Rule, Subject, Violation};
+use crate::excerpt::shortened;
 
 const CORRECTION: &str = "Call the agent's dynamic methods directly (`tool(\"name\").any_method(...)`) \
      and define plain helper functions instead of attaching methods to objects.";
+
+/// Characters of a method's name that are told.
+const MAX_NAME_CHARS: usize = 80;
 
 /// Ruby methods that change what they are called on, or what its objects answer.
 const CHANGERS: &[&str] = &[
@@ -72,6 +76,7 @@ pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
 
 /// The same rule, for an agent only known as one while the program runs.
 pub fn attached(name: &str) -> Violation {
+    let name = shortened(name, MAX_NAME_CHARS);
     let finding = Finding {
         message: format!("attaching `{name}` to an agent changes an object of the runtime"),
         location: None,
