@@ -1,7 +1,9 @@
 //! Reads Python with ruff's parser.
 
+mod import;
 mod nesting;
 mod summary;
+mod write;
 
 use std::cell::Cell;
 
@@ -10,8 +12,8 @@ use ruff_python_ast::visitor::source_order::{
 };
 use ruff_python_ast::{
     ExceptHandler, Expr, ExprAttribute, ExprCall, ExprContext, ExprSubscript,
-    InterpolatedStringElement, Parameters, PythonVersion, Stmt, StmtAssign, StmtClassDef, StmtFor,
-    StmtFunctionDef, StmtImport, StmtImportFrom, StmtTry,
+    InterpolatedStringElement, Parameters, PythonVersion, Stmt, StmtClassDef, StmtFor,
+    StmtFunctionDef, StmtTry,
 };
 use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
 use ruff_text_size::Ranged;
@@ -20,15 +22,7 @@ use serde_json::Value;
 use summary::constant;
 
 use super::recorder::{Recorder, without_filled};
-use super::{
-    Definition, DefinitionKind, Import, Inspection, Operand, Owner, Position, SyntaxFault, Target,
-};
-
-/// The most modules imported whole (`from os import *`) that a bare name is looked for in.
-const MAX_STARS: usize = 8;
-
-/// The longest module name that is followed through its uses.
-const MAX_MODULE_BYTES: usize = 256;
+use super::{Definition, DefinitionKind, Inspection, Operand, Owner, Position, SyntaxFault};
 
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
     if nesting::too_deep(source) {
@@ -79,117 +73,6 @@ impl Reader<'_> {
             self.recorder.answer(value, statement.start().to_usize());
         } else {
             self.visit_stmt(last);
-        }
-    }
-
-    fn import(&mut self, node: &StmtImport) {
-        for alias in &node.names {
-            let module = alias.name.as_str();
-            self.imported(module, alias.start().to_usize());
-            // `import a.b` binds `a`; `import a.b as c` binds all of it.
-            let top = module.split('.').next().unwrap_or(module);
-            match &alias.asname {
-                Some(name) => self.bind_module(name.as_str(), module),
-                None => self.bind_module(top, top),
-            }
-        }
-    }
-
-    fn import_from(&mut self, node: &StmtImportFrom) {
-        let Some(module) = node.module.as_ref().filter(|_| node.level == 0) else { return };
-        self.imported(module.as_str(), node.start().to_usize());
-        for alias in &node.names {
-            if alias.name.as_str() == "*" {
-                self.star(module.as_str());
-                continue;
-            }
-            let path = format!("{module}.{}", alias.name);
-            self.recorder.path(&path, alias.start().to_usize());
-            self.bind_module(alias.asname.as_ref().unwrap_or(&alias.name).as_str(), &path);
-        }
-    }
-
-    fn star(&mut self, module: &str) {
-        if self.stars.len() < MAX_STARS && !self.stars.iter().any(|known| known == module) {
-            self.stars.push(module.to_owned());
-        }
-    }
-
-    fn imported(&mut self, module: &str, offset: usize) {
-        let (optional, position) = (self.recorder.optional > 0, self.recorder.position(offset));
-        self.recorder.found.imports.push(Import { module: module.to_owned(), optional, position });
-    }
-
-    fn bind_module(&mut self, name: &str, path: &str) {
-        let known = path.len() <= MAX_MODULE_BYTES;
-        let value = if known { Operand::Path(path.to_owned()) } else { Operand::Unknown };
-        self.recorder.bind(name, &value);
-    }
-
-    fn assign(&mut self, node: &StmtAssign) {
-        self.visit_expr(&node.value);
-        let value = self.summary(&node.value);
-        for target in &node.targets {
-            self.visit_expr(target);
-            if elements(target).is_some() {
-                self.assign_to(target, Some(&node.value));
-            } else {
-                self.assign_value(target, value.clone());
-            }
-        }
-    }
-
-    /// `a, b = x, y` is read pair by pair; any other unpacking gives unknown values.
-    fn assign_to(&mut self, target: &Expr, value: Option<&Expr>) {
-        if let Some(targets) = elements(target) {
-            let values = value.and_then(elements).filter(|values| values.len() == targets.len());
-            for (index, target) in targets.iter().enumerate() {
-                self.assign_to(target, values.and_then(|values| values.get(index)));
-            }
-            return;
-        }
-        let value = value.map_or(Operand::Unknown, |value| self.summary(value));
-        self.assign_value(target, value);
-    }
-
-    fn assign_value(&mut self, target: &Expr, value: Operand) {
-        let target_kind = if let Expr::Name(name) = target {
-            Target::Name(name.id.to_string())
-        } else if let Expr::Attribute(node) = target {
-            Target::Attribute { object: self.summary(&node.value), name: node.attr.to_string() }
-        } else if let Expr::Subscript(node) = target {
-            Target::Item { object: self.summary(&node.value), key: constant(&node.slice) }
-        } else {
-            return;
-        };
-        self.recorder.assign(target_kind, value, target.start().to_usize());
-    }
-
-    /// `x += …` reads what it writes.
-    fn augmented(&mut self, target: &Expr, value: &Expr) {
-        let key = if let Expr::Subscript(node) = target {
-            Some((&node.value, constant(&node.slice)))
-        } else if let Expr::Attribute(node) = target {
-            Some((&node.value, Some(Value::from(node.attr.as_str()))))
-        } else {
-            None
-        };
-        if let Some((object, Some(key))) = key {
-            let object = self.summary(object);
-            self.recorder.lookup(object, key, target.start().to_usize());
-        }
-        if let Expr::Name(name) = target {
-            self.recorder.read(&name.id);
-        }
-        let added = if target.is_name_expr() { Operand::Unknown } else { self.summary(value) };
-        self.assign_value(target, added);
-    }
-
-    /// Removing an item or attribute changes its object as assigning it does.
-    fn delete(&mut self, target: &Expr) {
-        self.visit_expr(target);
-        if !target.is_name_expr() {
-            self.assign_value(target, Operand::Unknown);
         }
     }
 
@@ -326,13 +209,6 @@ impl Reader<'_> {
     fn function_name(&self, name: &str) -> String {
         let bound = self.recorder.bound(name).and_then(|bound| bound.path());
         bound.unwrap_or(name).to_owned()
-    }
-
-    fn starred(&mut self, name: &str, offset: usize) {
-        for module in std::mem::take(&mut self.stars) {
-            self.recorder.path(&format!("{module}.{name}"), offset);
-            self.stars.push(module);
-        }
     }
 
     /// The whole of `os.path.join` is one mention; what is left of it is not read again.
