@@ -179,9 +179,7 @@ impl Config {
     }
 
     fn put(&mut self, name: &str, value: String, source: Source) -> Result<(), ConfigFault> {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            return Err(unknown(name, &source));
-        };
+        let key = find(name).ok_or_else(|| unknown(name, &source))?;
         check(key, &value, &source)?;
         self.values.insert(key.name, (value, source));
         Ok(())
@@ -192,14 +190,16 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| fault(error.to_string()))?;
+        let source = Source::File(path.to_owned());
         for (name, value) in table {
+            let key = find(&name).ok_or_else(|| unknown(&name, &source))?;
             let text = match value {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Float(number) => number.to_string(),
                 toml::Value::Boolean(flag) => flag.to_string(),
                 toml::Value::Array(items) if items.iter().all(toml::Value::is_str) => {
-                    items.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(", ")
+                    key.joined(&items.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>())
                 }
                 toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
                     return Err(fault(format!(
@@ -207,7 +207,7 @@ impl Config {
                     )));
                 }
             };
-            self.put(&name, text, Source::File(path.to_owned()))?;
+            self.put(&name, text, source.clone())?;
         }
         Ok(())
     }
@@ -301,6 +301,10 @@ impl Config {
     }
 }
 
+fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +327,22 @@ mod tests {
         assert_eq!(options.budgets, Budgets::default());
         let (_, _, source) = config.entries().find(|(key, ..)| key.name == "guest").unwrap();
         assert_eq!(source.to_string(), "RECURGENT_GUEST");
+    }
+
+    #[test]
+    fn a_list_in_the_file_is_a_list_of_whatever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let text = "read_paths = [\"/one\", \"/two\"]\nblocked_gems = [\"a\", \"b\"]\n";
+        std::fs::write(&file, text).unwrap();
+        let mut config = Config::defaults();
+        config.read_file(&file).unwrap();
+        let read = config.agent_options().grants.read;
+        assert_eq!(read, [Path::new("/one"), Path::new("/two")]);
+        assert_eq!(config.dependency_policy(Language::Ruby).blocked, ["a", "b"]);
+        std::fs::write(&file, "read_path = []").unwrap();
+        let fault = config.read_file(&file).unwrap_err().to_string();
+        assert!(fault.contains("did you mean `read_paths`?"), "{fault}");
     }
 
     #[test]

@@ -40,6 +40,8 @@ enum Kind {
     List,
     /// The same, of addresses that may hold credentials.
     Addresses,
+    /// Paths separated by colons; a list in the file.
+    Paths,
     OneOf(&'static [&'static str]),
     Network,
 }
@@ -69,9 +71,15 @@ impl Key {
             | Kind::Guest
             | Kind::Rules
             | Kind::List
+            | Kind::Paths
             | Kind::Network
             | Kind::OneOf(_) => Cow::Borrowed(value),
         }
+    }
+
+    /// The text a list of texts stands for.
+    pub(super) fn joined(&self, items: &[&str]) -> String {
+        items.join(if self.kind == Kind::Paths { ":" } else { ", " })
     }
 
     /// Its value when nobody sets it; empty: worked out at load time.
@@ -117,8 +125,8 @@ pub const KEYS: &[Key] = &[
     key("queue_timeout_seconds",        Kind::Seconds,                           "60",          "time a call may wait for its turn to run, or for a worker"),
     key("max_worker_restarts",          Kind::Count { least: 0, most: MANY },    "5",           "workers one agent may lose in a row before it must wait"),
     key("network",                      Kind::Network,                           "off",         "whom programs may talk to: off, loopback, open, or hosts separated by commas"),
-    key("read_paths",                   Kind::Text,                              "",            "files and directories programs may read, separated by colons"),
-    key("write_paths",                  Kind::Text,                              "",            "files and directories programs may write, separated by colons"),
+    key("read_paths",                   Kind::Paths,                             "",            "files and directories programs may read, separated by colons"),
+    key("write_paths",                  Kind::Paths,                             "",            "files and directories programs may write, separated by colons"),
     key("minimum_sandbox_tier",         SANDBOX_TIER,                            "process",     "refuse to run programs under less: process, landlock, namespaces or sealed"),
     key("worker_memory_mb",             Kind::Count { least: 64, most: MANY },   "4096",        "memory of one process of a worker, as address space; of all its processes together, where there are control groups"),
     key("worker_cpu_seconds",           Kind::Count { least: 1, most: MANY },    "60",          "processor time of one process of a worker"),
@@ -229,7 +237,7 @@ pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), Confi
             ),
         ),
         Kind::Guest => (value.parse::<Language>().is_ok(), "python or ruby".to_owned()),
-        Kind::List | Kind::Addresses => (true, String::new()),
+        Kind::List | Kind::Addresses | Kind::Paths => (true, String::new()),
         Kind::Network => (
             value.parse::<Network>().is_ok(),
             "off, loopback, open, or a list of hosts like api.example.org".to_owned(),
