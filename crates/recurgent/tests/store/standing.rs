@@ -75,6 +75,25 @@ fn a_challenger_that_comes_too_late_does_not_take_over() {
     });
 }
 
+/// A text that comes again starts its record anew, the sessions it was called in included.
+#[test]
+fn a_program_that_comes_again_proves_itself_anew() {
+    check(|store| {
+        let calls = |session: &str, draft: Draft| {
+            store.commit(&in_session(session), &call("c"), &draft.0).unwrap();
+            line(store)[0].1
+        };
+        let worked = || ok("c").scores("one", Verdict::Succeeded);
+        calls("first", ok("c").admits(program("one")));
+        calls("second", worked());
+        calls("third", ok("c").admits(program("one")));
+        for _ in 0..12 {
+            assert_eq!(calls("third", worked()), Standing::Probation, "one session so far");
+        }
+        assert_eq!(calls("fourth", worked()), Standing::Durable);
+    });
+}
+
 /// The admission table, as a store sees it.
 #[test]
 fn what_takes_over_and_what_does_not() {

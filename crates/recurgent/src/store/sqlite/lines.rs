@@ -161,7 +161,7 @@ const KEEP_VERSION: &str = "
             ?14, ?15, ?16, ?17, ?18, ?19)
     ON CONFLICT (artifact_id, checksum) DO UPDATE
     SET version = excluded.version, standing = excluded.standing, recent = excluded.recent,
-        successes = successes + excluded.successes, failures = excluded.failures,
+        sessions = excluded.sessions, successes = successes + excluded.successes, failures = excluded.failures,
         repairs = excluded.repairs, cacheability = excluded.cacheability,
         runtime_version = excluded.runtime_version, prompt_version = excluded.prompt_version,
         admitted_at = excluded.admitted_at, trigger_reason = excluded.trigger_reason,
