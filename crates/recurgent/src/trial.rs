@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -137,7 +138,12 @@ impl Trials {
         let (court, docket) = (Arc::clone(&self.court), Arc::clone(&self.docket));
         let thread = thread::Builder::new()
             .name("trials".to_owned())
-            .spawn(move || sit(&court, &docket, &receiver))
+            .spawn(move || {
+                let hear = |(key, challenger): &Candidacy| {
+                    court.hear(key, challenger, &docket.cancellation).is_ok()
+                };
+                sit(&docket, &receiver, hear);
+            })
             .ok()?;
         Some(Clerk { sender, thread })
     }
@@ -153,7 +159,7 @@ impl Drop for Trials {
         let waited = self.docket.changed.wait_timeout_while(self.docket.state(), GRACE, busy);
         drop(waited);
         self.docket.cancellation.cancel();
-        // A panic in a trial has already been told by its own thread.
+        // The thread survives whatever its trials do.
         let _ = thread.join();
     }
 }
@@ -169,12 +175,11 @@ impl Docket {
     }
 }
 
-fn sit(court: &Court, docket: &Docket, receiver: &Receiver<Candidacy>) {
+/// Holds one trial after the other. One that panics was not held: who waits for it must not wait for ever.
+fn sit(docket: &Docket, receiver: &Receiver<Candidacy>, hear: impl Fn(&Candidacy) -> bool) {
     while let Ok(candidacy) = receiver.recv() {
-        let (key, challenger) = &candidacy;
-        let cancellation = &docket.cancellation;
-        let tried =
-            !cancellation.is_cancelled() && court.hear(key, challenger, cancellation).is_ok();
+        let held = || !docket.cancellation.is_cancelled() && hear(&candidacy);
+        let tried = catch_unwind(AssertUnwindSafe(held)).unwrap_or(false);
         docket.close(&candidacy, tried);
     }
 }
@@ -304,6 +309,23 @@ mod tests {
             contract_fingerprint: Fingerprint::none(),
         };
         (key, Checksum::of(code))
+    }
+
+    #[test]
+    fn a_trial_that_panics_holds_up_nobody() {
+        let (docket, (sender, receiver)) = (Docket::default(), mpsc::channel());
+        let both = [candidacy("panics"), candidacy("fine")];
+        for one in &both {
+            assert!(docket.state().enter(one));
+            sender.send(one.clone()).unwrap();
+        }
+        drop(sender);
+        sit(&docket, &receiver, |heard| {
+            assert_ne!(*heard, both[0], "a panic on purpose");
+            true
+        });
+        assert!(docket.state().open.is_empty(), "nobody waits any more");
+        assert_eq!(docket.state().untried.keys().collect::<Vec<_>>(), [&both[0]]);
     }
 
     #[test]
