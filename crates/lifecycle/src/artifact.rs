@@ -10,6 +10,8 @@ use crate::request::{CallRequest, Method, Role};
 use crate::select::Miss;
 use crate::standing::{Standing, StateKeys, Window};
 
+pub use crate::guardrail::Cacheability;
+
 /// What stored programs must have been made for. Raised when the guest surface changes incompatibly.
 pub const RUNTIME_VERSION: &str = "1";
 
@@ -95,8 +97,6 @@ impl Artifact {
         }
     }
 }
-
-pub use crate::guardrail::Cacheability;
 
 /// What a call says about the stored program it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

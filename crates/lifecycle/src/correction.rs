@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::pattern::PatternEvent;
 use crate::redact::{REDACTED, names_a_secret, redacted_text};
 use crate::request::Arguments;
+use crate::standing::share;
 
 /// Longest time between an answer and the question that corrects it.
 pub const REASK_WINDOW_MS: u64 = 180_000;
@@ -221,11 +222,6 @@ impl<'a> Comparison<'a> {
 
 fn is_number(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_digit())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of words and labels are small")]
-fn share(part: usize, whole: usize) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 #[cfg(test)]

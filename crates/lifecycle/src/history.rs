@@ -1,13 +1,13 @@
 //! One record per call, compact enough to be kept and read back by programs.
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::outcome::Outcome;
-use crate::program::{hex, type_name};
+use crate::program::{Checksum, hex, type_name};
 use crate::redact::redacted_field;
 use crate::request::{CallRequest, encoded_bytes};
 use crate::settlement::Moment;
-use sha2::{Digest, Sha256};
 
 /// What programs read records under: a view, not memory.
 pub const HISTORY_KEY: &str = "conversation_history";
@@ -75,7 +75,7 @@ impl Content {
         Some(Self {
             reference: reference(request, place),
             kind: type_name(value),
-            digest: format!("sha256:{}", hex(&Sha256::digest(payload.as_bytes()))),
+            digest: Checksum::of(&payload).to_string(),
             payload,
         })
     }

@@ -16,7 +16,7 @@ use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
 use crate::redact::redacted;
 use crate::select::Miss;
-use crate::settlement::Moment;
+use crate::settlement::{Moment, milliseconds};
 use crate::standing::{POLICY_VERSION, StandingMode};
 
 /// Characters of the outcome's own message.
@@ -427,10 +427,6 @@ fn why_not_kept(commit: &Commit) -> &'static str {
 /// The message of a call's failure, as its entry tells it.
 pub fn told_message(message: &str) -> String {
     shortened(message, MAX_OUTCOME_MESSAGE_CHARS)
-}
-
-fn milliseconds(took: std::time::Duration) -> f64 {
-    (took.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 fn short(text: &str) -> String {

@@ -81,27 +81,16 @@ pub struct Surroundings {
 
 /// The schema a payload must have: constraint-free, since providers refuse more; we check the rest.
 pub fn payload_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "code": {"type": "string"},
-            "dependencies": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}, "version": {"type": "string"}},
-                    "required": ["name"],
-                    "additionalProperties": false
-                }
-            }
-        },
-        "required": ["code"],
-        "additionalProperties": false
-    })
+    schema(&json!("string"), &["name"], &["code"])
 }
 
 /// The same as OpenAI's strict schemas want it: every field required, so that one left out is `null`.
 pub fn strict_payload_schema() -> Value {
+    schema(&json!(["string", "null"]), &["name", "version"], &["code", "dependencies"])
+}
+
+/// By the type of a version, and what a package and the payload must have.
+fn schema(version: &Value, of_package: &[&str], of_payload: &[&str]) -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -110,16 +99,13 @@ pub fn strict_payload_schema() -> Value {
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "properties": {
-                        "name": {"type": "string"},
-                        "version": {"type": ["string", "null"]}
-                    },
-                    "required": ["name", "version"],
+                    "properties": {"name": {"type": "string"}, "version": {"type": version}},
+                    "required": of_package,
                     "additionalProperties": false
                 }
             }
         },
-        "required": ["code", "dependencies"],
+        "required": of_payload,
         "additionalProperties": false
     })
 }

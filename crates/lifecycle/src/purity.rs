@@ -123,27 +123,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::context::Context;
     use crate::dependency::DependencyManifest;
     use crate::guardrail::GuardrailPolicy;
     use crate::program::{GeneratedProgram, vet};
-    use crate::request::{
-        Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
-    };
+    use crate::request::{Arguments, CallRequest};
 
     fn pure(language: Language, source: &str) -> bool {
-        let request = CallRequest {
-            id: CallId("c".into()),
-            lineage: Lineage::Root { trace: TraceId("t".into()) },
-            role: Role::parse("r").unwrap(),
-            method: Method::parse("m").unwrap(),
-            arguments: Arguments { args: vec![json!(7)], kwargs: serde_json::Map::new() },
-            contract: None,
-            language,
-            context: Context::default(),
-            manifest: None,
-            allowance: Allowance::default(),
-        };
+        let arguments = Arguments { args: vec![json!(7)], ..Arguments::default() };
+        let request = CallRequest { language, arguments, ..CallRequest::bare("r", "m") };
         let program = GeneratedProgram {
             language,
             source: source.to_owned(),

@@ -306,6 +306,25 @@ impl CallRequest {
 }
 
 #[cfg(test)]
+impl CallRequest {
+    /// `role.method()`, asked by no program.
+    pub(crate) fn bare(role: &str, method: &str) -> Self {
+        Self {
+            id: CallId("c".into()),
+            lineage: Lineage::Root { trace: TraceId("t".into()) },
+            role: Role::parse(role).unwrap(),
+            method: Method::parse(method).unwrap(),
+            arguments: Arguments::default(),
+            contract: None,
+            language: Language::Python,
+            context: Context::default(),
+            manifest: None,
+            allowance: Allowance::default(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

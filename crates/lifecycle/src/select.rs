@@ -86,28 +86,15 @@ mod tests {
 
     use super::*;
     use crate::artifact::{Cacheability, Repute, Verdict};
-    use crate::context::Context;
     use crate::contract::{Contract, Fingerprint};
     use crate::dependency::DependencyManifest;
     use crate::dialect::Language;
-    use crate::request::{Allowance, Arguments, CallId, Lineage, Method, Role, TraceId};
     use crate::standing::Window;
 
     fn request(contract: Option<serde_json::Value>) -> CallRequest {
         let contract = contract
             .and_then(|fields| Contract::compose(None, fields.as_object().unwrap()).unwrap().0);
-        CallRequest {
-            id: CallId("c".into()),
-            lineage: Lineage::Root { trace: TraceId("t".into()) },
-            role: Role::parse("fetcher").unwrap(),
-            method: Method::parse("fetch_url").unwrap(),
-            arguments: Arguments::default(),
-            contract,
-            language: Language::Python,
-            context: Context::default(),
-            manifest: None,
-            allowance: Allowance::default(),
-        }
+        CallRequest { contract, ..CallRequest::bare("fetcher", "fetch_url") }
     }
 
     fn artifact(fingerprint: Fingerprint) -> Artifact {

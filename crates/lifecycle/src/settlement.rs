@@ -42,7 +42,7 @@ pub struct Moment {
 impl Moment {
     /// In milliseconds, to a tenth.
     pub fn duration_ms(&self) -> f64 {
-        (self.duration.as_secs_f64() * 10_000.0).round() / 10.0
+        milliseconds(self.duration)
     }
 
     /// When the call began, in milliseconds since 1970.
@@ -50,6 +50,11 @@ impl Moment {
         let took = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
         self.since_epoch_ms.saturating_sub(took)
     }
+}
+
+/// In milliseconds, to a tenth.
+pub(crate) fn milliseconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 /// An attempt that was accepted, and what it leaves behind.

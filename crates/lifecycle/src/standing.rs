@@ -90,7 +90,7 @@ impl Window {
     /// Whether it fails more than it works: what runs must not depend on luck.
     pub fn regressed(&self) -> bool {
         let failures = self.failures();
-        failures >= REGRESSED_FAILURES && rate(failures, self.calls()) > REGRESSED_RATE
+        failures >= REGRESSED_FAILURES && share(failures, self.calls()) > REGRESSED_RATE
     }
 
     fn count(&self, wanted: impl Fn(Verdict) -> bool) -> usize {
@@ -112,7 +112,7 @@ impl Window {
     /// 1 when nothing was checked.
     fn contract_pass_rate(&self) -> f64 {
         let (passed, broken) = (self.of(Verdict::Succeeded), self.of(Verdict::ContractBroken));
-        if broken == 0 { 1.0 } else { rate(passed, passed + broken) }
+        if broken == 0 { 1.0 } else { share(passed, passed + broken) }
     }
 }
 
@@ -151,7 +151,7 @@ impl Evidence {
             "calls": recent.calls(),
             "successes": recent.of(Verdict::Succeeded),
             "failures": recent.failures(),
-            "failure_rate": rounded(rate(recent.failures(), recent.calls())),
+            "failure_rate": rounded(share(recent.failures(), recent.calls())),
             "session_count": self.sessions,
             "contract_pass_rate": rounded(recent.contract_pass_rate()),
             "retry_exhausted_count": recent.of(Verdict::Exhausted),
@@ -243,7 +243,7 @@ pub fn state_key_agreement<'a>(methods: impl IntoIterator<Item = &'a StateKeys>)
         methods.into_iter().map(StateKeys::all).filter(|keys| !keys.is_empty()).collect();
     let users = |key: &str| with_state.iter().filter(|keys| keys.contains(&key)).count();
     let most = with_state.iter().flatten().map(|key| users(key)).max();
-    most.map_or(1.0, |most| rate(most, with_state.len()))
+    most.map_or(1.0, |most| share(most, with_state.len()))
 }
 
 /// The memory keys one program uses.
@@ -267,7 +267,7 @@ impl StateKeys {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a window or of one role's methods")]
-fn rate(part: usize, whole: usize) -> f64 {
+pub(crate) fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 

@@ -17,14 +17,17 @@ use super::super::{lines, pattern, read};
 use super::tools;
 
 /// What a column holds for a program that comes from elsewhere and does not say.
-const UNTOLD: [(&str, &str); 6] = [
-    ("standing", "probation"),
-    ("recent", ""),
-    ("sessions", ""),
-    ("trigger_reason", "fresh"),
-    ("state_keys", r#"{"reads":[],"writes":[]}"#),
-    ("pure", ""),
-];
+fn untold() -> [(&'static str, Cell); 6] {
+    let text = |text: &str| Cell::Text(text.to_owned());
+    [
+        ("standing", text("probation")),
+        ("recent", text("")),
+        ("sessions", text("")),
+        ("trigger_reason", text("fresh")),
+        ("state_keys", text(r#"{"reads":[],"writes":[]}"#)),
+        ("pure", Cell::Integer(0)),
+    ]
+}
 
 /// Takes in what is new; what the store has newer stays, and what contradicts it is told.
 pub(in crate::store::sqlite) fn merge(
@@ -169,13 +172,6 @@ fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<()
 
 fn put_version(transaction: &Connection, id: i64, version: &VersionEntry) -> Result<(), Fault> {
     let cacheability = version.cacheability.reason();
-    let untold: Vec<(&str, Cell)> = UNTOLD
-        .iter()
-        .map(|(column, text)| match *column {
-            "pure" => (*column, Cell::Integer(0)),
-            _ => (*column, Cell::Text((*text).to_owned())),
-        })
-        .collect();
     Cells::default()
         .cell("artifact_id", Cell::Integer(id))
         .number("version", version.number)
@@ -189,7 +185,7 @@ fn put_version(transaction: &Connection, id: i64, version: &VersionEntry) -> Res
         .text("admitted_at", &version.admitted_at)
         .text("manifest", &version.manifest.to_json().to_string())
         .text("code", &version.code)
-        .rest(&version.rest, &untold)
+        .rest(&version.rest, &untold())
         .insert(transaction, "artifact_versions")
 }
 
