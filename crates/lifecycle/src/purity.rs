@@ -130,7 +130,7 @@ mod tests {
 
     fn pure(language: Language, source: &str) -> bool {
         let arguments = Arguments { args: vec![json!(7)], ..Arguments::default() };
-        let request = CallRequest { language, arguments, ..CallRequest::bare("r", "m") };
+        let request = CallRequest { arguments, language, ..CallRequest::bare("r", "m") };
         let program = GeneratedProgram {
             language,
             source: source.to_owned(),

@@ -35,15 +35,15 @@ impl Call {
             let own = rejection.reason.is_final().then(|| rejection.failure.clone());
             return self.end(Err(own.unwrap_or(*withheld)), None);
         }
-        match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
+        // To come back sooner than asked would be refused again; who called may wait that long.
+        let too_long = asked_wait(rejection).is_some_and(|wait| wait > LONGEST_PAUSE);
+        let next = match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
+            Next::Again { .. } if too_long => Next::End(Box::new(rejection.failure.clone())),
+            next @ (Next::Again { .. } | Next::End(_)) => next,
+        };
+        match next {
             // The service failed: the next try is told what this one was.
-            Next::Again { .. } if rejection.reason.is_transport() => {
-                // To come back sooner than asked would be refused again; who called may wait that long.
-                if asked_wait(rejection).is_some_and(|wait| wait > LONGEST_PAUSE) {
-                    return self.end(Err(rejection.failure.clone()), None);
-                }
-                self.generate(origin, told)
-            }
+            Next::Again { .. } if rejection.reason.is_transport() => self.generate(origin, told),
             Next::Again { remaining } => {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))
