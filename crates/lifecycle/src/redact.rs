@@ -80,7 +80,7 @@ fn is_secret(name: &str, value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_)) && names_a_secret(name)
 }
 
-/// `api_key`, `dbPassword`, `auth-token`; but not `input_tokens`.
+/// `api_key`, `dbPassword`, `auth-token`, `password2`; but not `input_tokens`.
 pub(crate) fn names_a_secret(name: &str) -> bool {
     let spaced = spaced(name);
     let words = || spaced.split(' ');
@@ -97,10 +97,10 @@ fn spaced(name: &str) -> String {
     let mut after_lower = false;
     for c in name.chars() {
         let starts = c.is_uppercase() && after_lower;
-        if !c.is_alphanumeric() || starts {
+        if !c.is_alphabetic() || starts {
             words.push(' ');
         }
-        if c.is_alphanumeric() {
+        if c.is_alphabetic() {
             words.extend(c.to_lowercase());
         }
         after_lower = c.is_lowercase();
@@ -155,6 +155,10 @@ mod tests {
                 json!({"dbPassword": "[redacted]", "user": "ada"}),
             ),
             (json!({"auth-token": 7}), json!({"auth-token": "[redacted]"})),
+            (
+                json!({"password1": "x", "oauth2token": "x", "api_key_2": "x", "k1": "x"}),
+                json!({"password1": "[redacted]", "oauth2token": "[redacted]", "api_key_2": "[redacted]", "k1": "x"}),
+            ),
             (
                 json!({"PRIVATE_KEY": "x", "ApiKey": "x", "a.p.i.key": "x", "monkey": "x", "key": "x"}),
                 json!({"PRIVATE_KEY": "[redacted]", "ApiKey": "[redacted]", "a.p.i.key": "[redacted]", "monkey": "x", "key": "x"}),
