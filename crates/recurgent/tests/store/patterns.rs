@@ -4,7 +4,11 @@ use lifecycle::contract::Contract;
 use lifecycle::pattern::MAX_EVENTS;
 use lifecycle::request::{CallId, CallRequest, Lineage, Method, TraceId};
 
-use crate::stage::{alone, call, check, commit, in_session, method, no_contract, ok, role};
+use recurgent::store::Store as _;
+use recurgent::store::bundle::Bundle;
+use recurgent::store::sqlite::SqliteStore;
+
+use crate::stage::{alone, call, check, commit, in_session, method, no_contract, ok, place, role};
 
 #[test]
 fn the_last_calls_of_each_role_are_kept_as_patterns() {
@@ -74,6 +78,20 @@ fn in_a_session_the_last_call_is_recalled_whatever_its_trace() {
             assert_eq!(found.map(|event| event.call_id).as_deref(), expected, "{owner:?} {trace}");
         }
     });
+}
+
+/// What another store hands over is no part of a talk here, and does not interrupt one.
+#[test]
+fn a_talk_goes_on_after_a_bundle_was_taken_in() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).unwrap();
+    let owner = in_session("s");
+    store.commit(&owner, &call("c1"), &ok("c1").observes("c1", "t", &[]).0).unwrap();
+    let theirs = ok("c2").observes("c2", "u", &[]).0.event;
+    store.merge(&Bundle { patterns: vec![theirs], ..Bundle::default() }).unwrap();
+    assert_eq!(store.patterns(&role("calculator")).unwrap().len(), 2);
+    let earlier = store.recall(&owner, &call("c3")).unwrap().earlier;
+    assert_eq!(earlier.map(|event| event.call_id).as_deref(), Some("c1"));
 }
 
 #[test]

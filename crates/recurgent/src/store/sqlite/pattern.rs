@@ -33,12 +33,24 @@ pub(super) fn earlier(
     Ok(found.and_then(|event| serde_json::from_str(&event).ok()))
 }
 
-const EVENTS: &str = "SELECT event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?2";
+const EVENTS: &str =
+    "SELECT trace_id, event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?2";
 
 pub(super) fn events(connection: &Connection, role: &Role) -> Result<Vec<PatternEvent>, Fault> {
+    Ok(marked_events(connection, role)?.into_iter().map(|(_, event)| event).collect())
+}
+
+/// Each with the mark of the session it belongs to.
+pub(super) fn marked_events(
+    connection: &Connection,
+    role: &Role,
+) -> Result<Vec<(String, PatternEvent)>, Fault> {
     let newest_first = params![role.as_str(), MAX_EVENTS];
-    let events = rows(connection, EVENTS, newest_first, |row| row.get::<_, String>(0))?;
-    Ok(events.iter().rev().filter_map(|event| serde_json::from_str(event).ok()).collect())
+    let events = rows(connection, EVENTS, newest_first, |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+    })?;
+    let parsed = |(mark, event): (String, String)| Some((mark, serde_json::from_str(&event).ok()?));
+    Ok(events.into_iter().rev().filter_map(parsed).collect())
 }
 
 const NEXT_ROLE: &str = "SELECT role FROM patterns WHERE role > ?1 ORDER BY role LIMIT 1";

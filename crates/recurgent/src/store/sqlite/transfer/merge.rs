@@ -260,22 +260,23 @@ fn merge_patterns(
 ) -> Result<(), Fault> {
     let what = format!("patterns of {role}");
     let Ok(parsed) = Role::parse(role) else { return Ok(()) };
-    let mut events = pattern::events(transaction, &parsed)?;
+    let mut events = pattern::marked_events(transaction, &parsed)?;
     let before = events.clone();
     for event in offered {
-        if events.iter().all(|known| known.call_id != event.call_id) {
-            events.push((*event).clone());
+        if events.iter().all(|(_, known)| known.call_id != event.call_id) {
+            // Of no session here: nothing said here corrects it.
+            events.push((event.trace_id.clone(), (*event).clone()));
         }
     }
-    events.sort_by_key(|event| event.recorded_at_ms);
+    events.sort_by_key(|(_, event)| event.recorded_at_ms);
     events.drain(..events.len().saturating_sub(MAX_EVENTS));
     if events == before {
         merged.skip(&what, "they are here already, or older than what is kept");
         return Ok(());
     }
     run(transaction, DROP_PATTERNS, [role])?;
-    for (sequence, event) in (1_u64..).zip(&events) {
-        let row = params![role, sequence, event.method_name, event.trace_id, Json(event)];
+    for (sequence, (mark, event)) in (1_u64..).zip(&events) {
+        let row = params![role, sequence, event.method_name, mark, Json(event)];
         run(transaction, PUT_PATTERN, row)?;
     }
     merged.take(&what, &format!("{} event(s)", events.len()));
