@@ -111,9 +111,9 @@ pub(super) fn variables(
         ("BUNDLE_TIMEOUT".into(), SILENCE.into()),
     ];
     for source in supply.iter().flat_map(|supply| &supply.internal) {
-        let Some((user, password)) = source.credentials() else { continue };
+        let Some(userinfo) = source.userinfo() else { continue };
         let host = source.host().replace('-', "___").replace('.', "__").to_uppercase();
-        variables.push((format!("BUNDLE_{host}").into(), format!("{user}:{password}").into()));
+        variables.push((format!("BUNDLE_{host}").into(), userinfo.into()));
     }
     variables
 }

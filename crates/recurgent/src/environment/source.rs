@@ -10,7 +10,8 @@ use lifecycle::dependency::PackageSource;
 pub(super) struct Source {
     /// Without credentials.
     address: String,
-    credentials: Option<(String, String)>,
+    /// `user:password`, spelled as addresses must have it: `me%40home:…`.
+    userinfo: Option<String>,
 }
 
 impl fmt::Debug for Source {
@@ -36,15 +37,20 @@ impl Source {
             return Err(format!("`{}` holds characters an address cannot", redacted(text)));
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (user, host) = match authority.rsplit_once('@') {
-            Some((user, host)) => (Some(user), host),
+        let (userinfo, host) = match authority.rsplit_once('@') {
+            Some((userinfo, host)) => (Some(userinfo.to_owned()), host),
             None => (None, authority),
         };
-        let credentials = user.map(|user| {
-            let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            (name.to_owned(), password.to_owned())
-        });
-        Ok(Self { address: format!("{scheme}://{host}{path}"), credentials })
+        let source = Self { address: format!("{scheme}://{host}{path}"), userinfo };
+        // They are written into files and variables, a line each.
+        let credentials = source.credentials().unwrap_or_default();
+        if [credentials.0, credentials.1].concat().contains(char::is_control) {
+            return Err(format!(
+                "the credentials of `{}` hold a control character",
+                source.address
+            ));
+        }
+        Ok(source)
     }
 
     /// The address, fit to be shown.
@@ -52,9 +58,16 @@ impl Source {
         &self.address
     }
 
-    /// `user` and `password`.
-    pub(super) fn credentials(&self) -> Option<(&str, &str)> {
-        self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
+    /// `user` and `password`, as they are meant: for whoever does not read them from an address.
+    pub(super) fn credentials(&self) -> Option<(String, String)> {
+        let userinfo = self.userinfo.as_deref()?;
+        let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+        Some((decoded(user), decoded(password)))
+    }
+
+    /// `user:password`, as they are spelled in an address.
+    pub(super) fn userinfo(&self) -> Option<&str> {
+        self.userinfo.as_deref()
     }
 
     /// Where its packages lie, if that is here: beside its pages, where those are in `simple`.
@@ -73,10 +86,8 @@ impl Source {
 
     /// With credentials.
     pub(super) fn whole(&self) -> String {
-        match (&self.credentials, self.address.split_once("://")) {
-            (Some((user, password)), Some((scheme, rest))) => {
-                format!("{scheme}://{user}:{password}@{rest}")
-            }
+        match (&self.userinfo, self.address.split_once("://")) {
+            (Some(userinfo), Some((scheme, rest))) => format!("{scheme}://{userinfo}@{rest}"),
             _ => self.address.clone(),
         }
     }
@@ -123,7 +134,10 @@ impl Supply {
 
     /// The source an error text is about: the one it names, else the first asked.
     pub(super) fn blamed(&self, text: &str) -> String {
-        let named = self.internal.iter().find(|source| text.contains(source.host()));
+        let named = self.internal.iter().find(|source| match source.host() {
+            "" => text.contains(&source.address), // of files, on this machine
+            host => text.contains(host),
+        });
         let first = self.internal.first().filter(|_| !self.public);
         match named.or(first) {
             Some(source) => source.address.clone(),
@@ -147,6 +161,19 @@ pub(super) fn endpoint(address: &str) -> Option<String> {
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     Some(if has_port { host.to_owned() } else { format!("{host}:{port}") })
+}
+
+/// A part of an address without its percent signs; as it is, where they are none of an address.
+fn decoded(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
 }
 
 /// The first address a text names, up to its host.
@@ -185,13 +212,30 @@ mod tests {
     fn credentials_are_kept_apart_from_the_address() {
         let source = Source::parse("https://me:s3cret@gems.example:8080/private/").unwrap();
         assert_eq!(source.address(), "https://gems.example:8080/private/");
-        assert_eq!(source.credentials(), Some(("me", "s3cret")));
+        assert_eq!(source.credentials(), Some(("me".to_owned(), "s3cret".to_owned())));
         assert_eq!(source.host(), "gems.example");
         assert!(!format!("{source:?}").contains("s3cret"));
         assert_eq!(
             redacted("cannot fetch https://me:s3cret@gems.example/x, or http://a@b"),
             "cannot fetch https://gems.example/x, or http://b"
         );
+    }
+
+    #[test]
+    fn credentials_are_spelled_one_way_and_meant_another() {
+        for (spelled, user, password) in [
+            ("me%40home:s3%2Fcr%3aet", "me@home", "s3/cr:et"),
+            ("token", "token", ""),
+            ("%C3%A9:100%", "é", "100%"),
+            ("a:%zz%ff", "a", "%zz%ff"),
+        ] {
+            let source = Source::parse(&format!("https://{spelled}@gems.example/")).unwrap();
+            let meant = Some((user.to_owned(), password.to_owned()));
+            assert_eq!((source.credentials(), source.userinfo()), (meant, Some(spelled)));
+            assert_eq!(source.whole(), format!("https://{spelled}@gems.example/"));
+        }
+        let refused = Source::parse("https://me:a%0Amachine@gems.example/").unwrap_err();
+        assert!(refused.contains("control character") && !refused.contains("machine"), "{refused}");
     }
 
     #[test]
@@ -230,6 +274,12 @@ mod tests {
             "https://c.example"
         );
         assert_eq!(supply.blamed("no idea"), PUBLIC);
+        let beside = Supply {
+            internal: vec![source("file:///srv/index/"), source("http://b.example/")],
+            public: false,
+        };
+        assert_eq!(beside.blamed("cannot reach b.example"), "http://b.example/");
+        assert_eq!(beside.blamed("no file:///srv/index/x"), "file:///srv/index/");
         assert_eq!(supply.addresses(), ["http://a.example/", "http://b.example/", "public"]);
     }
 }

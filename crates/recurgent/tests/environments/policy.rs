@@ -191,13 +191,15 @@ fn a_package_that_raises_when_it_is_loaded_is_not_activated() {
 fn credentials_reach_the_source_and_nothing_else() {
     for source in [PackageSource::wheels(), PackageSource::gems()] {
         let mut stage = source.stage();
-        stage.set(source.key(), &source.url_with("us3r:s3cret@"));
+        // Spelled as addresses must have it: me@home, s3cret/1.
+        stage.set(source.key(), &source.url_with("me%40home:s3cret%2F1@"));
         let (code, name) = match stage.language {
             Language::Python => (OUTER, "outer-part"),
             Language::Ruby => ("require 'beta'\nBeta::VERSION", "beta"),
         };
         value(&stage.once(code, &json!([{"name": name}])));
-        assert!(source.asked_for("uthorization: Basic") > 0, "{:?}", source.requests());
+        let meant = "uthorization: Basic bWVAaG9tZTpzM2NyZXQvMQ==\r\n";
+        assert!(source.asked_for(meant) > 0, "{:?}", source.requests());
         let root = &stage.environments()[0];
         for file in ["pyproject.toml", "uv.lock", "Gemfile", "Gemfile.lock", ".ready"] {
             let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
