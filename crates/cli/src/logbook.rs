@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -48,8 +48,12 @@ pub(crate) fn files(log: &Path) -> Vec<PathBuf> {
 }
 
 /// Gives every entry of a file to `take`; how many lines were none.
-pub(crate) fn read(file: &Path, mut take: impl FnMut(Value)) -> io::Result<usize> {
-    let mut reader = BufReader::new(File::open(file)?);
+pub(crate) fn read(file: &Path, take: impl FnMut(Value)) -> Result<usize, Fault> {
+    File::open(file).and_then(|log| entries(log, take)).map_err(|error| unreadable(file, &error))
+}
+
+fn entries(log: impl Read, mut take: impl FnMut(Value)) -> io::Result<usize> {
+    let mut reader = BufReader::new(log);
     let (mut line, mut skipped) = (Vec::new(), 0);
     loop {
         line.clear();
@@ -64,27 +68,11 @@ pub(crate) fn read(file: &Path, mut take: impl FnMut(Value)) -> io::Result<usize
     }
 }
 
-/// The last entries that are wanted, oldest first.
-pub(crate) fn last(log: &Path, most: usize, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let mut found: VecDeque<Value> = VecDeque::new();
-    for file in files(log).iter().rev() {
-        let mut latest: VecDeque<Value> = VecDeque::new();
-        // A file that cannot be read has nothing to show.
-        let _ = read(file, |entry| {
-            if wanted(&entry) {
-                latest.push_back(entry);
-                if latest.len() > most - found.len().min(most) {
-                    latest.pop_front();
-                }
-            }
-        });
-        latest.extend(found);
-        found = latest;
-        if found.len() >= most {
-            break;
-        }
-    }
-    found.into()
+fn unreadable(file: &Path, error: &io::Error) -> Fault {
+    Fault::setup(format!(
+        "cannot read {}: {error}; make it readable, or name the log with `--set log=FILE`",
+        file.display()
+    ))
 }
 
 /// Follows a log as it grows, is set aside, or is cut short.
@@ -106,15 +94,72 @@ struct Opened {
     at: u64,
 }
 
+impl Opened {
+    fn at_start(log: &Path) -> io::Result<Self> {
+        let file = File::open(log)?;
+        let meta = file.metadata()?;
+        Ok(Self { file, id: (meta.dev(), meta.ino()), at: 0 })
+    }
+
+    fn at_end(log: &Path) -> io::Result<Self> {
+        let mut opened = Self::at_start(log)?;
+        opened.at = opened.file.seek(SeekFrom::End(0))?;
+        Ok(opened)
+    }
+}
+
 impl Follower {
-    /// From its end.
-    pub(crate) fn at_end(log: &Path) -> Self {
-        let mut follower = Self { log: log.to_owned(), open: None, begun: Vec::new(), skipped: 0 };
-        follower.open = follower.reopened().and_then(|mut opened| {
-            opened.at = opened.file.seek(SeekFrom::End(0)).ok()?;
-            Some(opened)
-        });
-        follower
+    /// From its end; there need not be a log yet.
+    pub(crate) fn at_end(log: &Path) -> Result<Self, Fault> {
+        let open = match Opened::at_end(log) {
+            Ok(opened) => Some(opened),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(unreadable(log, &error)),
+        };
+        Ok(Self { log: log.to_owned(), open, begun: Vec::new(), skipped: 0 })
+    }
+
+    /// The last entries that are wanted of those it does not tell as news, oldest first.
+    pub(crate) fn before(
+        &self,
+        most: usize,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Vec<Value>, Fault> {
+        let mut found: VecDeque<Value> = VecDeque::new();
+        for (file, bytes) in self.past() {
+            let mut latest: VecDeque<Value> = VecDeque::new();
+            let keep = |entry| {
+                if wanted(&entry) {
+                    latest.push_back(entry);
+                    if latest.len() > most - found.len().min(most) {
+                        latest.pop_front();
+                    }
+                }
+            };
+            match File::open(&file).and_then(|log| entries(log.take(bytes), keep)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(unreadable(&file, &error));
+                }
+                Ok(_) | Err(_) => {} // or removed, for its age
+            }
+            latest.extend(found);
+            found = latest;
+            if found.len() >= most {
+                break;
+            }
+        }
+        Ok(found.into())
+    }
+
+    /// Files that were written before it began, newest first, and how much of each.
+    fn past(&self) -> impl Iterator<Item = (PathBuf, u64)> {
+        let begun = self.open.as_ref().map(|opened| (opened.id, opened.at));
+        let is_news = move |file: &PathBuf| match begun {
+            Some((id, _)) => identity(file) != Some(id),
+            None => file == &self.log,
+        };
+        let bytes = begun.map(|(_, at)| at).into_iter().chain(std::iter::repeat(u64::MAX));
+        files(&self.log).into_iter().rev().skip_while(is_news).zip(bytes)
     }
 
     /// Entries that have come since this was asked last.
@@ -126,16 +171,10 @@ impl Follower {
         if replaced {
             self.read_on(&mut entries); // what was written before it was set aside
             self.give_up_line();
-            self.open = self.reopened();
+            self.open = Opened::at_start(&self.log).ok();
             self.read_on(&mut entries);
         }
         entries
-    }
-
-    fn reopened(&self) -> Option<Opened> {
-        let file = File::open(&self.log).ok()?;
-        let meta = file.metadata().ok()?;
-        Some(Opened { file, id: (meta.dev(), meta.ino()), at: 0 })
     }
 
     fn read_on(&mut self, entries: &mut Vec<Value>) {
@@ -200,7 +239,7 @@ mod tests {
     fn a_log_is_followed_through_torn_lines_rotation_and_truncation() {
         let place = tempfile::tempdir().unwrap();
         let log = place.path().join("log.jsonl");
-        let mut follower = Follower::at_end(&log);
+        let mut follower = Follower::at_end(&log).unwrap();
         assert_eq!(calls(&follower.news()), [""; 0], "there is no log yet");
         append(&log, &line("a"));
         assert_eq!(calls(&follower.news()), ["a"]);
@@ -221,13 +260,31 @@ mod tests {
         append(&log, &line("e"));
         assert_eq!(calls(&follower.news()), ["e"]);
         append(&log, &line("f"));
-        assert_eq!(calls(&Follower::at_end(&log).news()), [""; 0], "it begins at the end");
-        assert_eq!(calls(&last(&log, 4, |_| true)), ["b", "c", "e", "f"]);
-        assert_eq!(calls(&last(&log, 2, |_| true)), ["e", "f"]);
-        assert_eq!(
-            calls(&last(&log, 2, |entry| entry["call_id"].as_str() < Some("d"))),
-            ["b", "c"]
-        );
-        assert_eq!(calls(&last(&log, 0, |_| true)), [""; 0]);
+        let mut late = Follower::at_end(&log).unwrap();
+        assert_eq!(calls(&late.news()), [""; 0], "it begins at the end");
+        let before = |most, wanted: fn(&Value) -> bool| late.before(most, wanted).unwrap();
+        assert_eq!(calls(&before(4, |_| true)), ["b", "c", "e", "f"]);
+        assert_eq!(calls(&before(2, |_| true)), ["e", "f"]);
+        assert_eq!(calls(&before(2, |entry| entry["call_id"].as_str() < Some("d"))), ["b", "c"]);
+        assert_eq!(calls(&before(0, |_| true)), [""; 0]);
+    }
+
+    #[test]
+    fn what_comes_is_told_once_and_what_cannot_be_read_is_said() {
+        let place = tempfile::tempdir().unwrap();
+        let log = place.path().join("log.jsonl");
+        let none_yet = Follower::at_end(&log).unwrap();
+        append(&log, &line("a"));
+        assert_eq!(calls(&none_yet.before(9, |_| true).unwrap()), [""; 0], "it is news");
+        let mut follower = Follower::at_end(&log).unwrap();
+        append(&log, &line("b"));
+        assert_eq!(calls(&follower.before(9, |_| true).unwrap()), ["a"]);
+        std::fs::rename(&log, place.path().join("log.jsonl.1700000000000")).unwrap();
+        append(&log, &line("c"));
+        assert_eq!(calls(&follower.before(9, |_| true).unwrap()), ["a"]);
+        assert_eq!(calls(&follower.news()), ["b", "c"]);
+        let folder = Follower::at_end(place.path()).unwrap();
+        let said = folder.before(1, |_| true).unwrap_err().message;
+        assert!(said.contains("cannot read") && said.contains("--set log="), "{said}");
     }
 }

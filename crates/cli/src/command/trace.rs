@@ -156,10 +156,7 @@ impl Found {
         let mut meant = BTreeSet::new();
         let mut skipped = 0;
         for file in files.iter().filter(|file| file.exists()) {
-            let read = logbook::read(file, |entry| meant.extend(Meant::by(id.trim(), &entry)));
-            skipped += read.map_err(|error| {
-                Fault::setup(format!("cannot read {}: {error}", file.display()))
-            })?;
+            skipped += logbook::read(file, |entry| meant.extend(Meant::by(id.trim(), &entry)))?;
         }
         let meant = only(id, meant)?;
         let mut entries = Vec::new();

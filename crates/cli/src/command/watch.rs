@@ -77,9 +77,8 @@ impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
         let log = logbook::path(&self.place.config(&[])?)?;
         let interrupt = Interrupt::install()?;
-        // From here on nothing that is written is missed.
-        let mut follower = Follower::at_end(&log);
-        let before = logbook::last(&log, self.last, |entry| self.filter.wants(entry));
+        let mut follower = Follower::at_end(&log)?;
+        let before = follower.before(self.last, |entry| self.filter.wants(entry))?;
         if !log.exists() {
             render::notice(&format!("nothing is logged yet in {}; waiting", log.display()));
         }
