@@ -193,6 +193,8 @@ fn the_doctor_asks_when_told_to() {
     let (state, found) = doctor(home.path(), &["--live", "--base-url", &url], &[], "live");
     assert_eq!(state, "fail");
     assert!(found.contains("503"), "{found}");
+    let told = run(home.path(), &["doctor", "--live", "--base-url", &url], &[]);
+    assert_eq!(told.status.code(), Some(3), "the provider cannot be used");
 }
 
 /// The suite itself works: its script, its tasks, and what it counts.

@@ -286,7 +286,7 @@ fn live(config: &Config) -> Check {
     };
     match asked() {
         Ok(found) => ok("live", found),
-        Err(problem) => failing("live", Exit::Unavailable, problem),
+        Err(problem) => failing("live", Exit::Setup, problem),
     }
 }
 
