@@ -125,9 +125,12 @@ fn misread(error: &clap::Error, as_json: bool) -> Result<Exit, Fault> {
         let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
         return Err(Fault::usage(text));
     }
-    // A reader that went away wants no help.
-    let _ = error.print();
-    Ok(if is_answer { Exit::Ok } else { Exit::Usage })
+    let printed = error.print();
+    if is_answer {
+        render::is_read(printed)?;
+        return Ok(Exit::Ok);
+    }
+    Ok(Exit::Usage)
 }
 
 #[cfg(test)]

@@ -87,27 +87,26 @@ pub(crate) fn lines(lines: &[String]) -> Result<(), Fault> {
 /// Bytes on standard output. A reader that went away (`| head`) has had what it wanted.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Fault> {
     let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    is_read(written).map(drop)
 }
 
 /// Lines of something that goes on; says whether anybody still reads.
 pub(crate) fn streamed(lines: &[String]) -> Result<bool, Fault> {
     let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(unwritable(&error)),
-    }
+    is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-fn unwritable(error: &io::Error) -> Fault {
-    Fault::setup(format!(
-        "cannot write to standard output: {error}; free some space or write elsewhere"
-    ))
+/// Whether anybody still reads what was written to standard output; an error if it can hold no more.
+pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, Fault> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Fault::setup(format!(
+            "cannot write to standard output: {error}; free some space or write elsewhere"
+        ))),
+    }
 }
 
 /// A failure outside any call.
@@ -132,9 +131,7 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// Why a command did not get as far as an outcome, in the form that was asked for.
 pub(crate) fn fault(fault: &Fault) {
-    if fault.as_json {
-        // Nothing is left to tell this to when standard output fails too.
-        let _ = json(&fault.to_json());
+    if fault.as_json && json(&fault.to_json()).is_ok() {
         return;
     }
     let error = paint(Stream::Error).in_style(Style::Bad, "error:");

@@ -431,9 +431,11 @@ fn a_reader_that_goes_away_is_no_failure() {
 #[test]
 fn an_output_that_cannot_be_written_is_said() {
     let bench = Bench::new();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let output = bench.command(&["call", "echo", "text"]).stdout(full).output().unwrap();
-    Ran::of(&["call"], &output).exits(3).says("cannot write to standard output");
+    for line in [&["call", "echo", "text"][..], &["config", "--json"], &["--help"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = bench.command(line).stdout(full).output().unwrap();
+        Ran::of(line, &output).exits(3).says("cannot write to standard output");
+    }
 }
 
 #[test]
