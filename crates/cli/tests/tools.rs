@@ -476,6 +476,14 @@ fn a_store_can_be_checked() {
     fs::write(&file, bytes).unwrap();
     let checked = bench.json(&["store", "check"]);
     assert_eq!(checked["ok"], false, "{checked}");
+
+    // One that cannot even be opened is moved aside, and is not to be moved or exported any more.
+    fs::write(&file, "no database ".repeat(500)).unwrap();
+    let ran = bench.run(&["store", "check"]);
+    assert_eq!(ran.exit, 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("has been moved to"), "{}", ran.stdout);
+    assert!(!ran.stderr.contains("has been moved to"), "told once: {}", ran.stderr);
+    assert!(ran.stderr.contains(".recover") && !ran.stderr.contains("export"), "{}", ran.stderr);
 }
 
 /// A program that fails is repaired in that call; the repair has taken over when the next process asks.

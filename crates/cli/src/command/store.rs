@@ -15,9 +15,9 @@ use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
 Examples:
-  recurgent store export backup        registry.json, patterns.json and artifacts/ in a new directory
-  recurgent store import backup        takes what is new; says what it left and why
-  recurgent store check                is the file whole?";
+  recurgent store export backup    registry.json, patterns.json and artifacts/ in a new directory
+  recurgent store import backup    takes what is new; says what it left and why
+  recurgent store check            is the file whole?";
 
 /// Export, import or check what outlives calls
 ///
@@ -53,22 +53,28 @@ enum Verb {
 
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
-        let store = opened(&self.place)?;
         match &self.verb {
             Verb::Export { directory } => {
-                export(&store.bundle(None)?, directory, self.json)?;
+                export(&opened(&self.place)?.bundle(None)?, directory, self.json)?;
                 Ok(Exit::Ok)
             }
-            Verb::Import { directory } => import(&store, directory, self.json),
-            Verb::Check => self.check(&store),
+            Verb::Import { directory } => import(&opened(&self.place)?, directory, self.json),
+            Verb::Check => self.check(),
         }
     }
 
-    fn check(&self, store: &SqliteStore) -> Result<Exit, Fault> {
-        // A file found damaged is moved aside, which is told as a notice: what is whole then is the new one.
-        let mut problems = store.check()?;
-        problems.extend(store.notices());
+    fn check(&self) -> Result<Exit, Fault> {
         let path = self.place.config(&[])?.store_path()?;
+        let store = SqliteStore::open(&path)?;
+        let mut problems = store.check()?;
+        let advice = match problems.as_slice() {
+            [] => "what can be read of that file, SQLite's own `sqlite3 FILE .recover` tells",
+            [..] => {
+                "save what is readable with `recurgent store export DIR`, move the file away, and import DIR"
+            }
+        };
+        // A file found damaged was moved aside: what is whole then is the new one.
+        problems.extend(store.notices());
         let exit = if problems.is_empty() { Exit::Ok } else { Exit::Failed };
         if self.json {
             render::json(&json!({
@@ -83,9 +89,7 @@ impl Options {
         } else {
             let rows: Vec<String> = problems.iter().map(|problem| clean(problem)).collect();
             render::lines(&rows)?;
-            render::notice(
-                "save what is readable with `recurgent store export DIR`, move the file away, and import DIR",
-            );
+            render::notice(advice);
         }
         Ok(exit)
     }
