@@ -1,5 +1,6 @@
 //! The command line: every verb, what all of them share, and who performs them.
 
+mod age;
 mod agent;
 mod ask;
 mod call;

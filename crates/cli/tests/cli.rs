@@ -314,6 +314,7 @@ fn values_are_for_people_and_outcomes_for_programs() {
     let bench = Bench::new();
     bench.run(&["call", "echo", "text"]).exits(0).prints("two\nlines\n");
     bench.run(&["ask", "echo", "why", "so?"]).exits(0).prints("you asked: why so?\n");
+    bench.run(&["ask", "echo", "is", "-3", "less?"]).exits(0).prints("you asked: is -3 less?\n");
     let outcome = bench.run(&["call", "calculator", "add", "3", "--json"]).exits(0).json();
     assert_eq!((&outcome["status"], &outcome["value"]), (&json!("ok"), &json!(3)));
     assert_eq!(
@@ -496,9 +497,22 @@ fn help_has_examples_and_exit_codes() {
     let bench = Bench::new();
     let help = bench.run(&["--help"]);
     assert!(help.exits(0).stdout.contains("130  cancelled"), "{help:?}");
-    for verb in ["call", "ask", "repl", "doctor", "config", "sessions"] {
+    let verbs: Vec<&str> = help
+        .stdout
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .map_while(|line| line.split_whitespace().next())
+        .filter(|verb| !["help", "completions"].contains(verb))
+        .collect();
+    assert!(verbs.len() > 10, "{verbs:?}");
+    for verb in verbs {
         let help = bench.run(&[verb, "--help"]);
-        assert!(help.exits(0).stdout.contains("Examples:"), "{help:?}");
+        assert!(help.exits(0).stdout.contains("\nExamples:\n"), "{help:?}");
+    }
+    for line in [["tools", "pin", "--help"], ["env", "gc", "--help"]] {
+        let help = bench.run(&line);
+        assert!(!help.exits(0).stdout.contains('\\'), "{help:?}");
     }
     assert!(bench.run(&["--version"]).exits(0).stdout.starts_with("recurgent "));
     for shell in ["bash", "zsh", "fish"] {

@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// Whom to ask
     role: String,
     /// What to ask; always text, several words are one question
-    #[arg(required = true)]
+    #[arg(required = true, allow_negative_numbers = true)]
     question: Vec<String>,
     /// Print the outcome as one JSON object
     #[arg(long)]

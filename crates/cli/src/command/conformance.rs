@@ -12,8 +12,16 @@ use crate::exit::{Exit, Fault};
 use crate::interrupt::Interrupt;
 use crate::render;
 
+const EXAMPLES: &str = "\
+Examples:
+  recurgent conformance --dir specs/scenarios --guest python
+  recurgent conformance --dir specs/scenarios --guest ruby --only 'retries.*' --json
+
+It exits with 1 if any scenario fails.";
+
 /// Check that scenarios give the same result on a guest language
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// Where the scenarios are: a directory of YAML files
     #[arg(long)]

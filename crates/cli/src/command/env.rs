@@ -11,6 +11,7 @@ use recurgent::store::memory::MemoryStore;
 use recurgent::{Preparation, PreparationStatus, PreparationTicket, Runtime};
 use serde_json::{Value, json};
 
+use super::age::age_or_days;
 use super::settings::Place;
 use crate::exit::{Exit, Fault};
 use crate::interrupt::Interrupt;
@@ -24,7 +25,7 @@ Examples:
   recurgent env prepare --guest ruby 'nokogiri ~> 1.16'
   recurgent env show 3f2a                        any beginning of an id that is not ambiguous
   recurgent env refresh 3f2a                     take newer versions, where constraints allow them
-  recurgent env gc --older-than 14               what is left over, or was not used for 14 days
+  recurgent env gc --older-than 14d              what is left over, or was not used for 14 days
   recurgent env prune --dry-run";
 
 /// Characters of an id that are shown in a list.
@@ -33,8 +34,6 @@ const SHORT_ID: usize = 12;
 const PACKAGE_COLUMNS: usize = 60;
 /// How often whoever waits for a preparation looks whether Ctrl-C was pressed.
 const GLANCE: Duration = Duration::from_millis(50);
-/// A day.
-const DAY: Duration = Duration::from_hours(24);
 
 /// List, show, prepare, refresh or remove environments: the packages programs were given
 #[derive(Debug, Args)]
@@ -77,9 +76,9 @@ enum Verb {
     },
     /// Remove what was left half done, was replaced, or was not used for long
     Gc {
-        /// Days without use after which an environment goes
-        #[arg(long, value_name = "DAYS", default_value_t = 30)]
-        older_than: u32,
+        /// How long without use, such as 12h or 30d
+        #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age_or_days)]
+        older_than: Duration,
         /// Only say what would be removed
         #[arg(long)]
         dry_run: bool,
@@ -104,7 +103,7 @@ impl Options {
             Verb::Refresh { id } => self.refresh(id),
             Verb::Gc { older_than, dry_run } => {
                 let shelf = self.shelf()?;
-                let unneeded = shelf.unneeded(DAY * *older_than);
+                let unneeded = shelf.unneeded(*older_than);
                 self.remove(&shelf, unneeded, *dry_run, "")
             }
             Verb::Prune { yes, dry_run: _ } => {

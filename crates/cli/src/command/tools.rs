@@ -16,6 +16,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::upkeep::{self, Condition, Health};
 use serde_json::{Value, json};
 
+use super::age::age;
 use super::settings::Place;
 use super::store::{export, import, opened};
 use crate::exit::{Exit, Fault};
@@ -342,33 +343,4 @@ fn known_role(store: &SqliteStore, name: &str) -> Result<Role, Fault> {
         "nothing is known of {:?}; tools there are: {names}",
         role.as_str()
     )))
-}
-
-/// `90s`, `12h`, `30d`.
-fn age(text: &str) -> Result<Duration, String> {
-    let problem = || format!("{text:?} is no age; write a number and s, m, h or d, such as 30d");
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(problem)?;
-    let seconds: u64 = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return Err(problem()),
-    };
-    let number: u64 = number.parse().map_err(|_| problem())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(problem)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_age_has_a_unit() {
-        assert_eq!(age("30d"), Ok(Duration::from_hours(720)));
-        assert_eq!(age("0s"), Ok(Duration::ZERO));
-        for wrong in ["", "d", "30", "-1d", "3 d", "30é", "99999999999999999999d"] {
-            assert!(age(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -63,7 +63,7 @@ pub(super) fn scenario(value: Value, programs: &Programs) -> Result<Scenario, St
     let guests = guests
         .map(|names| names.iter().map(|name| name.parse::<Language>()).collect())
         .transpose()
-        .map_err(|name| format!("unknown guest {name:?}"))?;
+        .map_err(|unknown| format!("`guests`: {unknown}"))?;
     Ok(Scenario { guests, settings, packages, plan: plan.unwrap_or_default(), steps })
 }
 

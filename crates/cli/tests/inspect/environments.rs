@@ -88,6 +88,8 @@ fn what_is_half_done_is_collected_and_what_was_used_is_not() {
     let ran = bench.run(&["env", "gc"]);
     assert!(ran.stdout.contains("removed 1 environment"), "{ran:?}");
     assert!(!half.exists());
+    let (kept, _) = bench.json(&["env", "gc", "--older-than", "12h"]);
+    assert_eq!(kept["removed"], json!([]), "it was used a moment ago");
     let (gone, _) = bench.json(&["env", "gc", "--older-than", "0"]);
     assert_eq!(gone["removed"][0]["env_id"], made["env_id"], "unused for no days at all");
 }

@@ -35,7 +35,7 @@ pub(super) struct Line {
     /// The language, if there are programs in several
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
     guest: Option<String>,
-    /// The start of the contract's fingerprint, if there are programs under several; \"none\" is none
+    /// The start of the contract's fingerprint, if there are programs under several; `none` is none
     #[arg(long, value_name = "FINGERPRINT")]
     contract: Option<String>,
 }
