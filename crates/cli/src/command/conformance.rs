@@ -15,7 +15,7 @@ use crate::render;
 const EXAMPLES: &str = "\
 Examples:
   recurgent conformance --dir specs/scenarios --guest python
-  recurgent conformance --dir specs/scenarios --guest ruby --only 'retries.*' --json
+  recurgent conformance --dir specs/scenarios --guest ruby --only 'rollback.*' --json
 
 It exits with 1 if any scenario fails.";
 

@@ -147,6 +147,13 @@ impl Options {
             .flat_map(|(role, page)| page.as_array().into_iter().flatten().map(move |r| (role, r)))
             .map(|(role, record)| history_row(role, record))
             .collect();
+        match before {
+            _ if !rows.is_empty() => {}
+            Some(call) => render::notice(&format!(
+                "no call of session {name} came before {call:?}; without --before its latest are shown"
+            )),
+            None => render::notice(&format!("session {name} has no calls")),
+        }
         render::lines(&rows)
     }
 
