@@ -1,20 +1,10 @@
-//! The `recurgent` binary as its users meet it: what they type, what is printed, how it exits.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "test"
-)]
+//! What is typed, what is printed, and how it exits.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
+
+use crate::bench::{Bench, Ran};
 
 /// Programs both guests are given by hand.
 const PYTHON_SCRIPT: &str = r#"{
@@ -27,6 +17,7 @@ const PYTHON_SCRIPT: &str = r#"{
   "broken.fail": [{"code": "result = 1 // 0"}],
   "honest.fail": [{"code": "result = Outcome.error(error_type='not_there', error_message='no such thing', retriable=False)"}]
 }"#;
+
 const RUBY_SCRIPT: &str = "
 calculator.add:
   - code: |
@@ -36,107 +27,11 @@ echo.back:
   - code: 'result = {\"args\" => args, \"kwargs\" => kwargs}'
 ";
 
-/// A machine of one's own: its state, its home and its scripts go with it.
-struct Bench {
-    dir: TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("script.json"), PYTHON_SCRIPT).unwrap();
-        std::fs::write(dir.path().join("script.yaml"), RUBY_SCRIPT).unwrap();
-        Self { dir }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    fn command(&self, line: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_recurgent"));
-        command
-            .args(line)
-            .current_dir(self.dir.path())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("HOME", self.dir.path())
-            .env("RECURGENT_STATE_DIR", self.path("state"))
-            .env("RECURGENT_PROVIDER", "scripted:script.json")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn run(&self, line: &[&str]) -> Ran {
-        Ran::of(line, &self.command(line).output().unwrap())
-    }
-
-    fn fed(&self, line: &[&str], input: &str) -> Ran {
-        let mut child = self.command(line).stdin(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        Ran::of(line, &child.wait_with_output().unwrap())
-    }
-}
-
-/// What came of a command line.
-#[derive(Debug)]
-struct Ran {
-    #[expect(dead_code, reason = "shown when a check fails")]
-    line: String,
-    exit: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ran {
-    fn of(line: &[&str], output: &Output) -> Self {
-        let mut line = line.join(" ");
-        line.truncate(100);
-        let ran = Self {
-            line,
-            exit: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout.clone()).unwrap(),
-            stderr: String::from_utf8(output.stderr.clone()).unwrap(),
-        };
-        for text in [&ran.stdout, &ran.stderr] {
-            assert!(!text.contains('\u{1b}'), "colour without a terminal: {ran:?}");
-            assert!(!text.contains("panicked"), "{ran:?}");
-        }
-        ran
-    }
-
-    #[track_caller]
-    fn exits(&self, exit: i32) -> &Self {
-        assert_eq!(self.exit, exit, "{self:?}");
-        self
-    }
-
-    #[track_caller]
-    fn prints(&self, stdout: &str) -> &Self {
-        assert_eq!(self.stdout, stdout, "{self:?}");
-        self
-    }
-
-    #[track_caller]
-    fn says(&self, part: &str) -> &Self {
-        assert!(self.stderr.contains(part), "{part:?} is not said: {self:?}");
-        self
-    }
-
-    /// Standard output as the one JSON object it must be.
-    #[track_caller]
-    fn json(&self) -> Value {
-        assert_eq!(self.stdout.lines().count(), 1, "{self:?}");
-        let value: Value = serde_json::from_str(&self.stdout).expect(&self.stdout);
-        assert!(value.is_object(), "{self:?}");
-        value
-    }
+/// A machine with these programs.
+pub(crate) fn bench() -> Bench {
+    let bench = Bench::new(PYTHON_SCRIPT);
+    bench.write("script.yaml", RUBY_SCRIPT);
+    bench
 }
 
 /// A command line that cannot be done: how it exits, its code, and what people are told.
@@ -175,7 +70,7 @@ fn check(bench: &Bench, refusal: &Refusal<'_>) {
 
 #[test]
 fn a_line_that_makes_no_sense_exits_with_2() {
-    let bench = Bench::new();
+    let bench = bench();
     bench.write("object.json", "{}");
     let long = "x".repeat(10_000);
     let rows: &[(&[&str], &str, &str)] = &[
@@ -213,7 +108,7 @@ fn a_line_that_makes_no_sense_exits_with_2() {
 
 #[test]
 fn a_call_that_fails_exits_with_1() {
-    let bench = Bench::new();
+    let bench = bench();
     bench.write("empty.jsonl", "{\"recording\":1}\n");
     let mut big = "[\"".to_owned();
     big.push_str(&"x".repeat(50 * 1024 * 1024));
@@ -251,7 +146,7 @@ fn a_call_that_fails_exits_with_1() {
 fn what_cannot_be_set_up_exits_with_3_or_4() {
     type Row<'a> = (&'a [(&'a str, &'a str)], i32, &'a str, &'a str);
 
-    let bench = Bench::new();
+    let bench = bench();
     bench.write("file", "not a folder");
     bench.write("broken.toml", "guest = [");
     bench.write("odd.json", "[1, 2]");
@@ -281,7 +176,7 @@ fn what_cannot_be_set_up_exits_with_3_or_4() {
 
 #[test]
 fn arguments_are_json_if_they_parse_and_text_if_not() {
-    let bench = Bench::new();
+    let bench = bench();
     let cases: &[(&[&str], Value)] = &[
         (&["3", "-4", "-0.5"], json!({"args": [3, -4, -0.5], "kwargs": {}})),
         (&["NaN", "three", "\"3\""], json!({"args": ["NaN", "three", "3"], "kwargs": {}})),
@@ -311,7 +206,7 @@ fn arguments_are_json_if_they_parse_and_text_if_not() {
 
 #[test]
 fn values_are_for_people_and_outcomes_for_programs() {
-    let bench = Bench::new();
+    let bench = bench();
     bench.run(&["call", "echo", "text"]).exits(0).prints("two\nlines\n");
     bench.run(&["ask", "echo", "why", "so?"]).exits(0).prints("you asked: why so?\n");
     bench.run(&["ask", "echo", "is", "-3", "less?"]).exits(0).prints("you asked: is -3 less?\n");
@@ -328,43 +223,15 @@ fn values_are_for_people_and_outcomes_for_programs() {
 
 #[test]
 fn scripts_are_json_or_yaml_and_programs_python_or_ruby() {
-    let bench = Bench::new();
+    let bench = bench();
     let ruby: &[&str] = &["--guest", "ruby", "--provider", "scripted:script.yaml"];
     bench.run(&["call", "calculator", "add", "3"]).exits(0).prints("3\n");
     bench.run(&[&["call", "calculator", "add", "4"], ruby].concat()).exits(0).prints("4\n");
 }
 
 #[test]
-fn a_session_outlives_its_process() {
-    let bench = Bench::new();
-    let session: &[&str] = &["--session", "desk"];
-    let call = |line: &[&str]| bench.run(&[&["call", "calculator"], line, session].concat());
-    call(&["memory=", "5"]).exits(0).prints("5\n");
-    call(&["add", "3"]).exits(0).prints("8\n");
-    call(&["memory"]).exits(0).prints("8\n");
-    bench.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
-
-    let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
-    let row = &listed["sessions"][0];
-    assert_eq!(
-        (&row["name"], &row["role"], &row["keys"]),
-        (&json!("desk"), &json!("calculator"), &json!(1))
-    );
-    let shown = bench.run(&["sessions", "show", "desk", "--json"]).exits(0).json();
-    assert_eq!(shown, json!({"name": "desk", "agents": {"calculator": {"memory": 8}}}));
-    bench.run(&["sessions", "rm", "desk"]).exits(0).says("removed session desk");
-    let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
-    assert_eq!(listed, json!({"sessions": []}));
-    bench
-        .run(&["sessions", "list", "--state-dir", "other"])
-        .exits(0)
-        .prints("")
-        .says("no sessions");
-}
-
-#[test]
 fn a_recording_gives_the_same_answers_again() {
-    let bench = Bench::new();
+    let bench = bench();
     bench.run(&["call", "echo", "text", "--record", "r.jsonl"]).exits(0);
     bench.run(&["call", "echo", "text", "--record", "r.jsonl"]).exits(3).says("new file");
     let fresh: &[&str] = &["--state-dir", "elsewhere", "--replay", "r.jsonl"];
@@ -372,55 +239,8 @@ fn a_recording_gives_the_same_answers_again() {
 }
 
 #[test]
-fn a_damaged_store_is_set_aside_and_said() {
-    let bench = Bench::new();
-    std::fs::create_dir(bench.path("state")).unwrap();
-    bench.write("state/recurgent.sqlite", &"this is no database ".repeat(500));
-    let ran = bench.run(&["call", "calculator", "add", "3"]);
-    ran.exits(0).prints("3\n").says("note:");
-    let kept = std::fs::read_dir(bench.path("state")).unwrap().any(|entry| {
-        std::fs::read(entry.unwrap().path()).is_ok_and(|bytes| bytes.starts_with(b"this is no"))
-    });
-    assert!(kept, "the damaged file is kept: {ran:?}");
-}
-
-#[test]
-fn damage_found_in_mid_call_is_said_too() {
-    let bench = Bench::new();
-    let call = ["call", "calculator", "add", "1", "--session", "s"];
-    bench.run(&call).exits(0).prints("1\n");
-    let store = bench.path("state/recurgent.sqlite");
-    let mut bytes = std::fs::read(&store).unwrap();
-    // Past the header and the schema: opening finds nothing wrong.
-    bytes[3 * 4096..].fill(0xa5);
-    std::fs::write(&store, bytes).unwrap();
-    bench.run(&call).says("was damaged and has been moved to");
-}
-
-#[test]
-fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
-    let bench = Bench::new();
-    let scratch = bench.path("scratch");
-    std::fs::create_dir(&scratch).unwrap();
-    let line = ["call", "sleeper", "sleep", "--trace"];
-    let mut killed = bench.command(&line).env("TMPDIR", &scratch).spawn().unwrap();
-    wait_until_running(&mut killed);
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    assert_eq!(
-        std::fs::read_dir(&scratch).unwrap().count(),
-        1,
-        "the kill came too early or too late"
-    );
-    let line = ["call", "calculator", "add", "1"];
-    let next = bench.command(&line).env("TMPDIR", &scratch).output().unwrap();
-    Ran::of(&line, &next).exits(0).prints("1\n");
-    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
-}
-
-#[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let bench = Bench::new();
+    let bench = bench();
     for line in [&["call", "echo", "flood"][..], &["--help"], &["config"]] {
         let mut child = bench.command(line).spawn().unwrap();
         drop(child.stdout.take());
@@ -431,7 +251,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[test]
 fn an_output_that_cannot_be_written_is_said() {
-    let bench = Bench::new();
+    let bench = bench();
     for line in [&["call", "echo", "text"][..], &["config", "--json"], &["--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = bench.command(line).stdout(full).output().unwrap();
@@ -440,23 +260,8 @@ fn an_output_that_cannot_be_written_is_said() {
 }
 
 #[test]
-fn the_repl_reads_lines_without_a_terminal() {
-    let bench = Bench::new();
-    let repl: &[&str] = &["repl", "calculator"];
-    bench.fed(repl, "memory = 5\nadd 3\nadd(2)\nmemory\n\n").exits(0).prints("5\n8\n10\n10\n");
-    bench
-        .fed(repl, "memory = 5\n.memory\n.quit\nadd 1")
-        .exits(0)
-        .prints("5\n{\n  \"memory\": 5\n}\n");
-    bench.fed(repl, "fail 1\nadd 3\n").exits(1).prints("3\n").says("add that key");
-    bench.fed(repl, "add [1\nadd 3\n").exits(1).prints("3\n").says("is not closed");
-    bench.fed(&["repl", "echo"], "what now?\n").exits(0).prints("you asked: what now?\n");
-    bench.fed(repl, ".help\n.tools\n.history\n").exits(0);
-}
-
-#[test]
 fn doctor_and_config_say_how_things_are() {
-    let bench = Bench::new();
+    let bench = bench();
     let report = bench.run(&["doctor", "--json"]).exits(0).json();
     let states: BTreeMap<&str, &str> = report["checks"]
         .as_array()
@@ -494,7 +299,7 @@ fn doctor_and_config_say_how_things_are() {
 
 #[test]
 fn help_has_examples_and_exit_codes() {
-    let bench = Bench::new();
+    let bench = bench();
     let help = bench.run(&["--help"]);
     assert!(help.exits(0).stdout.contains("130  cancelled"), "{help:?}");
     let verbs: Vec<&str> = help
@@ -520,107 +325,4 @@ fn help_has_examples_and_exit_codes() {
         assert!(script.exits(0).stdout.contains("sessions"), "{shell}");
     }
     bench.run(&[]).exits(2).says("Usage:");
-}
-
-#[test]
-fn ctrl_c_stops_the_call_and_leaves_no_process() {
-    let call = ["call", "sleeper", "sleep", "--json", "--trace", "--session", "night"];
-    let repl = ["repl", "sleeper", "--trace", "--session", "night"];
-    for (signal, line, input) in [
-        ("INT", &call[..], ""),
-        ("TERM", &call, ""),
-        ("HUP", &call, ""),
-        ("INT", &repl, "sleep\nsleep\n"),
-    ] {
-        let bench = Bench::new();
-        let mut child = bench.command(line).stdin(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let ran = interrupted(child, signal, line);
-        if line == call {
-            assert_eq!(ran.exits(130).json()["error_type"], "cancelled");
-        } else {
-            ran.exits(130).prints("");
-        }
-        // Nothing of the cancelled call is kept, and the session still works.
-        bench.run(&["call", "calculator", "add", "3", "--session", "night"]).prints("3\n");
-    }
-}
-
-/// Signals a process whose program sleeps, and sees it and everything under it end soon.
-fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> Ran {
-    wait_until_running(&mut child);
-    let patience = Instant::now() + Duration::from_secs(20);
-    let mut family = descendants(child.id());
-    while family.is_empty() {
-        assert!(Instant::now() < patience, "a worker is running");
-        std::thread::sleep(Duration::from_millis(5));
-        family = descendants(child.id());
-    }
-    let sent = Instant::now();
-    let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-    assert!(killed.unwrap().success());
-    let ran = Ran::of(line, &child.wait_with_output().unwrap());
-    assert!(sent.elapsed() < Duration::from_secs(8), "{signal} took {:?}", sent.elapsed());
-    let patience = Instant::now() + Duration::from_secs(3);
-    while family.iter().any(|pid| is_alive(*pid)) {
-        assert!(Instant::now() < patience, "{signal} left a process of {family:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    ran
-}
-
-/// Waits until the trace shows the program that sleeps, then for a worker to be there.
-fn wait_until_running(child: &mut Child) {
-    let mut trace = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("time.sleep") {
-        line.clear();
-        assert_ne!(trace.read_line(&mut line).unwrap(), 0, "the program never ran");
-    }
-    std::thread::spawn(move || std::io::copy(&mut trace, &mut std::io::sink()));
-    // A zygote and the worker it forked.
-    let patience = Instant::now() + Duration::from_secs(20);
-    while descendants(child.id()).into_iter().filter(|pid| is_guest(*pid)).count() < 2 {
-        assert!(Instant::now() < patience, "no worker came");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Whether a process is an interpreter that holds our side of the protocol.
-fn is_guest(pid: u32) -> bool {
-    let line = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
-    let mark = b"Guest side of the worker protocol";
-    line.is_ok_and(|line| line.windows(mark.len()).any(|part| part == mark))
-}
-
-/// Every process under `root`, from /proc.
-fn descendants(root: u32) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        if let Some(parent) = stat_field(pid, 1).and_then(|parent| parent.parse().ok()) {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut found = Vec::new();
-    let mut open = vec![root];
-    while let Some(pid) = open.pop() {
-        let below = children.remove(&pid).unwrap_or_default();
-        found.extend(&below);
-        open.extend(below);
-    }
-    found
-}
-
-/// A field of /proc/PID/stat, counted from the state, which follows the name in parentheses.
-fn stat_field(pid: u32, index: usize) -> Option<String> {
-    let stat =
-        std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(index).map(str::to_owned)
-}
-
-fn is_alive(pid: u32) -> bool {
-    stat_field(pid, 0).is_some_and(|state| state != "Z")
 }

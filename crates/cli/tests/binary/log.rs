@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use crate::{Bench, Ran, build_source};
+use crate::bench::{Bench, Ran};
 
 const SCRIPT: &str = r#"{
   "calculator.add": [{"code": "result = args[0] + 1"}],
@@ -41,7 +41,7 @@ impl Watch {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
         drop(self.lines);
-        Ran::of(&self.child.wait_with_output().unwrap())
+        Ran::of(&["watch"], &self.child.wait_with_output().unwrap())
     }
 }
 
@@ -92,47 +92,20 @@ fn filters_choose_and_a_reader_that_leaves_ends_it() {
         assert_eq!(names(&seen), expected);
         // Nobody reads any more; nothing is written either, and yet it ends.
         drop(watch.lines);
-        let ran = Ran::of(&watch.child.wait_with_output().unwrap());
+        let ran = Ran::of(&["watch"], &watch.child.wait_with_output().unwrap());
         assert_eq!((ran.exit, ran.stderr.as_str()), (0, ""), "{filter:?}");
     }
-}
-
-/// A session is a conversation with one agent, whatever process it is held in.
-#[test]
-fn a_session_holds_its_packages_in_the_next_process() {
-    let script = r#"{
-      "packer.pack": [{"code": "import sound\nresult = sound.VERSION", "dependencies": [{"name": "sound", "version": "<2"}]}],
-      "packer.look": [{"code": "import sound\nresult = sound.VERSION"}],
-      "packer.swap": [{"code": "result = 1", "dependencies": [{"name": "sound", "version": ">=2"}]}]
-    }"#;
-    let bench = Bench::new(script);
-    build_source(&bench.path("source"));
-    let ask = |method: &str, session: &str| {
-        bench.json(&["call", "packer", method, "--session", session, "--set", "log=log.jsonl"]).0
-    };
-    assert_eq!(ask("pack", "s")["value"], "1.0.0");
-    let again = ask("look", "s");
-    assert_eq!(again["value"], "1.0.0", "it holds what it held: {again:#}");
-    let log = fs::read_to_string(bench.path("log.jsonl")).unwrap();
-    let entry: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-    assert_eq!(entry["normalized_dependencies"], json!([{"name": "sound", "version": "<2"}]));
-    assert_eq!(entry["environment_cache_hit"], json!(true));
-    let swapped = ask("swap", "s");
-    assert_eq!(swapped["error_type"], "dependency_manifest_incompatible", "{swapped:#}");
-    assert_eq!(ask("swap", "other")["value"], json!(1), "another conversation is free");
-    assert_eq!(bench.run(&["sessions", "rm", "s"]).exit, 0);
-    assert_eq!(ask("swap", "s")["value"], json!(1), "it is forgotten with its session");
 }
 
 #[test]
 fn a_trace_is_shown_as_a_tree_by_trace_or_call() {
     let bench = bench();
-    build_source(&bench.path("source"));
+    bench.build_source();
     bench.run(&["call", "calculator", "fail"]);
-    let (outcome, _) = bench.json(&["call", "parent", "ask"]);
+    let (outcome, _) = bench.answer(&["call", "parent", "ask"]);
     assert_eq!(outcome["value"], json!([10, 20]), "{outcome:#}");
     let (trace, call) = (outcome["trace_id"].as_str().unwrap(), &outcome["call_id"]);
-    let (tree, exit) = bench.json(&["trace", "show", trace]);
+    let (tree, exit) = bench.answer(&["trace", "show", trace]);
     assert_eq!(exit, 0);
     let calls = tree["calls"].as_array().unwrap();
     assert_eq!(names(calls), ["parent.ask", "child.answer", "child.answer"]);
@@ -140,24 +113,24 @@ fn a_trace_is_shown_as_a_tree_by_trace_or_call() {
     assert_eq!([&calls[1]["args"], &calls[2]["args"]], [&json!([1]), &json!([2])]);
 
     let child = calls[2]["call_id"].as_str().unwrap();
-    let (tree, _) = bench.json(&["trace", "show", child]);
+    let (tree, _) = bench.answer(&["trace", "show", child]);
     assert_eq!(names(tree["calls"].as_array().unwrap()), ["child.answer"]);
     let shown = bench.run(&["trace", "show", trace]).stdout;
     assert!(shown.starts_with(&format!("trace {trace}\n✓ parent.ask() [10,20]")), "{shown}");
     assert!(shown.contains("\n  ✓ child.answer(1) 10 generated"), "{shown}");
     assert!(shown.contains("attempt 1 generated") && shown.contains("worker "), "{shown}");
 
-    let (packed, _) = bench.json(&["call", "packer", "pack"]);
+    let (packed, _) = bench.answer(&["call", "packer", "pack"]);
     assert_eq!(packed["value"], "2.0.0", "{packed:#}");
     let shown = bench.run(&["trace", "show", packed["call_id"].as_str().unwrap()]).stdout;
     for part in ["env ", "made in ", "resolve ", "install ", "restarts 0"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     for (id, says) in [("zzzz", "no call and no trace"), ("", "say more of it")] {
-        let (told, exit) = bench.json(&["trace", "show", id]);
+        let (told, exit) = bench.answer(&["trace", "show", id]);
         assert_eq!((exit, &told["error_type"]), (1, &json!("not_found")));
         assert!(told["error_message"].as_str().unwrap().contains(says), "{told:#}");
     }
-    let (told, exit) = bench.json(&["trace", "show", "x", "--set", "log=off"]);
+    let (told, exit) = bench.answer(&["trace", "show", "x", "--set", "log=off"]);
     assert_eq!((exit, &told["error_type"]), (3, &json!("setup")));
 }

@@ -4,16 +4,16 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{Bench, build_source};
+use crate::bench::Bench;
 
 fn bench() -> Bench {
     let bench = Bench::new("{}");
-    build_source(&bench.path("source"));
+    bench.build_source();
     bench
 }
 
 fn listed(bench: &Bench) -> Vec<Value> {
-    bench.json(&["env", "list"]).0["environments"].as_array().unwrap().clone()
+    bench.answer(&["env", "list"]).0["environments"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -33,11 +33,11 @@ fn an_environment_is_prepared_listed_shown_refreshed_and_removed() {
     for line in ["resolving dependencies…", "installing 1 package…", "loading packages…"] {
         assert!(ran.stderr.contains(line), "{ran:?}");
     }
-    let (again, exit) = bench.json(&["env", "prepare", "sound >=1"]);
+    let (again, exit) = bench.answer(&["env", "prepare", "sound >=1"]);
     assert_eq!((exit, &again["status"]), (0, &json!("ready")), "{again:#}");
     assert_eq!((&again["env_id"], &again["environment_cache_hit"]), (&json!(id), &json!(true)));
 
-    let (shown, exit) = bench.json(&["env", "show", &id[..7]]);
+    let (shown, exit) = bench.answer(&["env", "show", &id[..7]]);
     assert_eq!(exit, 0);
     assert_eq!((&shown["status"], &shown["guest"]), (&json!("ready"), &json!("python")));
     assert_eq!(shown["dependencies"], json!([{"name": "sound", "version": ">=1"}]));
@@ -54,43 +54,46 @@ fn an_environment_is_prepared_listed_shown_refreshed_and_removed() {
 
     // Its source gets something newer: only a refresh takes it.
     fs::write(&page, all).unwrap();
-    assert_eq!(bench.json(&["env", "prepare", "sound>=1"]).0["environment_cache_hit"], json!(true));
-    let (refreshed, exit) = bench.json(&["env", "refresh", &id]);
+    assert_eq!(
+        bench.answer(&["env", "prepare", "sound>=1"]).0["environment_cache_hit"],
+        json!(true)
+    );
+    let (refreshed, exit) = bench.answer(&["env", "refresh", &id]);
     assert_eq!((exit, &refreshed["env_id"]), (0, &json!(id)), "{refreshed:#}");
     assert_eq!(refreshed["environment_cache_hit"], json!(false));
     let states: Vec<Value> = listed(&bench).iter().map(|env| env["status"].clone()).collect();
     assert_eq!(states, ["superseded", "ready"]);
-    assert_eq!(bench.json(&["env", "show", &id]).0["packages"], json!(["sound 2.0.0"]));
+    assert_eq!(bench.answer(&["env", "show", &id]).0["packages"], json!(["sound 2.0.0"]));
 
-    let (gone, exit) = bench.json(&["env", "gc"]);
+    let (gone, exit) = bench.answer(&["env", "gc"]);
     assert_eq!((exit, gone["removed"].as_array().unwrap().len()), (0, 1), "{gone:#}");
     assert_eq!(gone["removed"][0]["status"], "superseded");
     let ran = bench.run(&["env", "prune"]);
     assert!(ran.stdout.contains("would remove 1 environment") && ran.stdout.contains("--yes"));
     assert_eq!(listed(&bench).len(), 1, "nothing is removed without --yes");
-    let (gone, exit) = bench.json(&["env", "prune", "--yes"]);
+    let (gone, exit) = bench.answer(&["env", "prune", "--yes"]);
     assert_eq!((exit, &gone["removed"][0]["env_id"]), (0, &json!(id)));
     assert_eq!(listed(&bench), [] as [Value; 0]);
-    let (made, exit) = bench.json(&["env", "prepare", "sound>=1"]);
+    let (made, exit) = bench.answer(&["env", "prepare", "sound>=1"]);
     assert_eq!((exit, &made["environment_cache_hit"]), (0, &json!(false)), "it is made anew");
 }
 
 #[test]
 fn what_is_half_done_is_collected_and_what_was_used_is_not() {
     let bench = bench();
-    let (made, _) = bench.json(&["env", "prepare", "sound"]);
+    let (made, _) = bench.answer(&["env", "prepare", "sound"]);
     let half = bench.path("cache/python-envs").join("ab".repeat(32));
     fs::create_dir(&half).unwrap();
-    let (would, exit) = bench.json(&["env", "gc", "--dry-run"]);
+    let (would, exit) = bench.answer(&["env", "gc", "--dry-run"]);
     assert_eq!((exit, &would["dry_run"]), (0, &json!(true)));
     assert_eq!(would["removed"][0]["status"], "unfinished");
     assert!(half.exists());
     let ran = bench.run(&["env", "gc"]);
     assert!(ran.stdout.contains("removed 1 environment"), "{ran:?}");
     assert!(!half.exists());
-    let (kept, _) = bench.json(&["env", "gc", "--older-than", "12h"]);
+    let (kept, _) = bench.answer(&["env", "gc", "--older-than", "12h"]);
     assert_eq!(kept["removed"], json!([]), "it was used a moment ago");
-    let (gone, _) = bench.json(&["env", "gc", "--older-than", "0"]);
+    let (gone, _) = bench.answer(&["env", "gc", "--older-than", "0"]);
     assert_eq!(gone["removed"][0]["env_id"], made["env_id"], "unused for no days at all");
 }
 
@@ -103,11 +106,11 @@ fn what_another_process_builds_stays() {
     let lock = fs::File::create(building.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     assert_eq!(listed(&bench)[0]["status"], "building");
-    let (gone, exit) = bench.json(&["env", "prune", "--yes"]);
+    let (gone, exit) = bench.answer(&["env", "prune", "--yes"]);
     assert_eq!((exit, &gone["removed"]), (0, &json!([])));
     assert_eq!(gone["kept"][0]["reason"], "another process builds it");
     drop(lock);
-    assert_eq!(bench.json(&["env", "prune", "--yes"]).0["removed"].as_array().unwrap().len(), 1);
+    assert_eq!(bench.answer(&["env", "prune", "--yes"]).0["removed"].as_array().unwrap().len(), 1);
     assert!(!building.exists());
 }
 
@@ -116,7 +119,7 @@ fn what_cannot_be_is_refused_in_words() {
     let bench = bench();
     let ids: Vec<Value> = ["sound", "sound<2"]
         .iter()
-        .map(|package| bench.json(&["env", "prepare", package]).0["env_id"].clone())
+        .map(|package| bench.answer(&["env", "prepare", package]).0["env_id"].clone())
         .collect();
     assert_ne!(ids[0], ids[1]);
     let rows: [(&[&str], i32, &str, &str); 7] = [
@@ -129,7 +132,7 @@ fn what_cannot_be_is_refused_in_words() {
         (&["env", "prune", "--yes", "--dry-run"], 2, "usage", "cannot be used with"),
     ];
     for (line, exit, error_type, says) in rows {
-        let (told, code) = bench.json(line);
+        let (told, code) = bench.answer(line);
         assert_eq!((code, &told["error_type"]), (exit, &json!(error_type)), "{line:?}: {told:#}");
         assert!(told["error_message"].as_str().unwrap().contains(says), "{line:?}: {told:#}");
         let ran = bench.run(line);

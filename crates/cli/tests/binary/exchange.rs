@@ -1,0 +1,275 @@
+//! `recurgent store export` and `import`: what one store hands to another, and what is refused.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use recurgent::lifecycle::program::Checksum;
+use serde_json::{Value, json};
+
+use crate::tools::{bench, grown};
+
+/// Every file under a folder, by its path there.
+pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
+    fn walk(root: &Path, folder: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(root, &path, found);
+            } else {
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                found.insert(name, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(folder, folder, &mut found);
+    found
+}
+
+#[test]
+fn what_is_exported_and_imported_is_exported_the_same() {
+    let bench = grown();
+    let counts = bench.json(&["store", "export", "one"]);
+    assert_eq!(
+        (&counts["tools"], &counts["artifacts"], &counts["patterns"]),
+        (&json!(1), &json!(4), &json!(6))
+    );
+    let one = files(&bench.path("one"));
+    assert!(one.contains_key("artifacts/greeter/greet.json"), "{:?}", one.keys());
+    assert!(one.keys().any(|path| path.starts_with("artifacts/x-") && path.ends_with("/add.json")));
+    assert!(!bench.path("x").exists() && !bench.path("../x").exists());
+
+    let taken = bench.run_in("second", &["store", "import", "one"]);
+    assert_eq!(taken.exit, 0, "{}", taken.stderr);
+    bench.run_in("second", &["store", "export", "two"]);
+    assert_eq!(files(&bench.path("two")), one, "byte for byte");
+    let again = bench.run_in("second", &["store", "import", "one", "--json"]);
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(again["taken"], json!([]), "twice is once");
+    bench.run_in("second", &["store", "export", "three"]);
+    assert_eq!(files(&bench.path("three")), one);
+
+    // What was imported runs without a model, after vetting.
+    fs::write(bench.path("other.json"), r#"{"nobody.asked": [{"code": "result = 1"}]}"#).unwrap();
+    let line = ["call", "../../x", "add", "20", "22", "--provider", "scripted:other.json"];
+    let ran = bench.run_in("second", &line);
+    assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
+
+    let occupied = bench.run(&["store", "export", "one"]);
+    assert_eq!(occupied.exit, 2);
+    assert!(occupied.stderr.contains("empty or new"), "{}", occupied.stderr);
+    assert_eq!(bench.run(&["store", "import", "nowhere"]).exit, 1);
+    let some = bench.json(&["tools", "export", "some", "greeter"]);
+    assert_eq!((&some["tools"], &some["artifacts"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn a_newer_program_here_is_not_replaced_by_an_older_one() {
+    let bench = grown();
+    bench.run(&["store", "export", "old"]);
+    let path = "artifacts/greeter/greet.json";
+    let old: Value = serde_json::from_str(&files(&bench.path("old"))[path]).unwrap();
+    let import = |folder: &str, file: &Value| -> Value {
+        let place = bench.path(folder).join(path);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, file.to_string()).unwrap();
+        bench.json(&["store", "import", folder])
+    };
+    let grown = |base: &Value, number: u64, code: &str| {
+        let mut file = base.clone();
+        let head = file["code_checksum"].as_str().unwrap().to_owned();
+        let mut version = file["versions"][&head].clone();
+        version["version"] = json!(number);
+        version["code"] = json!(code);
+        let checksum = Checksum::of(code);
+        file["versions"][checksum.as_str()] = version;
+        file["code_checksum"] = json!(checksum);
+        file
+    };
+    let newer = grown(&old, 2, "def greet(name):\n    return 'good day ' + name");
+    assert!(import("newer", &newer)["taken"][0]["why"].as_str().unwrap().contains("follows on"));
+    assert_eq!(bench.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
+    assert!(
+        import("older", &old)["skipped"][0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("newer program runs here")
+    );
+    let mut apart = grown(&old, 2, "def greet(name):\n    return 'hi ' + name");
+    let first = old["code_checksum"].as_str().unwrap();
+    apart["versions"].as_object_mut().unwrap().remove(first);
+    let report = import("apart", &apart);
+    assert!(
+        report["conflicts"][0]["why"].as_str().unwrap().contains("neither follows"),
+        "{report}"
+    );
+    assert_eq!(bench.run(&["store", "import", "apart"]).exit, 1, "somebody has to decide");
+    assert_eq!(bench.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
+}
+
+// ---- The reference runtime's files ----
+
+/// As it wrote them: Ruby, one file per method, counters for the method and a card per version.
+fn reference_store(folder: &Path) -> String {
+    let code = "amount = args[0]\nresult = amount * 2";
+    let older = "result = args[0] + args[0]";
+    let (head, first) = (Checksum::of(code), Checksum::of(older));
+    let registry = json!({"schema_version": 1, "archived_tools": {}, "tools": {
+        "unit_converter": {"purpose": "convert quantities between units", "methods": ["convert"], "aliases": [],
+            "deliverable": {"type": "number"}, "acceptance": [{"assert": "amount is numeric"}],
+            "failure_policy": {"on_error": "return_error"}, "intent_signature": "plan: args=boil water",
+            "intent_signatures": ["plan: args=boil water"], "created_at": "2026-03-01T10:00:00.000Z",
+            "last_used_at": "2026-03-01T10:05:00.120Z", "usage_count": 4, "success_count": 2, "failure_count": 0,
+            "method_state_keys": {"convert": ["value"]}, "version_scorecards": {}, "lifecycle_state": "probation"},
+        ":note_taker": {":purpose": "take notes", ":methods": ["note"], "usage_count": 1, "purpose_note": null}}});
+    let artifact = json!({"schema_version": 1, "role": "unit_converter", "method_name": "convert",
+        "contract_fingerprint": "sha256:0123", "prompt_version": "2026-02-15.depth-aware.v3", "runtime_version": "0.1.0",
+        "model": "m", "cacheable": true, "cacheability_reason": "stable_method_default", "input_sensitive": false,
+        "code_checksum": head, "code": code,
+        "versions": {
+            head.as_str(): {"code": code, "dependencies": [], "created_at": "2026-03-01T10:02:00.000Z", "last_used_at": "2026-03-01T10:05:00.000Z"},
+            first.as_str(): {"code": older, "dependencies": [], "created_at": "2026-03-01T10:00:00.000Z", "last_used_at": "2026-03-01T10:01:00.000Z"}},
+        "dependencies": [], "success_count": 3, "failure_count": 1, "intrinsic_failure_count": 1,
+        "scorecards": {first.as_str(): {"calls": 2, "successes": 1, "failures": 1}},
+        "repair_count_since_regen": 0, "created_at": "2026-03-01T10:00:00.000Z", "last_used_at": "2026-03-01T10:05:00.000Z",
+        "history": [{"id": "gen-0a1b2c3d4e5f", "trigger": "initial_forge"}], "lifecycle": {"versions": {}}});
+    let patterns = json!({"schema_version": 1, "roles": {"assistant": {"events": [
+        {"timestamp": "2026-03-01T10:00:00.000Z", "recorded_at_ms": 1_772_359_200_000_u64, "role": "assistant",
+         "method_name": "ask", "trace_id": "0a0b", "call_id": "c0ffee", "parent_call_id": null, "depth": 0,
+         "had_delegated_calls": false, "capability_patterns": ["http_fetch"], "outcome_status": "ok", "error_type": null,
+         "user_correction": {"detected": true, "signal": "temporal_reask", "correction_of_call_id": "bead",
+                             "matched_capability_patterns": ["http_fetch"]}}]}}});
+    let place = folder.join("artifacts/unit_converter-b1ab5a0e");
+    fs::create_dir_all(&place).unwrap();
+    fs::write(folder.join("registry.json"), registry.to_string()).unwrap();
+    fs::write(folder.join("patterns.json"), patterns.to_string()).unwrap();
+    fs::write(place.join("convert-0f0f0f0f.json"), artifact.to_string()).unwrap();
+    head.to_string()
+}
+
+#[test]
+fn a_store_of_the_reference_runtime_is_taken_in() {
+    let bench = bench();
+    let head = reference_store(&bench.path("old"));
+    let report = bench.json(&["store", "import", "old"]);
+    assert_eq!(report["refused"], json!([]), "{report}");
+    assert_eq!(report["taken"].as_array().unwrap().len(), 4, "{report}");
+    let shown = bench.json(&["tools", "show", "unit_converter"]);
+    assert_eq!(shown["health"]["usage_count"], 4);
+    let method = &shown["methods"][0];
+    assert_eq!((&method["language"], &method["current"]), (&json!("ruby"), &json!(head)));
+    assert_eq!(
+        (&method["versions"][0]["successes"], &method["versions"][1]["successes"]),
+        (&json!(3), &json!(1))
+    );
+    let listed = bench.json(&["tools", "list"]);
+    assert!(
+        listed["tools"].as_array().unwrap().iter().any(|tool| tool["purpose"] == "take notes"),
+        "{listed}"
+    );
+    bench.run(&["store", "export", "new"]);
+    let new = files(&bench.path("new"));
+    assert!(new.contains_key("artifacts/unit_converter/convert.json"));
+    let imported = bench.run_in("third", &["store", "import", "new"]);
+    assert_eq!(imported.exit, 0, "{}", imported.stderr);
+    bench.run_in("third", &["store", "export", "newer"]);
+    assert_eq!(files(&bench.path("newer")), new);
+}
+
+/// Without a contract it needs no translation, and runs as it is.
+#[test]
+fn a_program_of_the_reference_runtime_runs_without_a_model() {
+    let bench = bench();
+    reference_store(&bench.path("old"));
+    let place = bench.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json");
+    let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
+    file["contract_fingerprint"] = json!("none");
+    fs::write(&place, file.to_string()).unwrap();
+    assert_eq!(bench.run(&["store", "import", "old"]).exit, 0);
+    let ran = bench.run(&["call", "unit_converter", "convert", "21", "--guest", "ruby"]);
+    assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
+}
+
+#[test]
+fn damaged_files_are_refused_one_by_one() {
+    let bench = bench();
+    reference_store(&bench.path("old"));
+    let artifacts = bench.path("old/artifacts/zoo");
+    fs::create_dir_all(&artifacts).unwrap();
+    let good = fs::read_to_string(
+        bench.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json"),
+    )
+    .unwrap();
+    let good: Value = serde_json::from_str(&good).unwrap();
+    let changed = |key: &str, value: Value| {
+        let mut file = good.clone();
+        file["method_name"] = json!("other");
+        file[key] = value;
+        file.to_string()
+    };
+    for (name, text, why) in [
+        ("torn", "{\"schema_version\": 1, \"ro".to_owned(), "not JSON"),
+        ("list", "[]".to_owned(), "an object is needed"),
+        ("newer", changed("schema_version", json!(7)), "schema version 7"),
+        ("tampered", changed("code", json!("result = 1")), "not the one"),
+        ("nameless", changed("role", json!("  ")), "role name must not be empty"),
+        ("gems", changed("dependencies", json!([{"name": "a; rm -rf"}])), "dependencies[0]"),
+        ("counts", changed("success_count", json!(-3)), "whole number"),
+        ("time", changed("created_at", json!("yesterday")), "no time"),
+    ] {
+        fs::write(artifacts.join(format!("{name}.json")), text).unwrap();
+        let report = bench.json(&["store", "import", "old"]);
+        let refused = report["refused"].as_array().unwrap();
+        let found = refused
+            .iter()
+            .find(|r| r["what"].as_str().unwrap().contains(name))
+            .unwrap_or_else(|| panic!("{name}: {report}"));
+        assert!(found["why"].as_str().unwrap().contains(why), "{found}");
+    }
+    std::os::unix::fs::symlink("/etc/hostname", artifacts.join("link.json")).unwrap();
+    let ran = bench.run(&["store", "import", "old"]);
+    assert_eq!(ran.exit, 1);
+    assert!(ran.stdout.contains("artifacts/zoo/link.json: it is no plain file"), "{}", ran.stdout);
+    assert_eq!(bench.run(&["tools", "show", "unit_converter"]).exit, 0, "the others were taken");
+    assert_eq!(bench.json(&["store", "check"])["ok"], true);
+}
+
+/// What only the store can judge is refused there, and takes nothing else with it.
+#[test]
+fn a_file_the_store_does_not_take_is_told_and_the_others_are_taken() {
+    let bench = grown();
+    bench.run(&["store", "export", "out"]);
+    let place = bench.path("out/artifacts/greeter/greet.json");
+    let whole = fs::read_to_string(&place).unwrap();
+    let import = |file: &Value, state: &str| -> Value {
+        fs::write(&place, file.to_string()).unwrap();
+        let ran = bench.run_in(state, &["store", "import", "out", "--json"]);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr))
+    };
+    let mut odd: Value = serde_json::from_str(&whole).unwrap();
+    odd["state"]["pinned"] = json!("surely");
+    let report = import(&odd, "odd");
+    assert_eq!(report["conflicts"].as_array().unwrap().len(), 1, "{report}");
+    assert!(
+        report["conflicts"][0]["why"].as_str().unwrap().contains("does not take it"),
+        "{report}"
+    );
+    assert!(report["taken"].to_string().contains("guide.movies"), "{report}");
+    assert!(!report["taken"].to_string().contains("greeter.greet"), "{report}");
+
+    // Every field of the file in turn is something else: read or refused, never worse.
+    let whole: Value = serde_json::from_str(&whole).unwrap();
+    let checksum = whole["code_checksum"].as_str().unwrap();
+    let top = whole.as_object().unwrap().keys().map(|key| format!("/{key}"));
+    let version = whole["versions"][checksum].as_object().unwrap();
+    let inner = version.keys().map(|key| format!("/versions/{checksum}/{key}"));
+    for (n, path) in top.chain(inner).enumerate() {
+        for (m, nonsense) in [json!(-1), json!([[]]), json!({"": null})].into_iter().enumerate() {
+            let mut odd = whole.clone();
+            *odd.pointer_mut(&path).unwrap() = nonsense;
+            let report = import(&odd, &format!("odd-{n}-{m}"));
+            assert!(report["taken"].to_string().contains("guide.movies"), "{path}: {report}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The `recurgent` binary as its users meet it: what they type, what is printed, how it exits, what it leaves.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails"
+)]
+
+mod bench;
+mod calls;
+#[cfg(target_os = "linux")]
+mod demo;
+mod environments;
+mod exchange;
+mod log;
+#[cfg(target_os = "linux")]
+mod processes;
+mod sessions;
+#[cfg(target_os = "linux")]
+mod signals;
+mod store;
+mod tools;

@@ -1,0 +1,130 @@
+//! Memory and history kept by name, and talking to an agent line by line.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::bench::Bench;
+use crate::calls::bench;
+use crate::tools;
+
+#[test]
+fn a_session_outlives_its_process() {
+    let bench = bench();
+    let session: &[&str] = &["--session", "desk"];
+    let call = |line: &[&str]| bench.run(&[&["call", "calculator"], line, session].concat());
+    call(&["memory=", "5"]).exits(0).prints("5\n");
+    call(&["add", "3"]).exits(0).prints("8\n");
+    call(&["memory"]).exits(0).prints("8\n");
+    bench.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
+
+    let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
+    let row = &listed["sessions"][0];
+    assert_eq!(
+        (&row["name"], &row["role"], &row["keys"]),
+        (&json!("desk"), &json!("calculator"), &json!(1))
+    );
+    let shown = bench.run(&["sessions", "show", "desk", "--json"]).exits(0).json();
+    assert_eq!(shown, json!({"name": "desk", "agents": {"calculator": {"memory": 8}}}));
+    bench.run(&["sessions", "rm", "desk"]).exits(0).says("removed session desk");
+    let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
+    assert_eq!(listed, json!({"sessions": []}));
+    bench
+        .run(&["sessions", "list", "--state-dir", "other"])
+        .exits(0)
+        .prints("")
+        .says("no sessions");
+}
+
+#[test]
+fn the_repl_reads_lines_without_a_terminal() {
+    let bench = bench();
+    let repl: &[&str] = &["repl", "calculator"];
+    bench.fed(repl, "memory = 5\nadd 3\nadd(2)\nmemory\n\n").exits(0).prints("5\n8\n10\n10\n");
+    bench
+        .fed(repl, "memory = 5\n.memory\n.quit\nadd 1")
+        .exits(0)
+        .prints("5\n{\n  \"memory\": 5\n}\n");
+    bench.fed(repl, "fail 1\nadd 3\n").exits(1).prints("3\n").says("add that key");
+    bench.fed(repl, "add [1\nadd 3\n").exits(1).prints("3\n").says("is not closed");
+    bench.fed(&["repl", "echo"], "what now?\n").exits(0).prints("you asked: what now?\n");
+    bench.fed(repl, ".help\n.tools\n.history\n").exits(0);
+}
+
+/// Each process has a trace of its own; a session is one talk all the same.
+#[test]
+fn a_session_is_one_talk_across_processes() {
+    for (session, corrects) in [(&["--session", "desk"][..], true), (&[], false)] {
+        let bench = tools::bench();
+        let code =
+            "def movies(where, day=None):\n    return {'movies': [m for m in [] if m == where]}";
+        fs::write(bench.path("script.json"), json!({"guide.movies": [{"code": code}]}).to_string())
+            .unwrap();
+        for more in [&[][..], &["--kw", "day=tonight"]] {
+            let ran = bench.run(&[&["call", "guide", "movies", "Oslo"], more, session].concat());
+            assert_eq!(ran.exit, 0, "{}", ran.stderr);
+        }
+        let log = fs::read_to_string(bench.path("state/recurgent.jsonl")).unwrap();
+        let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        assert_eq!(last["user_correction_detected"], json!(corrects));
+        let found = bench.json(&["tools", "recommend"]);
+        assert_eq!(found.to_string().contains("strengthen_contract"), corrects, "{found}");
+    }
+}
+
+#[test]
+fn a_sessions_calls_are_paged_and_forgotten() {
+    let bench = tools::bench();
+    for name in ["Ann", "Bo", "Cy"] {
+        assert_eq!(bench.run(&["call", "greeter", "greet", name, "--session", "desk"]).exit, 0);
+    }
+    let page = |line: &[&str]| -> Vec<Value> {
+        let page = bench.json(&[&["sessions", "history", "desk"], line].concat());
+        page["agents"]["greeter"].as_array().unwrap().clone()
+    };
+    let latest = page(&["--limit", "2"]);
+    assert_eq!((&latest[0]["args"], &latest[1]["args"]), (&json!(["Bo"]), &json!(["Cy"])));
+    let before = page(&["--limit", "2", "--before", latest[0]["call_id"].as_str().unwrap()]);
+    assert_eq!(before.len(), 1);
+    assert_eq!(before[0]["args"], json!(["Ann"]));
+    let told = |line: &[&str]| bench.run(&[&["sessions", "history", "desk"], line].concat());
+    assert!(told(&[]).stdout.contains("greeter.greet ok"));
+    assert!(told(&["--before", "nonesuch"]).stderr.contains("came before \"nonesuch\""));
+
+    assert_eq!(bench.json(&["sessions", "purge", "desk"]), json!({"purged": "desk", "records": 3}));
+    assert_eq!(page(&[]), Vec::<Value>::new());
+    assert!(told(&[]).stderr.contains("has no calls"));
+    assert_eq!(bench.run(&["sessions", "show", "desk"]).exit, 0, "its memory stays");
+    for verb in ["history", "purge"] {
+        let missing = bench.run(&["sessions", verb, "nowhere"]);
+        assert_eq!(missing.exit, 1);
+        assert!(missing.stderr.contains("desk"), "{}", missing.stderr);
+    }
+}
+
+/// A session is a conversation with one agent, whatever process it is held in.
+#[test]
+fn a_session_holds_its_packages_in_the_next_process() {
+    let script = r#"{
+      "packer.pack": [{"code": "import sound\nresult = sound.VERSION", "dependencies": [{"name": "sound", "version": "<2"}]}],
+      "packer.look": [{"code": "import sound\nresult = sound.VERSION"}],
+      "packer.swap": [{"code": "result = 1", "dependencies": [{"name": "sound", "version": ">=2"}]}]
+    }"#;
+    let bench = Bench::new(script);
+    bench.build_source();
+    let ask = |method: &str, session: &str| {
+        bench.answer(&["call", "packer", method, "--session", session, "--set", "log=log.jsonl"]).0
+    };
+    assert_eq!(ask("pack", "s")["value"], "1.0.0");
+    let again = ask("look", "s");
+    assert_eq!(again["value"], "1.0.0", "it holds what it held: {again:#}");
+    let log = fs::read_to_string(bench.path("log.jsonl")).unwrap();
+    let entry: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(entry["normalized_dependencies"], json!([{"name": "sound", "version": "<2"}]));
+    assert_eq!(entry["environment_cache_hit"], json!(true));
+    let swapped = ask("swap", "s");
+    assert_eq!(swapped["error_type"], "dependency_manifest_incompatible", "{swapped:#}");
+    assert_eq!(ask("swap", "other")["value"], json!(1), "another conversation is free");
+    assert_eq!(bench.run(&["sessions", "rm", "s"]).exit, 0);
+    assert_eq!(ask("swap", "s")["value"], json!(1), "it is forgotten with its session");
+}

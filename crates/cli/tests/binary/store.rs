@@ -1,0 +1,151 @@
+//! The store's file: damaged, looked at, and written to by many and by those who die at it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use recurgent::lifecycle::program::Checksum;
+use serde_json::{Value, json};
+
+use crate::bench::Bench;
+use crate::calls::bench;
+use crate::exchange::files;
+use crate::tools::grown;
+
+#[test]
+fn a_damaged_store_is_set_aside_and_said() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("state")).unwrap();
+    bench.write("state/recurgent.sqlite", &"this is no database ".repeat(500));
+    let ran = bench.run(&["call", "calculator", "add", "3"]);
+    ran.exits(0).prints("3\n").says("note:");
+    let kept = std::fs::read_dir(bench.path("state")).unwrap().any(|entry| {
+        std::fs::read(entry.unwrap().path()).is_ok_and(|bytes| bytes.starts_with(b"this is no"))
+    });
+    assert!(kept, "the damaged file is kept: {ran:?}");
+}
+
+#[test]
+fn damage_found_in_mid_call_is_said_too() {
+    let bench = bench();
+    let call = ["call", "calculator", "add", "1", "--session", "s"];
+    bench.run(&call).exits(0).prints("1\n");
+    let store = bench.path("state/recurgent.sqlite");
+    let mut bytes = std::fs::read(&store).unwrap();
+    // Past the header and the schema: opening finds nothing wrong.
+    bytes[3 * 4096..].fill(0xa5);
+    std::fs::write(&store, bytes).unwrap();
+    bench.run(&call).says("was damaged and has been moved to");
+}
+
+#[test]
+fn a_store_can_be_checked() {
+    let bench = grown();
+    let ran = bench.run(&["store", "check"]);
+    assert_eq!(ran.exit, 0);
+    assert!(ran.stdout.contains("is whole"), "{}", ran.stdout);
+
+    // An artifact whose program went missing, and a torn page.
+    let file = bench.path("state/recurgent.sqlite");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection.execute("UPDATE artifacts SET current = 99 WHERE role = 'guide'", []).unwrap();
+    connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    drop(connection);
+    let checked = bench.json(&["store", "check"]);
+    assert_eq!(checked["problems"], json!(["guide.movies has no current program"]));
+    assert_eq!(bench.run(&["store", "check"]).exit, 1);
+    let mut bytes = fs::read(&file).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half..].fill(0x5a);
+    fs::write(&file, bytes).unwrap();
+    let checked = bench.json(&["store", "check"]);
+    assert_eq!(checked["ok"], false, "{checked}");
+
+    // One that cannot even be opened is moved aside, and is not to be moved or exported any more.
+    fs::write(&file, "no database ".repeat(500)).unwrap();
+    let ran = bench.run(&["store", "check"]);
+    assert_eq!(ran.exit, 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("has been moved to"), "{}", ran.stdout);
+    assert!(!ran.stderr.contains("has been moved to"), "told once: {}", ran.stderr);
+    assert!(ran.stderr.contains(".recover") && !ran.stderr.contains("export"), "{}", ran.stderr);
+}
+
+/// A store to import that takes many pages to write.
+fn large_export(bench: &Bench) {
+    bench.run(&["store", "export", "large"]);
+    let place = bench.path("large/artifacts/greeter/greet.json");
+    let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
+    let first = file["code_checksum"].as_str().unwrap().to_owned();
+    for number in 2..=9 {
+        let code = format!(
+            "def greet(name):\n    return 'hello ' + name\n# {}",
+            "x".repeat(9000 + number)
+        );
+        let mut version = file["versions"][&first].clone();
+        version["version"] = json!(number);
+        version["code"] = json!(code);
+        file["versions"][Checksum::of(&code).as_str()] = version;
+        file["code_checksum"] = json!(Checksum::of(&code));
+    }
+    fs::write(&place, file.to_string()).unwrap();
+}
+
+/// The kernel ends the import at the very write that takes a file past its limit, ever later.
+#[test]
+fn an_import_that_dies_at_any_write_can_be_made_again() {
+    let bench = grown();
+    large_export(&bench);
+    assert_eq!(bench.run_in("whole", &["store", "import", "large"]).exit, 0);
+    bench.run_in("whole", &["store", "export", "expected"]);
+    let expected = files(&bench.path("expected"));
+    let (mut died, mut ended) = (0, 0);
+    for round in 0..16 {
+        let state = format!("state-{round}");
+        let line =
+            format!("ulimit -c 0; ulimit -f {}; exec \"$0\" store import large", 8 + 56 * round);
+        let ran = Command::new("sh")
+            .args(["-c", &line, env!("CARGO_BIN_EXE_recurgent")])
+            .current_dir(bench.path("."))
+            .env_clear()
+            .env("HOME", bench.path("."))
+            .env("RECURGENT_STATE_DIR", bench.path(&state))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        match ran.status.code() {
+            Some(0) => ended += 1,
+            Some(_) | None => died += 1,
+        }
+        let checked = bench.run_in(&state, &["store", "check"]);
+        assert_eq!(checked.exit, 0, "{round}: {}{}", checked.stdout, checked.stderr);
+        let tools = bench.run_in(&state, &["store", "import", "large"]);
+        assert_eq!(tools.exit, 0, "{round}: {}{}", tools.stdout, tools.stderr);
+        let out = format!("out-{round}");
+        bench.run_in(&state, &["store", "export", &out]);
+        assert!(files(&bench.path(&out)) == expected, "{round}: not the same");
+    }
+    assert!(died > 2 && ended > 0, "{died} died, {ended} ended");
+}
+
+/// Several at once, into a store that is not there yet, while others call and look at the whole file.
+#[test]
+fn imports_calls_and_checks_at_once_disturb_nobody() {
+    let bench = grown();
+    large_export(&bench);
+    let run = |line: &[&str]| {
+        let ran = bench.run_in("shared", line);
+        assert_eq!(ran.exit, 0, "{line:?} {}{}", ran.stdout, ran.stderr);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| run(&["store", "import", "large"]));
+        }
+        for name in ["Ann", "Bo"] {
+            scope.spawn(move || run(&["call", "clerk", "greet", name]));
+        }
+        scope.spawn(|| (0..4).for_each(|_| run(&["store", "check"])));
+    });
+    run(&["store", "check"]);
+    let shown = bench.run_in("shared", &["tools", "show", "greeter", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["methods"][0]["versions"].as_array().unwrap().len(), 9);
+}
