@@ -1,0 +1,9 @@
+//! What works is kept, what fails is repaired, nothing good is lost: whole calls with real workers, on both
+//! guests, some of them in a second process.
+#![cfg(test)]
+
+mod processes;
+mod records;
+mod replacing;
+mod reuse;
+mod world;
