@@ -1,0 +1,103 @@
+//! Stories: `docs/stories/*.md`, read and executed on every guest with real workers. A story that says something
+//! untrue fails. The format is described in `docs/stories/README.md`.
+#![cfg(test)]
+
+mod comparing;
+mod model;
+mod pages;
+mod reading;
+mod world;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use recurgent::Language;
+
+use reading::read;
+use world::World;
+
+/// Reads a story and lives through it in one language. The first untrue word is the error.
+fn check(story: &str, language: Language) -> Result<(), String> {
+    let parts = read(story)?;
+    let mut world = World::new(&parts, language)?;
+    for part in &parts {
+        world.live(part).map_err(|problem| format!("line {}: {problem}", part.line))?;
+    }
+    world.end()
+}
+
+/// Executes one story of the folder on both guests.
+fn tell(name: &str) {
+    let story = std::fs::read_to_string(folder().join(name)).unwrap();
+    for language in Language::ALL {
+        if let Err(problem) = check(&story, language) {
+            panic!("docs/stories/{name}, in {language}: {problem}");
+        }
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident = $file:literal),* $(,)?) => {
+        $(#[test] fn $name() { tell($file); })*
+        const TOLD: &[&str] = &[$($file),*];
+    };
+}
+
+stories! {
+    a_method_on_an_agent = "01-a-method-on-an-agent.md",
+    an_answer_that_asks_for_another_try = "02-an-answer-that-asks-for-another-try.md",
+    an_honest_no = "03-an-honest-no.md",
+    four_mishaps_in_one_call = "04-four-mishaps-in-one-call.md",
+    movie_night = "05-movie-night.md",
+    three_feeds = "06-three-feeds.md",
+    the_tool_that_never_was = "07-the-tool-that-never-was.md",
+    a_clean_desk = "08-a-clean-desk.md",
+    no_second_chance = "09-no-second-chance.md",
+    out_of_second_chances = "10-out-of-second-chances.md",
+    asked_twice = "11-asked-twice.md",
+}
+
+#[test]
+fn every_story_is_told() {
+    let written: BTreeSet<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "README.md")
+        .collect();
+    let told: BTreeSet<String> = TOLD.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(written, told);
+}
+
+/// A true story, and every way to make it untrue.
+#[test]
+fn a_story_that_says_something_untrue_fails() {
+    let story = std::fs::read_to_string(folder().join("01-a-method-on-an-agent.md")).unwrap();
+    check(&story, Language::Python).unwrap();
+    for (truth, lie) in [
+        ("gives: Dune is on shelf 4", "gives: Dune is on shelf 5"),
+        ("attempts: [singleton_method_mutation, accepted]", "attempts: [accepted]"),
+        ("lanes: {guardrail: 1}", "lanes: {}"),
+        ("asked: {library.shelve: 2}", "asked: {library.shelve: 1}"),
+        ("memory: {Dune: 4}\n", "memory: {}\n"),
+        ("tools: []", "tools: [catalogue]"),
+        ("remaining_guardrail_budget: 0", "remaining_guardrail_budget: 1"),
+        ("rollback_applied: true", "rollback_applied: false"),
+        ("attempts: [singleton_method_mutation, accepted]\n", ""),
+        ("memory: {Dune: 4}\n", "remembers: {Dune: 4}\n"),
+        ("```python library.shelve", "```python library.store"),
+        ("```call", "```cal"),
+    ] {
+        assert!(story.contains(truth), "{truth:?} is not in the story");
+        let untrue = story.replacen(truth, lie, 1);
+        assert!(check(&untrue, Language::Python).is_err(), "{lie:?} was believed");
+    }
+    let unheard = format!(
+        "{story}\n```python library.shelve\nresult = 1\n```\n```ruby library.shelve\n1\n```\n"
+    );
+    let problem = check(&unheard, Language::Python).unwrap_err();
+    assert!(problem.contains("never asked"), "{problem}");
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stories")
+}

@@ -1,0 +1,46 @@
+//! The model of a story.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::prompt::Prompt;
+use recurgent::provider::{DraftLimits, Provider};
+
+use crate::reading::Answer;
+
+/// Says what is written, once, in the order it is written.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    answers: Mutex<BTreeMap<String, VecDeque<Answer>>>,
+    asked: Mutex<Vec<(String, Prompt)>>,
+}
+
+impl Model {
+    pub(crate) fn will(&self, key: &str, answer: Answer) {
+        self.answers.lock().unwrap().entry(key.to_owned()).or_default().push_back(answer);
+    }
+
+    pub(crate) fn asked(&self) -> Vec<(String, Prompt)> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn left(&self) -> Vec<String> {
+        let answers = self.answers.lock().unwrap();
+        answers.iter().filter(|(_, left)| !left.is_empty()).map(|(key, _)| key.clone()).collect()
+    }
+}
+
+impl Provider for Model {
+    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
+        let key = limits.key();
+        self.asked.lock().unwrap().push((key.clone(), prompt.clone()));
+        match self.answers.lock().unwrap().get_mut(&key).and_then(VecDeque::pop_front) {
+            Some(Answer::Payload(payload)) => Ok(Draft { payload, usage: Usage::default() }),
+            Some(Answer::Fault(fault)) => Err(fault),
+            None => {
+                Err(DraftFault::Refused(format!("the story has no (further) answer for {key}")))
+            }
+        }
+    }
+}

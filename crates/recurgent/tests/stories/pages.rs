@@ -1,0 +1,46 @@
+//! The pages of a story.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// A small web server on loopback; it ends with the test's process.
+pub(crate) struct Pages {
+    address: SocketAddr,
+}
+
+impl Pages {
+    pub(crate) fn serve(pages: BTreeMap<String, String>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = answer(stream, &pages);
+            }
+        });
+        Self { address }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+fn answer(mut stream: TcpStream, pages: &BTreeMap<String, String>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 && stream.read(&mut byte)? == 1 {
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let page = head.split_whitespace().nth(1).and_then(|path| pages.get(path));
+    let (status, body) = page.map_or(("404 Not Found", ""), |body| ("200 OK", body));
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/xml; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
