@@ -96,7 +96,7 @@ impl Source {
     pub(super) fn host(&self) -> &str {
         let rest = self.address.split_once("://").map_or("", |(_, rest)| rest);
         let authority = rest.split('/').next().unwrap_or_default();
-        authority.rsplit_once(':').map_or(authority, |(host, _)| host)
+        without_port(authority).unwrap_or(authority)
     }
 }
 
@@ -159,8 +159,13 @@ pub(super) fn endpoint(address: &str) -> Option<String> {
     };
     let authority = rest.split(['/', '?', '#']).next()?;
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    Some(if has_port { host.to_owned() } else { format!("{host}:{port}") })
+    Some(if without_port(host).is_some() { host.to_owned() } else { format!("{host}:{port}") })
+}
+
+/// The host of `host:port`, where there is a port: the colons of `[::1]` are none.
+fn without_port(authority: &str) -> Option<&str> {
+    let (host, port) = authority.rsplit_once(':')?;
+    port.parse::<u16>().is_ok().then_some(host)
 }
 
 /// A part of an address without its percent signs; as it is, where they are none of an address.
@@ -240,15 +245,21 @@ mod tests {
 
     #[test]
     fn where_a_source_leads() {
-        for (address, directory, endpoint) in [
-            ("file:///srv/index/simple/", Some("/srv/index"), None),
-            ("file:///srv/gems", Some("/srv/gems"), None),
-            ("https://me:s3cret@gems.example/x", None, Some("gems.example:443")),
-            ("http://127.0.0.1:8080/simple/", None, Some("127.0.0.1:8080")),
+        for (address, directory, host, endpoint) in [
+            ("file:///srv/index/simple/", Some("/srv/index"), "", None),
+            ("file:///srv/gems", Some("/srv/gems"), "", None),
+            ("https://me:s3cret@gems.example/x", None, "gems.example", Some("gems.example:443")),
+            ("http://127.0.0.1:8080/simple/", None, "127.0.0.1", Some("127.0.0.1:8080")),
+            ("http://[::1]/simple/", None, "[::1]", Some("[::1]:80")),
+            ("http://[::1]:8080/", None, "[::1]", Some("[::1]:8080")),
         ] {
             let source = Source::parse(address).unwrap();
             assert_eq!(source.directory(), directory.map(PathBuf::from), "{address}");
-            assert_eq!(source.endpoint().as_deref(), endpoint, "{address}");
+            assert_eq!(
+                (source.host(), source.endpoint().as_deref()),
+                (host, endpoint),
+                "{address}"
+            );
         }
     }
 
