@@ -21,6 +21,7 @@ mod generation;
 mod identity;
 mod inspection;
 mod lock;
+mod manager;
 mod ready;
 mod shelf;
 mod source;

@@ -13,6 +13,7 @@ use super::bundler::Bundler;
 use super::command::Workshop;
 use super::fault::{BuildFault, Stage};
 use super::lock::{self, Lock, LockFault};
+use super::manager::{Commission, PackageManager};
 use super::ready::{Package, Ready};
 use super::source::Source;
 use super::uv::Uv;
@@ -109,10 +110,7 @@ impl Environments {
             limits: self.options.limits,
             input: None,
         };
-        let (packages, installed, took) = match plan.language {
-            Language::Python => self.by_uv(plan, &workshop, aim)?,
-            Language::Ruby => self.by_bundler(plan, &workshop, aim)?,
-        };
+        let (packages, installed, took) = self.by_manager(plan, &workshop, aim)?;
         let unusable = |error| BuildFault::file("cannot write", &plan.root, &error);
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
@@ -126,63 +124,63 @@ impl Environments {
         Ok((ready, took))
     }
 
-    fn by_uv(
+    /// By uv or Bundler, whichever the language has.
+    fn by_manager(
         &self,
         plan: &Plan<'_>,
         workshop: &Workshop<'_>,
         aim: &Aim<'_>,
     ) -> Result<Built, BuildFault> {
-        let search = tool::Search {
-            chosen: self.options.uv.as_deref(),
-            path: &self.options.path,
-            cache: plan.cache,
+        let given = Commission {
+            name: match plan.language {
+                Language::Python => "uv",
+                Language::Ruby => "Bundler",
+            },
+            root: &plan.root,
             interpreter: &plan.interpreter,
-            supply: &plan.supply,
             workshop,
-        };
-        let uv = Uv {
-            tool: &search.find(aim)?,
-            hosts: &self.options.hosts,
             builder: &self.builder(workshop, plan),
-            builds: OnceCell::new(),
-            interpreter: &plan.interpreter,
-            workshop,
             supply: &plan.supply,
-            wheels_only: plan.policy.wheels_only,
             manifest: plan.manifest,
-            anew: aim.replaces.is_some(),
         };
-        uv.write(&plan.root)?;
-        aim.tell(Progress::Resolving);
-        let resolve = timed(|| uv.resolve(self.options.resolve_limit))?;
-        let packages = Uv::locked(&plan.root)?;
-        plan.check_policy(&packages)?;
-        aim.tell(Progress::Installing(packages.len()));
-        let install = timed(|| uv.install(&plan.root, &packages, self.options.install_limit))?;
-        let installed = uv.installed(&plan.root)?;
-        Ok((packages, installed, Took { resolve, install }))
+        match plan.language {
+            Language::Ruby => self.made_by(&Bundler { given }, plan, aim),
+            Language::Python => {
+                let search = tool::Search {
+                    chosen: self.options.uv.as_deref(),
+                    path: &self.options.path,
+                    cache: plan.cache,
+                    interpreter: &plan.interpreter,
+                    supply: &plan.supply,
+                    workshop,
+                };
+                let uv = Uv {
+                    given,
+                    tool: &search.find(aim)?,
+                    builds: OnceCell::new(),
+                    hosts: &self.options.hosts,
+                    wheels_only: plan.policy.wheels_only,
+                    anew: aim.replaces.is_some(),
+                };
+                self.made_by(&uv, plan, aim)
+            }
+        }
     }
 
-    fn by_bundler(
+    /// Nothing is installed before every package of the lock was held against the policy.
+    fn made_by(
         &self,
+        manager: &dyn PackageManager,
         plan: &Plan<'_>,
-        workshop: &Workshop<'_>,
         aim: &Aim<'_>,
     ) -> Result<Built, BuildFault> {
-        let bundler = Bundler {
-            interpreter: &plan.interpreter,
-            workshop,
-            builder: &self.builder(workshop, plan),
-            supply: &plan.supply,
-            manifest: plan.manifest,
-        };
         aim.tell(Progress::Resolving);
-        let resolve = timed(|| bundler.resolve(&plan.root, self.options.resolve_limit))?;
-        let packages = Bundler::locked(&plan.root)?;
+        let resolve = timed(|| manager.resolve(self.options.resolve_limit))?;
+        let packages = manager.locked()?;
         plan.check_policy(&packages)?;
         aim.tell(Progress::Installing(packages.len()));
-        let install = timed(|| bundler.install(&plan.root, &packages, self.options.install_limit))?;
-        let installed = bundler.installed(&plan.root)?;
+        let install = timed(|| manager.install(&packages, self.options.install_limit))?;
+        let installed = manager.installed()?;
         Ok((packages, installed, Took { resolve, install }))
     }
 
