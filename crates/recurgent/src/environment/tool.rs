@@ -1,13 +1,13 @@
 //! Finding uv: the one configured, the one on the search path, or one fetched once with pip.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::command::{self, Workshop};
+use super::command::{Ended, Workshop};
 use super::fault::{BuildFault, Stage};
 use super::inspection::clear;
 use super::lock;
@@ -25,7 +25,7 @@ const TOOLS: &str = "tools";
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     pub(super) chosen: Option<&'a Path>,
-    pub(super) path: &'a std::ffi::OsStr,
+    pub(super) path: &'a OsStr,
     pub(super) cache: &'a Path,
     pub(super) interpreter: &'a InterpreterInfo,
     pub(super) supply: &'a Supply,
@@ -40,11 +40,9 @@ impl Search<'_> {
                 stage: Stage::Tool,
                 said: format!("RECURGENT_UV names {}, which cannot be run", chosen.display()),
             };
-            return Some(chosen.to_owned())
-                .filter(|uv| command::is_executable(uv))
-                .ok_or_else(unusable);
+            return Some(chosen.to_owned()).filter(|uv| is_executable(uv)).ok_or_else(unusable);
         }
-        if let Some(found) = command::on_path(self.path, "uv") {
+        if let Some(found) = on_path(self.path, "uv") {
             return Ok(found);
         }
         match self.fetched() {
@@ -58,7 +56,7 @@ impl Search<'_> {
     }
 
     fn fetched(&self) -> Option<PathBuf> {
-        Some(self.home().join("bin").join("uv")).filter(|uv| command::is_executable(uv))
+        Some(self.home().join("bin").join("uv")).filter(|uv| is_executable(uv))
     }
 
     /// Fetched beside, then moved into place: what is there is whole.
@@ -169,7 +167,7 @@ impl Search<'_> {
         workshop: &Workshop<'_>,
         program: &Path,
         arguments: &[&str],
-    ) -> Result<command::Ended, BuildFault> {
+    ) -> Result<Ended, BuildFault> {
         workshop
             .run(&Trade::Tool, program, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, Stage::Tool, "python", self.supply))
@@ -179,4 +177,17 @@ impl Search<'_> {
 /// The machine's own settings of pip.
 fn settings() -> Vec<PathBuf> {
     Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
+}
+
+/// Where a program lies on a search path.
+fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|file| is_executable(file))
+}
+
+/// Whether it is a file that may be run.
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

@@ -1,0 +1,148 @@
+use std::time::Instant;
+
+use super::job::OUTPUT_BYTES;
+use super::*;
+
+fn run(script: &str, limit: Duration, cancellation: &Cancellation) -> Result<Ended, CommandFault> {
+    run_as(&Trade::Build(Vec::new()), script, limit, cancellation)
+}
+
+fn run_as(
+    trade: &Trade,
+    script: &str,
+    limit: Duration,
+    cancellation: &Cancellation,
+) -> Result<Ended, CommandFault> {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = tempfile::tempfile().unwrap();
+    let variables = vec![("PATH".into(), "/usr/bin:/bin".into())];
+    let home = tempfile::tempdir().unwrap();
+    let options = crate::worker::WorkerOptions::new("/usr/bin:/bin", std::env::temp_dir());
+    let workshop = Workshop {
+        directory: directory.path(),
+        variables,
+        lock: &lock,
+        cancellation,
+        sandbox: &Sandbox::new(&options),
+        read: Vec::new(),
+        write: vec![directory.path().to_owned()],
+        home: home.path(),
+        limits: InstallerLimits { memory_bytes: 1 << 30, processes: 64, disk_bytes: 8 << 20 },
+        input: None,
+    };
+    workshop.run(trade, Path::new("/bin/sh"), ["-c", script], limit)
+}
+
+const AMPLE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_command_sees_only_what_it_is_given_and_its_end_is_told() {
+    let ended = run("env; echo err >&2; exit 7", AMPLE, &Cancellation::default()).unwrap();
+    assert_eq!(ended.status, Some(7));
+    let lines: Vec<&str> = ended.output.lines().filter(|line| !line.starts_with("_=")).collect();
+    assert!(lines.contains(&"PATH=/usr/bin:/bin") && lines.contains(&"err"), "{lines:?}");
+    assert!(!ended.output.contains("HOME="), "{lines:?}");
+}
+
+#[test]
+fn a_flood_is_cut_and_its_end_kept() {
+    let ended = run("yes | head -c 1000000; echo last", AMPLE, &Cancellation::default()).unwrap();
+    assert!(ended.output.len() <= OUTPUT_BYTES && ended.output.ends_with("last"));
+}
+
+#[test]
+fn a_flood_without_end_is_ended_in_time() {
+    let limit = Duration::from_millis(500);
+    let begun = Instant::now();
+    let ended = run("yes & yes & yes", limit, &Cancellation::default());
+    assert!(matches!(ended, Err(CommandFault::TimedOut { .. })), "{ended:?}");
+    assert!(begun.elapsed() < AMPLE);
+}
+
+#[test]
+fn a_hang_is_ended_with_everything_it_started() {
+    let begun = Instant::now();
+    let sleep = format!("300.{}", std::process::id());
+    let script =
+        format!("sleep {sleep} & (sleep {sleep} &); echo on; exec >/dev/null 2>&1; sleep {sleep}");
+    let ended = run(&script, Duration::from_millis(500), &Cancellation::default());
+    let Err(CommandFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
+    assert_eq!(output, "on");
+    assert!(begun.elapsed() < AMPLE);
+    assert_eq!(sleepers(&sleep), 0, "all are gone when their end is told");
+}
+
+#[test]
+fn a_daemon_does_not_outlive_its_command() {
+    let sleep = format!("301.{}", std::process::id());
+    let script = format!("(setsid sleep {sleep} & sleep {sleep} &) >/dev/null 2>&1; exit 0");
+    assert_eq!(run(&script, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
+    assert_eq!(sleepers(&sleep), 0);
+}
+
+/// Living processes with this argument.
+fn sleepers(argument: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+    let wanted = [b"sleep\0", argument.as_bytes()].concat();
+    lines.filter(|line| line.starts_with(&wanted)).count()
+}
+
+/// Where there are control groups: elsewhere each has its memory alone.
+#[test]
+fn memory_is_limited_for_all_it_starts() {
+    let hold =
+        "x = b'x' * (200 << 20); open('held', 'a').write('.'); __import__('time').sleep(600)";
+    let script = format!(
+        "for at in 1 2 3 4 5 6; do python3 -I -S -c \"{hold}\" & done; \
+         while [ $(cat held 2>/dev/null | wc -c) -lt 6 ]; do \
+         [ $(jobs -r | wc -l) -lt 6 ] && exit 3; sleep 0.05; done"
+    );
+    let options = crate::worker::WorkerOptions::new("/usr/bin:/bin", std::env::temp_dir());
+    let workers = crate::worker::Workers::start(&options).unwrap();
+    let are_there = workers.containment().layers.has(crate::worker::Layer::Cgroups);
+    let ended = run(&script, AMPLE, &Cancellation::default()).unwrap();
+    assert_eq!(ended.status, Some(if are_there { 3 } else { 0 }), "{}", ended.output);
+}
+
+#[test]
+fn what_fetches_can_start_nothing() {
+    let cancellation = Cancellation::default();
+    let ended = run_as(&Trade::Fetch, "/bin/true; echo on", AMPLE, &cancellation).unwrap();
+    assert_ne!(ended.status, Some(0), "{}", ended.output);
+    assert!(!ended.output.contains("on"), "{}", ended.output);
+}
+
+#[test]
+fn a_disk_is_not_filled() {
+    for script in [
+        "dd if=/dev/zero of=one bs=1M count=64",
+        "for at in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=$at bs=1M count=4; done; sleep 300",
+    ] {
+        let ended = run(script, AMPLE, &Cancellation::default());
+        match ended {
+            Err(CommandFault::Oversized { limit }) => assert_eq!(limit, 8 << 20),
+            Ok(ended) => assert_ne!(ended.status, Some(0), "{}", ended.output),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_would_mislead_the_host_is_found() {
+    for script in
+        ["ln -s /etc/shadow uv.lock", "mkdir a; ln -s ../../../../root a/b", "ln -s nowhere .built"]
+    {
+        let ended = run(script, AMPLE, &Cancellation::default());
+        assert!(matches!(ended, Err(CommandFault::Trap(_))), "{script}: {ended:?}");
+    }
+    let harmless = "mkdir a; ln -s a b; ln -s /usr/bin/env c; touch d; ln d e";
+    assert_eq!(run(harmless, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
+}
+
+#[test]
+fn a_caller_who_gives_up_is_not_kept_waiting() {
+    let cancellation = Cancellation::default();
+    cancellation.cancel();
+    assert!(matches!(run("sleep 300", AMPLE, &cancellation), Err(CommandFault::Cancelled)));
+}
