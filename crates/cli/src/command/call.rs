@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use recurgent::Arguments;
 use recurgent::lifecycle::request::{Method, Role};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::agent::{AgentOptions, value};
 use super::settings::pair;
@@ -61,7 +61,12 @@ impl Options {
             Some(path) => read_args(path)?,
             None => self.args.iter().map(|arg| value(arg)).collect(),
         };
-        let kwargs = self.kwargs.iter().map(|(name, text)| (name.clone(), value(text))).collect();
+        let mut kwargs = Map::new();
+        for (name, text) in &self.kwargs {
+            if kwargs.insert(name.clone(), value(text)).is_some() {
+                return Err(Fault::usage(format!("--kw gives {name} twice; say it once")));
+            }
+        }
         call_once(&self.agent, &role, &method, Arguments { args, kwargs }, self.json)
     }
 }

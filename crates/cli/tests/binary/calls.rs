@@ -77,6 +77,7 @@ fn a_line_that_makes_no_sense_exits_with_2() {
         (&["call", "echo", "back", "--nope"], "usage", "--nope"),
         (&["call", "echo"], "usage", "<METHOD>"),
         (&["call", "echo", "back", "--kw", "novalue"], "usage", "NAME=VALUE"),
+        (&["call", "echo", "back", "--kw", "a=1", "--kw", "a=2"], "usage", "gives a twice"),
         (&["call", "echo", "back", "--guest", "lua"], "usage", "python, ruby"),
         (&["call", "echo", "back", "--set", "gest=ruby"], "usage", "did you mean `guest`?"),
         (

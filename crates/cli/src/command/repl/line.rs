@@ -80,7 +80,9 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     for piece in pieces {
         match named(piece, marks) {
             Some((name, text)) => {
-                kwargs.insert(name.to_owned(), literal(text));
+                if kwargs.insert(name.to_owned(), literal(text)).is_some() {
+                    return Err(format!("{name} is given twice; say it once"));
+                }
             }
             None => args.push(literal(piece)),
         }
@@ -238,6 +240,7 @@ mod tests {
             ("memory =", "memory = what?"),
             ("= 5", "no method name"),
             ("add==3", "cannot read"),
+            ("add by=1 by=2", "by is given twice"),
         ] {
             let said = parse(line).unwrap_err();
             assert!(said.contains(problem), "{line}: {said}");
