@@ -59,7 +59,7 @@ pub(crate) struct Options {
 enum Verb {
     /// Every tool, most used first
     List,
-    /// Its contract, methods with signatures and memory keys, versions, and how it fares
+    /// Its contract, methods with signatures, memory keys, versions and programs, and how it fares
     Show {
         /// The tool
         name: String,

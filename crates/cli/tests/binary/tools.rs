@@ -55,7 +55,9 @@ fn tools_are_listed_shown_and_judged() {
         (&agent["is_tool"], &agent["methods"][0]["writes"]),
         (&json!(false), &json!(["sum"]))
     );
-    assert!(bench.run(&["tools", "show", "greeter"]).stdout.contains("greet(name)"));
+    let told = bench.run(&["tools", "show", "greeter"]).stdout;
+    assert!(told.contains("greet(name) (python"), "{told}");
+    assert!(told.ends_with("\n    def greet(name):\n        return 'hello ' + name\n"), "{told}");
 
     let health = bench.json(&["tools", "health"]);
     assert_eq!(health["tools"][0]["recent_calls"], 1);

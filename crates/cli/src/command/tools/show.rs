@@ -158,6 +158,8 @@ fn lines(facts: &Value) -> Vec<String> {
                 lines.push(field("  did not reproduce", case));
             }
         }
+        let code = method.get("code").and_then(Value::as_str).unwrap_or_default();
+        lines.extend(code.lines().map(|line| format!("    {}", clean(line))));
     }
     for recommended in list(facts, "recommendations") {
         let constraint = recommended.pointer("/constraint/text").and_then(Value::as_str);
