@@ -1,22 +1,23 @@
 //! `recurgent env`: environments on disk, made ahead of need, refreshed and removed.
 
-use std::fmt::Write as _;
+mod shown;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use recurgent::environment::{Removal, Shelf, Standing, Stored};
-use recurgent::lifecycle::execution::Environment;
 use recurgent::store::memory::MemoryStore;
-use recurgent::{Preparation, PreparationStatus, PreparationTicket, Runtime};
+use recurgent::{Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
 
 use super::age::age_or_days;
 use super::settings::Place;
 use crate::exit::{Exit, Fault};
 use crate::interrupt::Interrupt;
-use crate::render::paint::{Paint, Style, clean, clip};
+use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
+use shown::{counted, details, row, short, summary, told, total};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,10 +29,6 @@ Examples:
   recurgent env gc --older-than 14d              what is left over, or was not used for 14 days
   recurgent env prune --dry-run";
 
-/// Characters of an id that are shown in a list.
-const SHORT_ID: usize = 12;
-/// Columns of a list's packages.
-const PACKAGE_COLUMNS: usize = 60;
 /// How often whoever waits for a preparation looks whether Ctrl-C was pressed.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -289,34 +286,6 @@ impl Options {
     }
 }
 
-/// What came of a preparation.
-fn told(ticket: &PreparationTicket) -> Value {
-    let (status, id) = (ticket.status().name(), ticket.id());
-    if let Some(failure) = ticket.failure() {
-        return json!({
-            "status": status,
-            "prep_ticket_id": id,
-            "error_type": failure.kind.code(),
-            "error_message": failure.message,
-            "retriable": failure.kind.retriable(),
-            "metadata": failure.metadata,
-        });
-    }
-    let made = ticket.environment().unwrap_or_else(Environment::bare);
-    json!({
-        "status": status,
-        "prep_ticket_id": id,
-        "env_id": made.id,
-        "root": made.root,
-        "dependencies": made.manifest,
-        "notes": made.manifest.notes(),
-        "environment_cache_hit": made.cache_hit,
-        "env_prepare_ms": milliseconds(made.prepare_time),
-        "env_resolve_ms": milliseconds(made.resolve_time),
-        "env_install_ms": milliseconds(made.install_time),
-    })
-}
-
 /// All builds of the one environment a prefix means.
 fn found(shelf: &Shelf, prefix: &str) -> Result<Vec<Stored>, Fault> {
     let builds = shelf.find(prefix.trim());
@@ -346,103 +315,6 @@ fn current(builds: &[Stored]) -> &Stored {
 fn split(package: &str) -> (&str, &str) {
     let end = package.find(|c: char| c.is_whitespace() || "<>=!~".contains(c));
     package.split_at(end.unwrap_or(package.len()))
-}
-
-fn summary(stored: &Stored) -> Value {
-    json!({
-        "env_id": stored.id,
-        "guest": stored.language.name(),
-        "status": stored.standing.name(),
-        "in_use": stored.is_in_use(),
-        "dependencies": stored.manifest,
-        "packages": stored.packages,
-        "source_mode": stored.source_mode,
-        "sources": stored.sources,
-        "root": stored.root,
-        "lock_file": stored.lock_file(),
-        "prepared_at": stored.prepared_at,
-        "last_used_at": stored.last_used(),
-        "bytes": stored.bytes,
-    })
-}
-
-fn row(stored: &Stored, paint: Paint) -> String {
-    let style = match stored.standing {
-        Standing::Ready => Style::Good,
-        Standing::Building => Style::Warning,
-        Standing::Unfinished | Standing::Superseded => Style::Faint,
-    };
-    let packages: Vec<String> =
-        stored.manifest.dependencies().iter().map(|d| clean(&d.to_string())).collect();
-    format!(
-        "{:<6}  {}  {}  {:>9}  {:<16}  {}",
-        stored.language.name(),
-        paint.in_style(Style::Name, short(stored)),
-        paint.in_style(style, &format!("{:<10}", stored.standing.name())),
-        render::size(stored.bytes),
-        minute(stored.last_used().as_deref()),
-        clip(&packages.join(", "), PACKAGE_COLUMNS)
-    )
-}
-
-fn details(stored: &Stored, builds: usize, lock: Option<&str>) -> Vec<String> {
-    let paint = render::paint(Stream::Output);
-    let in_use = if stored.is_in_use() { ", programs run in it" } else { "" };
-    let mut standing = format!("{}{in_use}", stored.standing.name());
-    if builds > 1 {
-        let _ = write!(standing, ", {builds} builds");
-    }
-    let facts = [
-        ("env_id", stored.id.clone()),
-        ("guest", stored.language.name().to_owned()),
-        ("status", standing),
-        ("size", render::size(stored.bytes)),
-        ("prepared", stored.prepared_at.clone().unwrap_or_default()),
-        ("last used", stored.last_used().unwrap_or_default()),
-        ("sources", format!("{} {}", stored.source_mode, stored.sources.join(" "))),
-        ("root", stored.root.display().to_string()),
-        ("lock file", stored.lock_file().display().to_string()),
-    ];
-    let mut lines: Vec<String> = facts
-        .iter()
-        .filter(|(_, fact)| !fact.trim().is_empty())
-        .map(|(name, fact)| {
-            format!("{} {}", paint.in_style(Style::Faint, &format!("{name:<10}")), clean(fact))
-        })
-        .collect();
-    let declared: Vec<String> =
-        stored.manifest.dependencies().iter().map(ToString::to_string).collect();
-    for (title, items) in [("declared", declared), ("packages", stored.packages.clone())] {
-        lines.push(paint.in_style(Style::Title, title));
-        lines.extend(items.iter().map(|item| format!("  {}", clean(item))));
-    }
-    lines.push(paint.in_style(Style::Title, "lock"));
-    lines.extend(lock.unwrap_or_default().lines().map(|line| format!("  {}", clean(line))));
-    lines
-}
-
-fn short(stored: &Stored) -> &str {
-    stored.id.get(..SHORT_ID).unwrap_or(&stored.id)
-}
-
-/// `2026-11-15 18:51`
-fn minute(time: Option<&str>) -> String {
-    time.and_then(|time| time.get(..16)).unwrap_or_default().replace('T', " ")
-}
-
-fn counted(environments: usize) -> String {
-    match environments {
-        1 => "1 environment".to_owned(),
-        several => format!("{several} environments"),
-    }
-}
-
-fn total(stored: &[Stored]) -> u64 {
-    stored.iter().map(|stored| stored.bytes).sum()
-}
-
-fn milliseconds(took: Duration) -> f64 {
-    (took.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 #[cfg(test)]
