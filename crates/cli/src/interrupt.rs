@@ -1,9 +1,12 @@
 //! Ctrl-C, SIGTERM and a closed terminal: the first stops the running call, the next ends the process at once.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use recurgent::Cancellation;
+use rustix::process::getpgrp;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -15,6 +18,8 @@ use crate::render;
 pub(crate) struct Interrupt {
     /// The running call that was not asked to stop yet.
     running: Arc<Mutex<Option<Cancellation>>>,
+    /// How the terminal was before anybody typed into an editor.
+    terminal: Option<Termios>,
 }
 
 impl Interrupt {
@@ -22,7 +27,7 @@ impl Interrupt {
     pub(crate) fn install() -> Result<Self, Fault> {
         let fault = |error| Fault::setup(format!("cannot listen for Ctrl-C: {error}; run again"));
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(fault)?;
-        let interrupt = Self::default();
+        let interrupt = Self { terminal: tcgetattr(io::stdin()).ok(), ..Self::default() };
         let running = interrupt.clone();
         thread::Builder::new()
             .name("signals".to_owned())
@@ -51,15 +56,20 @@ impl Interrupt {
                 cancellation.cancel();
                 render::progress("stopping the call; once more to leave at once");
             }
-            None => leave(),
+            None => self.leave(),
         }
     }
-}
 
-/// Nothing is lost: what was committed is in the store, what was not must not be.
-#[expect(clippy::exit, reason = "the second Ctrl-C does not wait for the call it ends")]
-fn leave() {
-    std::process::exit(Exit::Cancelled.code().into());
+    /// Does not wait for the call it ends. Nothing is lost: what was committed is in the store, what was
+    /// not must not be.
+    fn leave(&self) {
+        // Who is not in front would be stopped for touching the terminal.
+        let is_in_front = tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| is_in_front) {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);
+        }
+        std::process::exit(Exit::Cancelled.code().into());
+    }
 }
 
 #[cfg(test)]

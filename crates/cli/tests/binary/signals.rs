@@ -54,6 +54,37 @@ fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 }
 
+/// Whoever types into a repl has its terminal in a state no shell could use.
+#[test]
+fn a_terminal_is_as_it_was_when_a_repl_is_ended_at_its_prompt() {
+    const AT_A_TERMINAL: &str = r"
+import fcntl, os, pty, signal, sys, termios
+ours, theirs = pty.openpty()
+before = termios.tcgetattr(theirs)
+child = os.fork()
+if child == 0:
+    os.setsid()
+    fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+    for fd in range(3):
+        os.dup2(theirs, fd)
+    os.execvp(sys.argv[1], sys.argv[1:])
+seen = b''
+while b'calculator> ' not in seen:
+    seen += os.read(ours, 4096)
+assert termios.tcgetattr(theirs) != before, 'it edits lines'
+os.kill(child, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), termios.tcgetattr(theirs) == before)
+";
+    let bench = bench();
+    let repl = bench.command(&["repl", "calculator"]);
+    let mut python = Command::new("python3");
+    python.args(["-c", AT_A_TERMINAL]).arg(repl.get_program()).args(repl.get_args());
+    python.env_clear().env("TERM", "xterm").current_dir(bench.path("."));
+    python.envs(repl.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ran = Ran::of(&["repl"], &python.output().unwrap());
+    ran.exits(0).prints("130 True\n");
+}
+
 /// Signals a process whose program sleeps, and sees it and everything under it end soon.
 fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> Ran {
     wait_until_running(&mut child);
