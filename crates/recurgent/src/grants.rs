@@ -68,11 +68,23 @@ impl FromStr for Network {
         let is_host = |host: &String| {
             host.contains(['.', ':'])
                 && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
+                && has_port_if_any(host)
         };
         if hosts.is_empty() || hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
             return Err("off, loopback, open, or a list of hosts like api.example.org");
         }
         Ok(Self::Hosts(hosts))
+    }
+}
+
+/// Whether what follows the colon of a name, or the brackets of an address, is a port: one that cannot be
+/// would grant nothing, and nobody would know why.
+fn has_port_if_any(host: &str) -> bool {
+    match host.rsplit_once(':') {
+        Some((name, port)) if name.ends_with(']') || !name.contains(':') => {
+            port.parse::<u16>().is_ok_and(|port| port > 0)
+        }
+        Some(_) | None => true,
     }
 }
 
@@ -105,6 +117,14 @@ mod tests {
             (" , ", None),
             ("a.example/path", None),
             ("opne", None),
+            ("::1", Some(Network::Hosts(vec!["::1".into()]))),
+            ("[::1]:80", Some(Network::Hosts(vec!["[::1]:80".into()]))),
+            ("[::1]", Some(Network::Hosts(vec!["[::1]".into()]))),
+            ("a.example:99999", None),
+            ("a.example:https", None),
+            ("a.example:0", None),
+            ("a.example:", None),
+            ("[::1]:99999", None),
         ] {
             assert_eq!(text.parse().ok(), expected, "{text}");
             if let Some(network) = expected {
