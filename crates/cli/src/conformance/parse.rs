@@ -465,7 +465,10 @@ mod tests {
             ),
             ("{id: a, steps: [{op: assert_attempts, equals: [{colour: red}]}]}", "no \"colour\""),
             ("{id: a, steps: [{op: assert_prompt, nth: 0}]}", "counts from 1"),
-            ("{id: a, guests: [lua], steps: [{op: restart}]}", "unknown guest"),
+            (
+                "{id: a, guests: [lua], steps: [{op: restart}]}",
+                "`guests`: unknown language \"lua\"",
+            ),
             ("{steps: [{op: restart}]}", "`id` is missing"),
         ] {
             let problem = problem(text);
