@@ -148,19 +148,18 @@ impl Options {
     }
 
     fn show(&self, shelf: &Shelf, id: &str) -> Result<Exit, Fault> {
-        let builds = found(shelf, id)?;
-        let stored = current(&builds);
+        let (stored, builds) = found(shelf, id)?;
         let lock = std::fs::read_to_string(stored.lock_file()).ok();
         if self.json {
-            let mut shown = summary(stored);
+            let mut shown = summary(&stored);
             if let Value::Object(fields) = &mut shown {
                 fields.insert("lock".to_owned(), json!(lock));
-                fields.insert("builds".to_owned(), json!(builds.len()));
+                fields.insert("builds".to_owned(), json!(builds));
             }
             render::json(&shown)?;
             return Ok(Exit::Ok);
         }
-        render::lines(&details(stored, builds.len(), lock.as_deref()))?;
+        render::lines(&details(&stored, builds, lock.as_deref()))?;
         Ok(Exit::Ok)
     }
 
@@ -175,11 +174,10 @@ impl Options {
     }
 
     fn refresh(&self, id: &str) -> Result<Exit, Fault> {
-        let builds = found(&self.shelf()?, id)?;
-        let stored = current(&builds);
+        let (stored, _) = found(&self.shelf()?, id)?;
         match stored.standing {
             Standing::Ready | Standing::Superseded => {
-                self.settle(self.runtime(None)?.refresh(stored))
+                self.settle(self.runtime(None)?.refresh(&stored))
             }
             Standing::Building => Err(Fault::failed(format!(
                 "{} is being built by another process; wait for it, then refresh",
@@ -286,29 +284,27 @@ impl Options {
     }
 }
 
-/// All builds of the one environment a prefix means.
-fn found(shelf: &Shelf, prefix: &str) -> Result<Vec<Stored>, Fault> {
+/// The environment a prefix means: of its builds the one that counts, the last where none is ready, and how
+/// many there are.
+fn found(shelf: &Shelf, prefix: &str) -> Result<(Stored, usize), Fault> {
     let builds = shelf.find(prefix.trim());
     let mut ids: Vec<&str> = builds.iter().map(|stored| stored.id.as_str()).collect();
     ids.dedup();
-    match ids.as_slice() {
-        [_] => Ok(builds),
-        [] => Err(Fault::missing(format!(
-            "no environment has an id that begins with {prefix:?}; `recurgent env list` shows them"
-        ))),
-        several => Err(Fault::missing(format!(
+    if ids.len() > 1 {
+        return Err(Fault::missing(format!(
             "{} environments have an id that begins with {prefix:?}; say more of it: {}",
-            several.len(),
-            several.join(", ")
-        ))),
+            ids.len(),
+            ids.join(", ")
+        )));
     }
-}
-
-/// The build that counts; the last where none is ready.
-fn current(builds: &[Stored]) -> &Stored {
-    let ready = builds.iter().find(|stored| stored.standing == Standing::Ready);
-    #[expect(clippy::indexing_slicing, reason = "`found` gives at least one")]
-    ready.unwrap_or_else(|| &builds[builds.len() - 1])
+    let count = builds.len();
+    let ready = builds.iter().position(|stored| stored.standing == Standing::Ready);
+    let counts = ready.or(count.checked_sub(1)).and_then(|at| builds.into_iter().nth(at));
+    counts.map(|stored| (stored, count)).ok_or_else(|| {
+        Fault::missing(format!(
+            "no environment has an id that begins with {prefix:?}; `recurgent env list` shows them"
+        ))
+    })
 }
 
 /// `numpy>=2`: where the name ends, the constraint begins.
