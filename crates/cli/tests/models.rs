@@ -21,12 +21,7 @@ use server::{Answer, Server};
 const CANARY: &str = "sk-canary-0123456789abcdef";
 
 fn writes(code: &str) -> Answer {
-    let content = json!({"code": code, "dependencies": []}).to_string();
-    let body = json!({
-        "choices": [{"finish_reason": "stop", "message": {"content": content}}],
-        "usage": {"prompt_tokens": 700, "completion_tokens": 40},
-    });
-    Answer::Says(200, vec![], body.to_string())
+    server::writes(code, (700, 40))
 }
 
 /// Runs `recurgent` in a home of its own; nothing it prints or keeps may hold the key it was given.

@@ -30,12 +30,7 @@ fn config(home: &Path, settings: &[(&str, &str)]) -> Config {
 }
 
 fn writes(code: &str) -> Answer {
-    let content = json!({"code": code, "dependencies": []}).to_string();
-    let body = json!({
-        "choices": [{"finish_reason": "stop", "message": {"content": content}}],
-        "usage": {"prompt_tokens": 700, "completion_tokens": 40},
-    });
-    Answer::Says(200, vec![], body.to_string())
+    server::writes(code, (700, 40))
 }
 
 /// The session: a service that is busy, a program that breaks a rule, one that fails, one that delegates,

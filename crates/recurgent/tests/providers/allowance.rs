@@ -6,16 +6,11 @@ use recurgent::config::Config;
 use recurgent::{Outcome, Runtime};
 use serde_json::{Value, json};
 
-use super::server::{Answer, Server};
-use super::wires::says;
+use super::server::{self, Answer, Server};
 
-/// A chat answer with this program, of so many tokens.
+/// A chat answer with this program, of so many tokens, half of them sent.
 pub(crate) fn writes(code: &str, tokens: u64) -> Answer {
-    let content = json!({"code": code, "dependencies": []}).to_string();
-    says(&json!({
-        "choices": [{"finish_reason": "stop", "message": {"content": content}}],
-        "usage": {"prompt_tokens": tokens / 2, "completion_tokens": tokens - tokens / 2},
-    }))
+    server::writes(code, (tokens / 2, tokens - tokens / 2))
 }
 
 pub(crate) fn config(server: &Server, home: &Path, settings: &[(&str, &str)]) -> Config {

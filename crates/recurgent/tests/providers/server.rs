@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What the server does with one request.
 #[derive(Debug, Clone)]
@@ -24,6 +24,16 @@ pub(crate) enum Answer {
     Silent,
     /// A body of so many bytes.
     Floods(usize),
+}
+
+/// A chat answer with this program, of so many tokens sent and received.
+pub(crate) fn writes(code: &str, (sent, received): (u64, u64)) -> Answer {
+    let content = json!({"code": code, "dependencies": []}).to_string();
+    let body = json!({
+        "choices": [{"finish_reason": "stop", "message": {"content": content}}],
+        "usage": {"prompt_tokens": sent, "completion_tokens": received},
+    });
+    Answer::Says(200, vec![], body.to_string())
 }
 
 /// What the server was asked.
