@@ -8,7 +8,8 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use recurgent::lifecycle::event::{Event, EventKind, Subject};
 use recurgent::lifecycle::request::encoded_bytes;
 use recurgent::observe::Observer;
 use recurgent::{Failure, Outcome};
+use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use super::paint::{Paint, Style, clean, clip, wrapped};
@@ -54,19 +56,19 @@ pub(crate) struct LiveTrace {
 impl LiveTrace {
     /// On standard error.
     pub(crate) fn new(detail: Detail, colour: bool) -> Self {
-        let screen = Screen::new(Box::new(io::stderr()), io::stderr().is_terminal());
+        let screen = Screen::new(Box::new(io::stderr()), columns_of(&io::stderr()));
         Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
     }
 
     /// On standard output, where the trace is what was asked for.
     pub(crate) fn on_stdout(detail: Detail, colour: bool) -> Self {
-        let screen = Screen::new(Box::new(io::stdout()), io::stdout().is_terminal());
+        let screen = Screen::new(Box::new(io::stdout()), columns_of(&io::stdout()));
         Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
     }
 
     #[cfg(test)]
-    fn to(out: Box<dyn Write + Send>, detail: Detail, in_place: bool) -> Self {
-        let screen = Mutex::new(Screen::new(out, in_place));
+    fn to(out: Box<dyn Write + Send>, detail: Detail, columns: Option<usize>) -> Self {
+        let screen = Mutex::new(Screen::new(out, columns));
         Self { detail, paint: Paint { colour: false }, screen }
     }
 }
@@ -80,7 +82,9 @@ impl Observer for LiveTrace {
         };
         // A terminal that is gone is no reason to stop a call.
         let _ = screen.print(&lines);
-        let status = status(event).map(|text| self.paint.in_style(Style::Faint, &text));
+        let room = screen.columns.unwrap_or(WIDTH);
+        let status =
+            status(event).map(|text| self.paint.in_style(Style::Faint, &clip(&text, room)));
         let _ = screen.status(status.as_deref());
     }
 }
@@ -88,8 +92,8 @@ impl Observer for LiveTrace {
 /// Where the trace is written, and what it has shown.
 struct Screen {
     out: Box<dyn Write + Send>,
-    /// Whether a line can be taken back.
-    in_place: bool,
+    /// What a line that is taken back may take: one that wraps cannot be. `None`: it is no terminal.
+    columns: Option<usize>,
     status_shown: bool,
     /// The program each open call is running, by call id.
     programs: BTreeMap<String, Running>,
@@ -102,8 +106,8 @@ struct Running {
 }
 
 impl Screen {
-    fn new(out: Box<dyn Write + Send>, in_place: bool) -> Self {
-        Self { out, in_place, status_shown: false, programs: BTreeMap::new() }
+    fn new(out: Box<dyn Write + Send>, columns: Option<usize>) -> Self {
+        Self { out, columns, status_shown: false, programs: BTreeMap::new() }
     }
 
     fn print(&mut self, lines: &[String]) -> io::Result<()> {
@@ -117,7 +121,7 @@ impl Screen {
 
     /// Replaces the line that tells what is being waited for.
     fn status(&mut self, text: Option<&str>) -> io::Result<()> {
-        if !self.in_place || (text.is_none() && !self.status_shown) {
+        if self.columns.is_none() || (text.is_none() && !self.status_shown) {
             return Ok(());
         }
         write!(self.out, "\r\x1b[2K{}", text.unwrap_or_default())?;
@@ -141,7 +145,15 @@ fn status(event: &Event) -> Option<String> {
         EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
         EventKind::Ended { .. } => return None,
     };
-    Some(clip(&text, WIDTH))
+    Some(text)
+}
+
+/// Columns of a line on a terminal, at most those of the tree.
+fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let known = tcgetwinsize(stream).map(|size| usize::from(size.ws_col)).ok();
+    // Some terminals do not know, and say 0.
+    let columns = known.filter(|columns| *columns > 0).unwrap_or(WIDTH);
+    stream.is_terminal().then_some(columns.min(WIDTH))
 }
 
 impl LiveTrace {

@@ -57,9 +57,9 @@ fn ended(result: Result<Value, Failure>, milliseconds: u64) -> EventKind {
 }
 
 #[track_caller]
-fn check(detail: Detail, in_place: bool, events: &[Event], expected: &str) {
+fn check(detail: Detail, columns: Option<usize>, events: &[Event], expected: &str) {
     let page = Page::default();
-    let trace = LiveTrace::to(Box::new(page.clone()), detail, in_place);
+    let trace = LiveTrace::to(Box::new(page.clone()), detail, columns);
     for event in events {
         trace.event(event);
     }
@@ -92,7 +92,7 @@ fn a_tree_of_calls() {
     ];
     check(
         Detail::Full,
-        false,
+        None,
         &events,
         r#"  assistant.ask("http://127.0.0.1:4000/a.xml")
   │ 1  page = delegate("web_fetcher").fetch_url(args[0])
@@ -161,7 +161,7 @@ fn rollbacks_and_failures() {
     ];
     check(
         Detail::Full,
-        false,
+        None,
         &events,
         "  editor.word_count(\"a b\")
   │ 1  c.count = f
@@ -182,7 +182,7 @@ fn rollbacks_and_failures() {
 fn a_long_program_is_cut() {
     let code: Vec<String> = (1..=40).map(|n| format!("line({n})")).collect();
     let page = Page::default();
-    let trace = LiveTrace::to(Box::new(page.clone()), Detail::Full, false);
+    let trace = LiveTrace::to(Box::new(page.clone()), Detail::Full, None);
     trace.event(&event(0, "a.b", executing(1, "generated", &code.join("\n"))));
     let shown = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
     assert_eq!(shown.lines().count(), MAX_CODE_LINES + 1);
@@ -199,12 +199,18 @@ fn progress_is_one_line_that_goes_away() {
             event(0, name, ended(Ok(json!(8)), 5)),
         ]
     };
-    check(Detail::Progress, false, &events(), "");
+    check(Detail::Progress, None, &events(), "");
     check(
         Detail::Progress,
-        true,
+        Some(80),
         &events(),
         "\r\x1b[2Kasking the model for calculator.add, attempt 2…\
          \r\x1b[2Krunning calculator.add…\r\x1b[2K",
+    );
+    check(
+        Detail::Progress,
+        Some(12),
+        &events(),
+        "\r\x1b[2Kasking the …\r\x1b[2Krunning cal…\r\x1b[2K",
     );
 }
