@@ -38,7 +38,10 @@ impl Search<'_> {
         if let Some(chosen) = self.chosen {
             let unusable = || BuildFault::Unable {
                 stage: Stage::Tool,
-                said: format!("RECURGENT_UV names {}, which cannot be run", chosen.display()),
+                said: format!(
+                    "the setting `uv` names {}, which cannot be run; name another, or none to have it found",
+                    chosen.display()
+                ),
             };
             return Some(chosen.to_owned()).filter(|uv| is_executable(uv)).ok_or_else(unusable);
         }

@@ -33,6 +33,12 @@ fn a_pure_package_and_a_compiled_one_work_and_the_second_call_starts_nothing() {
     assert_eq!(second["env_id"], first["env_id"]);
     assert_eq!(stage.progress(), Vec::<String>::new());
     assert_eq!(stage.environments().len(), 1);
+
+    let other =
+        stage.once("import text_unidecode\nresult = 1", &json!([{"name": "text-unidecode"}]));
+    assert_eq!(told(&other, "stage"), ("dependency_install_failed", true, Some("tool")));
+    let message = &failure(&other).message;
+    assert!(message.contains("/nonexistent/uv") && message.contains("name another"), "{message}");
 }
 
 #[test]
