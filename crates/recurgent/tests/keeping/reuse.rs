@@ -26,11 +26,7 @@ fn a_baked_literal_is_sent_back_and_then_admitted_parametric() {
             "result = context.get('memory', 0) + 37",
             "context.fetch(:memory, 0) + 37",
         );
-        world.writes(
-            "c.add",
-            "result = context.get('memory', 0) + args[0]",
-            "context.fetch(:memory, 0) + args[0]",
-        );
+        writes_add(world);
         let mut c = world.agent("c");
         c.set("memory", 5).unwrap();
         assert_eq!(world.call(&mut c, "add", &[json!(37)], 2), json!(42));
@@ -84,14 +80,19 @@ fn state_key_drift_is_caught_against_a_setter() {
             "result = context.get('value', 0) + args[0]",
             "context.fetch(:value, 0) + args[0]",
         );
-        world.writes(
-            "c.add",
-            "result = context.get('memory', 0) + args[0]",
-            "context.fetch(:memory, 0) + args[0]",
-        );
+        writes_add(world);
         let mut c = world.agent("c");
         c.set("memory", 5).unwrap();
         assert_eq!(world.call(&mut c, "add", &[json!(3)], 2), json!(8));
         assert_eq!(world.call(&mut c, "add", &[json!(4)], 0), json!(9));
     });
+}
+
+/// What every call of the method can use.
+fn writes_add(world: &World) {
+    world.writes(
+        "c.add",
+        "result = context.get('memory', 0) + args[0]",
+        "context.fetch(:memory, 0) + args[0]",
+    );
 }
