@@ -29,7 +29,7 @@ use crate::guardrail::{GuardrailPolicy, SiblingState};
 use crate::judgement::{barred, fit, malformed, undrafted};
 use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
-use crate::program::{GeneratedProgram, VetFault, VettedProgram, vet};
+use crate::program::{GeneratedProgram, Reading, VetFault, VettedProgram, vet_known};
 use crate::request::CallRequest;
 use crate::select::{Miss, select};
 use crate::settlement::{Accepted, Receipt};
@@ -67,6 +67,8 @@ pub struct Memory {
     pub artifacts: Vec<Artifact>,
     /// The last call of this role and method on the same trace, for a call at the root.
     pub earlier: Option<PatternEvent>,
+    /// What was read of these programs before.
+    pub readings: Vec<Reading>,
 }
 
 /// Why the store could not answer.
@@ -189,7 +191,7 @@ impl Recall {
         call.earlier = memory.earlier;
         call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
         match call.selected.clone() {
-            Ok(artifact) => call.run_stored(artifact),
+            Ok(artifact) => call.run_stored(artifact, &memory.readings),
             Err(_) => call.generate(Origin::Fresh, None),
         }
     }
@@ -214,20 +216,20 @@ impl Call {
         Step::Generate(Box::new(Generate { call: self, origin, feedback }))
     }
 
-    fn run_stored(self, artifact: Artifact) -> Step {
+    fn run_stored(self, artifact: Artifact, known: &[Reading]) -> Step {
         let mut underway =
             Underway { origin: Origin::Artifact(artifact.checksum), ..Underway::default() };
         underway.packages.declared = Some(artifact.manifest.to_json());
         match artifact.manifest.readmitted(artifact.language) {
             Ok(manifest) => {
                 let (language, source) = (artifact.language, artifact.code);
-                self.vet(GeneratedProgram { language, source, manifest }, underway)
+                self.vet(GeneratedProgram { language, source, manifest }, underway, known)
             }
             Err(fault) => self.reject(underway, &undrafted(&fault.into())),
         }
     }
 
-    fn vet(mut self, program: GeneratedProgram, underway: Underway) -> Step {
+    fn vet(mut self, program: GeneratedProgram, underway: Underway, known: &[Reading]) -> Step {
         if let Some(rejection) = self.repeats(&program) {
             return self.reject(underway, &rejection);
         }
@@ -236,7 +238,7 @@ impl Call {
             Origin::Artifact(_) => &[],
             Origin::Repair { .. } | Origin::Fresh => self.siblings.as_slice(),
         };
-        match vet(program, &self.request, siblings, &self.policy.guardrails) {
+        match vet_known(program, &self.request, siblings, &self.policy.guardrails, known) {
             Ok(program) if self.sends_back(&program, &underway) => {
                 let rejection = Rejection {
                     program: Some(program.program().clone()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -158,8 +159,42 @@ pub fn type_name(value: &Value) -> &'static str {
 pub struct VettedProgram {
     program: GeneratedProgram,
     checksum: Checksum,
-    inspection: Inspection,
+    inspection: Arc<Inspection>,
     advice: Vec<Violation>,
+}
+
+/// What was read of a program's text. It says the same whenever the text is read, so whoever keeps it need not read
+/// that text again.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    language: Language,
+    source: Arc<str>,
+    inspection: Arc<Inspection>,
+}
+
+impl Reading {
+    /// Reads a text.
+    pub fn new(language: Language, source: &str) -> Result<Self, SyntaxFault> {
+        let inspection = dialect::inspect(language, source)?.into();
+        Ok(Self { language, source: source.into(), inspection })
+    }
+
+    /// Of a program that was read to be vetted.
+    pub fn of(program: &VettedProgram) -> Self {
+        let GeneratedProgram { language, source, .. } = &program.program;
+        let inspection = Arc::clone(&program.inspection);
+        Self { language: *language, source: source.as_str().into(), inspection }
+    }
+
+    /// Whether this is what it read.
+    pub fn is_of(&self, language: Language, source: &str) -> bool {
+        self.language == language && *self.source == *source
+    }
+
+    /// The text's length.
+    pub fn bytes(&self) -> usize {
+        self.source.len()
+    }
 }
 
 impl VettedProgram {
@@ -232,9 +267,25 @@ pub fn vet(
     siblings: &[SiblingState],
     policy: &GuardrailPolicy,
 ) -> Result<VettedProgram, (GeneratedProgram, VetFault)> {
-    let inspection = match dialect::inspect(program.language, &program.source) {
-        Ok(inspection) => inspection,
-        Err(fault) => return Err((program, VetFault::Syntax(fault))),
+    vet_known(program, request, siblings, policy, &[])
+}
+
+/// The same; what is among `known` is not parsed again.
+pub fn vet_known(
+    program: GeneratedProgram,
+    request: &CallRequest,
+    siblings: &[SiblingState],
+    policy: &GuardrailPolicy,
+    known: &[Reading],
+) -> Result<VettedProgram, (GeneratedProgram, VetFault)> {
+    let (language, source) = (program.language, program.source.as_str());
+    let read = known.iter().find(|reading| reading.is_of(language, source));
+    let inspection = match read.map(|reading| Arc::clone(&reading.inspection)) {
+        Some(inspection) => inspection,
+        None => match dialect::inspect(language, source) {
+            Ok(inspection) => Arc::new(inspection),
+            Err(fault) => return Err((program, VetFault::Syntax(fault))),
+        },
     };
     let names = declared(&program);
     let subject = subject(&program, request, &inspection, &names, siblings);

@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use lifecycle::artifact::ArtifactKey;
-use lifecycle::call::{self, Commit, Generate, Prepare, Settled, Step};
+use lifecycle::artifact::{Artifact, ArtifactKey};
+use lifecycle::call::{self, Commit, Generate, Memory, Prepare, Settled, Step, StoreFault};
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
 use lifecycle::execution::{Environment, EnvironmentFault};
@@ -39,7 +39,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
     loop {
         step = match step {
             Step::Recall(recall) => {
-                let memory = runtime.store().recall(agent.owner(), recall.request());
+                let memory = call.recall(recall.request());
                 recall.recalled(memory)
             }
             Step::Generate(mut generate) => {
@@ -53,6 +53,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
             }
             Step::Execute(execute) => {
                 let began = Instant::now();
+                runtime.readings().keep(execute.order().program);
                 runtime.observers().tell(execute.order().request, || execute.event());
                 let report = Host::new(agent, execute.order(), tree).run(execute.environment());
                 execute.executed(report, began.elapsed())
@@ -84,6 +85,15 @@ struct Performance<'a> {
 }
 
 impl Performance<'_> {
+    /// What the store knows, and what was read of it before.
+    fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
+        let runtime = self.agent.runtime();
+        let mut memory = runtime.store().recall(self.agent.owner(), request)?;
+        let read = |it: &Artifact| runtime.readings().of(it.language, &it.code);
+        memory.readings = memory.artifacts.iter().filter_map(read).collect();
+        Ok(memory)
+    }
+
     /// Asks the model, if the tree may still afford it.
     fn generate(&mut self, generate: &mut Generate) -> Result<Draft, DraftFault> {
         let (runtime, options) = (self.agent.runtime(), self.agent.options());

@@ -21,6 +21,7 @@ mod call;
 mod host;
 mod identity;
 mod preparation;
+mod readings;
 mod tree;
 mod trial;
 

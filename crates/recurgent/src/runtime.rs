@@ -15,6 +15,7 @@ use crate::guest::Guest;
 use crate::observe::{Log, Observer, Observers};
 use crate::preparation::Preparation;
 use crate::provider::{self, Provider, ProviderFault, Recorder};
+use crate::readings::Readings;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::trial::{Court, Trials};
@@ -53,6 +54,7 @@ struct Shared {
     observers: Observers,
     log: Option<Log>,
     turns: Turns,
+    readings: Readings,
 }
 
 /// Calls of one session follow each other: who holds its turn calls.
@@ -134,6 +136,10 @@ impl Runtime {
 
     pub(crate) fn trials(&self) -> &Trials {
         &self.0.trials
+    }
+
+    pub(crate) fn readings(&self) -> &Readings {
+        &self.0.readings
     }
 
     pub(crate) fn environments(&self) -> &Environments {
@@ -248,6 +254,7 @@ impl RuntimeBuilder {
             observers,
             log,
             turns: Turns::default(),
+            readings: Readings::default(),
         })))
     }
 }

@@ -246,7 +246,7 @@ fn memory() -> Memory {
         repairs: 0,
         repute: Repute::default(),
     };
-    Memory { artifacts: vec![artifact], earlier: None }
+    Memory { artifacts: vec![artifact], ..Memory::default() }
 }
 
 fn draft(code: &str) -> Draft {

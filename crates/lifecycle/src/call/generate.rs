@@ -90,7 +90,7 @@ impl Generate {
         call.usage += draft.usage;
         underway.packages.declared = declared(&draft.payload);
         match GeneratedProgram::parse(call.request.language, &draft.payload) {
-            Ok(program) => call.vet(program, underway),
+            Ok(program) => call.vet(program, underway, &[]),
             Err(fault) => {
                 let rejection = undrafted(&fault);
                 call.reject(underway, &rejection)

@@ -42,7 +42,7 @@ impl Store for MemoryStore {
         let mut artifacts: Vec<Artifact> = stored.filter_map(|(_, line)| line.recalled()).collect();
         artifacts.sort_by_key(|artifact| artifact.contract_fingerprint != contract);
         artifacts.truncate(MAX_RECALLED);
-        Ok(Memory { artifacts, earlier: state.earlier(owner, request) })
+        Ok(Memory { artifacts, earlier: state.earlier(owner, request), ..Memory::default() })
     }
 
     fn surroundings(

@@ -30,7 +30,7 @@ pub(super) fn recall(
     request: &CallRequest,
 ) -> Result<Memory, Fault> {
     let earlier = pattern::earlier(connection, owner, request)?;
-    Ok(Memory { artifacts: lines::recall(connection, request)?, earlier })
+    Ok(Memory { artifacts: lines::recall(connection, request)?, earlier, ..Memory::default() })
 }
 
 const CANDIDATES: &str = "

@@ -1,0 +1,74 @@
+//! What was read of the programs that ran last, so that a stored one is not parsed at every call.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lifecycle::dialect::Language;
+use lifecycle::program::{Reading, VettedProgram};
+
+/// Programs kept.
+const KEPT: usize = 64;
+/// Bytes of program text kept; what was read of it takes several times as much.
+const KEPT_BYTES: usize = 512 * 1024;
+
+/// The readings of one runtime, the one used last at the back.
+#[derive(Debug, Default)]
+pub(crate) struct Readings(Mutex<VecDeque<Reading>>);
+
+impl Readings {
+    /// What was read of a text. Told by the text itself: what else a store says of it is not trusted.
+    pub(crate) fn of(&self, language: Language, source: &str) -> Option<Reading> {
+        let mut kept = self.kept();
+        let at = kept.iter().rposition(|reading| reading.is_of(language, source))?;
+        let reading = kept.remove(at)?;
+        kept.push_back(reading.clone());
+        Some(reading)
+    }
+
+    /// Keeps what was read of a program.
+    pub(crate) fn keep(&self, program: &VettedProgram) {
+        let text = program.program();
+        if self.of(text.language, &text.source).is_none() {
+            self.add(Reading::of(program));
+        }
+    }
+
+    fn add(&self, reading: Reading) {
+        let mut kept = self.kept();
+        kept.push_back(reading);
+        let bytes = |kept: &VecDeque<Reading>| kept.iter().map(Reading::bytes).sum::<usize>();
+        while kept.len() > KEPT || bytes(&kept) > KEPT_BYTES {
+            kept.pop_front();
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Reading>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_used_last_are_kept_as_far_as_there_is_room() {
+        let readings = Readings::default();
+        let add = |source: &str| {
+            readings.add(Reading::new(Language::Python, source).unwrap());
+        };
+        let has = |source: &str| readings.of(Language::Python, source).is_some();
+        add("used = 1");
+        for n in 0..2 * KEPT {
+            add(&format!("n = {n}"));
+            assert!(has("used = 1"));
+        }
+        assert!(has(&format!("n = {}", 2 * KEPT - 1)) && !has("n = 0"));
+        assert!(readings.of(Language::Ruby, "used = 1").is_none());
+        for n in 0..8 {
+            add(&format!("long = '{}{n}'", "x".repeat(KEPT_BYTES / 5)));
+        }
+        assert!(!has("used = 1"));
+        assert!(readings.kept().iter().map(Reading::bytes).sum::<usize>() <= KEPT_BYTES);
+    }
+}
