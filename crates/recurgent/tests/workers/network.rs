@@ -1,7 +1,7 @@
 //! Whom programs may talk to: only those the caller granted.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::thread;
 
 use lifecycle::dialect::Language;
@@ -148,4 +148,122 @@ fn datagrams_and_raw_sockets_are_nobodys_grant() {
         let ended = driver.run(&Program { language, code, grants, ..Program::default() });
         assert_eq!(value(&ended), Some(&json!([])), "{ended:?}");
     }
+}
+
+/// What a granted network could be talked around with: whoever is let in, and what a socket tells of the
+/// network it was connected in.
+#[test]
+fn a_mediated_network_lets_nobody_in_and_tells_nothing_of_the_hosts() {
+    let port = server();
+    let programs = [
+        (
+            Language::Python,
+            "import fcntl, socket\nfound = []\nheld = socket.create_connection(('127.0.0.1', args[0]))\n\
+             def listens():\n    own = socket.socket()\n    own.listen()\n    return own.getsockname()\n\
+             for name, attempt in {'listens': listens, 'interfaces': lambda: fcntl.ioctl(held, 0x8912, bytes(16)),\n\
+             \x20   'the first': lambda: fcntl.ioctl(held, 0x8910, bytes(16) + b'\\1' + bytes(31)), 'its space': lambda: fcntl.ioctl(held, 0x894C)}.items():\n\
+             \x20   try: found.append([name, str(attempt())])\n    except OSError: pass\nresult = found",
+        ),
+        (
+            Language::Ruby,
+            "require 'socket'\nheld = TCPSocket.new('127.0.0.1', args[0])\n\
+             attempts = { listens: -> { Socket.new(:INET, :STREAM).listen(1) }, interfaces: -> { held.ioctl(0x8912, \"\\0\" * 16) },\n\
+             \x20 first: -> { held.ioctl(0x8910, \"\\0\" * 16 + \"\\1\" + \"\\0\" * 31) } }\n\
+             attempts.filter_map { |name, attempt| [name, attempt.call.to_s] rescue nil }",
+        ),
+    ];
+    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        for (language, code) in programs {
+            let grants = Grants { network: Network::Loopback, ..Grants::default() };
+            let args = vec![json!(port)];
+            let ended = driver.run(&Program { language, code, args, grants, ..Program::default() });
+            assert_eq!(value(&ended), Some(&json!([])), "{language:?} at {tier}: {ended:?}");
+        }
+    }
+}
+
+/// A thread that changes an address while the kernel puts it to the host changes nothing about who is reached.
+#[test]
+fn an_address_that_changes_meanwhile_leads_only_where_it_may() {
+    let (granted, other) = (server(), server());
+    let driver = Driver::new();
+    let code = "import ctypes, socket, struct, threading, time\nlibc = ctypes.CDLL(None)\n\
+                ports = [struct.pack('!H', port) for port in args]\n\
+                address = ctypes.create_string_buffer(struct.pack('=H', 2) + ports[0] + socket.inet_aton('127.0.0.1') + bytes(8))\n\
+                reached, done = set(), []\n\
+                def change():\n    while not done:\n        for port in ports: ctypes.memmove(ctypes.addressof(address) + 2, port, 2)\n\
+                threads = [threading.Thread(target=change) for _ in range(2)]\nfor thread in threads: thread.start()\n\
+                tried = [0, 0]\n\
+                until = time.monotonic() + 20\n\
+                while min(tried) < 50 and time.monotonic() < until:\n    with socket.socket() as held:\n        refused = libc.connect(held.fileno(), address, 16) != 0\n\
+                \x20       tried[refused] += 1\n        if not refused: reached.add(held.getpeername()[1])\n\
+                done.append(True)\nresult = [min(tried) > 0, sorted(reached)]";
+    let network = format!("127.0.0.1:{granted}").parse().unwrap();
+    let grants = Grants { network, ..Grants::default() };
+    let args = vec![json!(granted), json!(other)];
+    let limit = std::time::Duration::from_mins(1);
+    let ended = driver.run(&Program { code, args, grants, limit, ..Program::default() });
+    assert_eq!(value(&ended), Some(&json!([true, [granted]])), "{ended:?}");
+}
+
+/// A server on loopback that accepts nobody: after the first, connections to it hang.
+fn unaccepting() -> (u16, rustix::fd::OwnedFd) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listen(&listener, 0).unwrap();
+    let address: SocketAddrV4 = getsockname(&listener).unwrap().try_into().unwrap();
+    (address.port(), listener)
+}
+
+#[test]
+fn connections_of_one_agent_that_hang_hold_up_no_other() {
+    let port = server();
+    let (hanging, _unaccepting) = unaccepting();
+    let driver = &Driver::new();
+    let grants = Grants { network: Network::Loopback, ..Grants::default() };
+    let code = "import socket, threading, time\n\
+                def connect():\n    try: held.append(socket.create_connection(('127.0.0.1', args[0])))\n    except OSError: pass\n\
+                held = []\n\
+                for _ in range(40): threading.Thread(target=connect, daemon=True).start()\ntime.sleep(60)";
+    let args = vec![json!(hanging)];
+    thread::scope(|scope| {
+        let cancellation = recurgent::guest::Cancellation::default();
+        let greedy = Program {
+            code,
+            args,
+            agent: "greedy",
+            grants: grants.clone(),
+            cancellation: cancellation.clone(),
+            ..Program::default()
+        };
+        let greedy = scope.spawn(move || driver.run(&greedy));
+        let hung = || {
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+            threads
+                .filter_map(|it| name(it).ok())
+                .filter(|it| it.starts_with("recurgent-conn"))
+                .count()
+        };
+        let begun = std::time::Instant::now();
+        while hung() < 32 {
+            assert!(begun.elapsed() < crate::AMPLE && !greedy.is_finished(), "{} hang", hung());
+            thread::yield_now();
+        }
+        let code =
+            "import socket\nresult = socket.create_connection(('127.0.0.1', args[0])).send(b'x')";
+        let args = vec![json!(port)];
+        let modest =
+            Program { code, args, agent: "modest", grants: grants.clone(), ..Program::default() };
+        let ended = driver.run(&modest);
+        cancellation.cancel();
+        assert_eq!(value(&ended), Some(&json!(1)), "{ended:?}");
+        let begun = std::time::Instant::now();
+        while hung() >= 32 {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(10), "nobody waits any more");
+            thread::yield_now();
+        }
+    });
 }

@@ -5,27 +5,30 @@
 //! connected socket in the place of the program's. The program never holds a socket that could reach
 //! anybody else, so there is nothing to talk around.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::SocketType;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use super::sys::{self, Notice};
 use crate::grants::Network;
+use crate::worker::locked;
 
 /// Longest a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// Connections being made at once, per zygote.
+/// Connections being made at once, per worker.
 const MAX_CONNECTING: usize = 32;
+/// How often it is looked whether anybody still waits for one.
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Longest address read.
 const ADDRESS_BYTES: usize = 128;
 
@@ -59,7 +62,7 @@ pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io:
     let tool = inside.filter(|_| terms.for_tool);
     let serve = move || {
         let (listener, terms) = (Arc::new(listener), Arc::new(terms));
-        let connecting = Arc::new(AtomicUsize::new(0));
+        let connecting = Arc::new(Connecting::default());
         loop {
             let mut polled = [PollFd::new(listener.as_ref(), PollFlags::IN)];
             match poll(&mut polled, None) {
@@ -68,25 +71,57 @@ pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io:
                 Ok(_) | Err(_) => return, // nobody is left to ask
             }
             let Ok(notice) = sys::receive_notice(listener.as_fd()) else { continue };
-            if connecting.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTING {
-                connecting.fetch_sub(1, Ordering::AcqRel);
+            let Some(place) = Connecting::enter(&connecting, &notice) else {
                 answer(&listener, &notice, Err(Errno::AGAIN));
                 continue;
-            }
-            let (listener, terms) = (Arc::clone(&listener), Arc::clone(&terms));
-            let connecting = Arc::clone(&connecting);
+            };
+            let (asked, terms) = (Arc::clone(&listener), Arc::clone(&terms));
             let served =
                 thread::Builder::new().name("recurgent-connect".to_owned()).spawn(move || {
-                    let made = connect(&notice, &terms, tool);
-                    answer(&listener, &notice, made);
-                    connecting.fetch_sub(1, Ordering::AcqRel);
+                    let is_awaited = || sys::is_awaited(asked.as_fd(), &notice);
+                    let made = connect(&notice, &terms, tool, &is_awaited);
+                    answer(&asked, &notice, made);
+                    drop(place);
                 });
             if served.is_err() {
-                return; // out of threads: the kernel refuses what nobody answers
+                answer(&listener, &notice, Err(Errno::AGAIN)); // the host is out of threads
             }
         }
     };
     thread::Builder::new().name("recurgent-mediator".to_owned()).spawn(serve).map(drop)
+}
+
+/// Connections being made, by the process group of the worker they are for, which it cannot leave: one
+/// worker's do not keep others from making theirs.
+#[derive(Debug, Default)]
+struct Connecting(Mutex<BTreeMap<i32, usize>>);
+
+/// One of them.
+struct Place(Arc<Connecting>, i32);
+
+impl Connecting {
+    fn enter(this: &Arc<Self>, notice: &Notice) -> Option<Place> {
+        let process = Pid::from_raw(notice.process.cast_signed());
+        let group = process.and_then(|it| rustix::process::getpgid(Some(it)).ok());
+        let group = Pid::as_raw(group);
+        let mut counts = locked(&this.0);
+        let count = counts.entry(group).or_default();
+        if *count >= MAX_CONNECTING {
+            return None;
+        }
+        *count += 1;
+        Some(Place(Arc::clone(this), group))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = locked(&self.0.0);
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count = count.saturating_sub(1);
+        }
+        counts.retain(|_, count| *count > 0);
+    }
 }
 
 /// Gives the program its connection, or says why not. A program that ended meanwhile hears nothing.
@@ -99,7 +134,12 @@ fn answer(listener: &OwnedFd, notice: &Notice, made: Result<OwnedFd, Errno>) {
         sys::answer_notice(listener.as_fd(), notice, given.err().map_or(0, Errno::raw_os_error));
 }
 
-fn connect(notice: &Notice, terms: &Terms, tool: Option<Pid>) -> Result<OwnedFd, Errno> {
+fn connect(
+    notice: &Notice,
+    terms: &Terms,
+    tool: Option<Pid>,
+    is_awaited: &dyn Fn() -> bool,
+) -> Result<OwnedFd, Errno> {
     if terms.for_tool && (tool.is_none() || leader(notice) != tool) {
         return Err(Errno::ACCESS);
     }
@@ -108,24 +148,54 @@ fn connect(notice: &Notice, terms: &Terms, tool: Option<Pid>) -> Result<OwnedFd,
     if rustix::net::sockopt::socket_type(&theirs) != Ok(SocketType::STREAM) {
         return Err(Errno::NETUNREACH);
     }
-    let stream = reach(wanted, terms)?;
+    let stream = reach(wanted, terms, is_awaited)?;
     let flags = rustix::fs::fcntl_getfl(&theirs)?;
-    if flags.contains(OFlags::NONBLOCK) {
-        rustix::fs::fcntl_setfl(&stream, OFlags::NONBLOCK)?;
+    if !flags.contains(OFlags::NONBLOCK) {
+        rustix::fs::fcntl_setfl(&stream, OFlags::empty())?;
     }
-    Ok(stream.into())
+    Ok(stream)
 }
 
-fn reach(wanted: SocketAddr, terms: &Terms) -> Result<TcpStream, Errno> {
-    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::TIMEDOUT);
+fn reach(
+    wanted: SocketAddr,
+    terms: &Terms,
+    is_awaited: &dyn Fn() -> bool,
+) -> Result<OwnedFd, Errno> {
     let mut last = Errno::ACCESS;
     for address in destinations(wanted, terms)? {
-        match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
+        match dial(address, is_awaited) {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = errno(error),
+            Err(errno) => last = errno,
         }
     }
     Err(last)
+}
+
+/// Connects, for as long as somebody waits for it; what is given back does not block.
+fn dial(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<OwnedFd, Errno> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => return Ok(socket),
+        Err(Errno::INPROGRESS) => {}
+        Err(errno) => return Err(errno),
+    }
+    let deadline = Instant::now() + CONNECT_LIMIT;
+    while Instant::now() < deadline && is_awaited() {
+        let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
+        match poll(&mut polled, Some(&GLANCE)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => {
+                return rustix::net::sockopt::socket_error(&socket)?.map(|()| socket);
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::TIMEDOUT)
 }
 
 /// Where a wanted address really leads; refused unless granted.
@@ -169,12 +239,15 @@ fn is_public(ip: IpAddr) -> bool {
         }
         IpAddr::V6(ip) => {
             // Gateways take these to the IPv4 address inside (RFC 6052, RFC 3056).
-            let translated = matches!(ip.segments(), [0x64, 0xFF9B, ..] | [0x2002, ..]);
+            let translated =
+                matches!(ip.segments(), [0x64, 0xFF9B, ..] | [0x2002, ..] | [0, 0, 0, 0, 0, 0, ..]);
+            let is_site_local = ip.segments().first().is_some_and(|it| it & 0xFFC0 == 0xFEC0);
             !(translated
                 || ip.is_loopback()
                 || ip.is_unspecified()
                 || ip.is_multicast()
                 || ip.is_unique_local()
+                || is_site_local
                 || ip.is_unicast_link_local())
         }
     }
@@ -271,6 +344,8 @@ mod tests {
             ("fd00::1", false),
             ("64:ff9b::a9fe:a9fe", false),
             ("2002:a00:1::1", false),
+            ("::a00:1", false),
+            ("fec0::1", false),
         ] {
             assert_eq!(is_public(ip.parse().unwrap()), public, "{ip}");
         }

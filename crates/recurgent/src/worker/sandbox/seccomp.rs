@@ -64,8 +64,10 @@ enum When<'a> {
     Is(u32, u32),
     /// An argument is none of these.
     IsNone(u32, &'a [u32]),
-    /// The lower half of an argument's last byte is not this.
-    NotKind(u32, u32),
+    /// The lower half of an argument's last byte is none of these.
+    NoKind(u32, &'a [u32]),
+    /// An argument, but for its last byte, is this.
+    Begins(u32, u32),
 }
 
 /// Newer than the names known here.
@@ -168,6 +170,11 @@ const SETS_MODE_HERE: &[(c_long, u32)] =
 #[cfg(not(target_arch = "x86_64"))]
 const SETS_MODE_HERE: &[(c_long, u32)] = &[];
 
+/// Kinds of sockets that talk to the one they are connected to and nobody else.
+const CONNECTED: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32];
+/// How requests about a socket's network begin: interfaces, addresses, routes.
+const OF_SOCKETS: u32 = 0x8900;
+
 /// Requests that have the kernel signal a process when something happens to a descriptor.
 const OWNER_BY_FCNTL: [u32; 2] = [libc::F_SETOWN as u32, 15];
 const OWNER_BY_IOCTL: [u32; 2] = [0x8901, 0x8902];
@@ -218,15 +225,22 @@ impl Filter {
         filter.refuse(libc::SYS_clone, When::Bits(0, NAMESPACES), EPERM);
         filter.refuse(libc::SYS_unshare, When::IsNone(0, &[WORKER_NAMESPACES as u32]), EPERM);
         filter.refuse(libc::SYS_socket, When::IsNone(0, sockets.families), EPERM);
+        // One of a pair that takes datagrams (raw ones do) sends them to any address.
+        filter.refuse(libc::SYS_socketpair, When::IsNone(0, &[libc::AF_UNIX as u32]), EPERM);
+        filter.refuse(libc::SYS_socketpair, When::NoKind(1, CONNECTED), EPERM);
         if sockets.mediated {
             // Streams only, and connected by nothing but connect.
             const FAST_OPEN: u32 = 0x2000_0000;
             const TCP: &[u32] = &[0, libc::IPPROTO_TCP as u32];
-            filter.refuse(libc::SYS_socket, When::NotKind(1, libc::SOCK_STREAM as u32), EPERM);
+            filter.refuse(libc::SYS_socket, When::NoKind(1, &[libc::SOCK_STREAM as u32]), EPERM);
             filter.refuse(libc::SYS_socket, When::IsNone(2, TCP), EPERM);
             filter.refuse(libc::SYS_sendto, When::Bits(3, FAST_OPEN), EPERM);
             filter.refuse(libc::SYS_sendmsg, When::Bits(2, FAST_OPEN), EPERM);
             filter.refuse(libc::SYS_sendmmsg, When::Bits(3, FAST_OPEN), EPERM);
+            // Nor is anybody let in, where the network is the host's; and a socket that was handed over
+            // says nothing of it.
+            filter.refuse(libc::SYS_listen, When::Always, EPERM);
+            filter.refuse(libc::SYS_ioctl, When::Begins(1, OF_SOCKETS), EPERM);
         }
         for (number, mode_at) in SETS_MODE.iter().chain(SETS_MODE_HERE) {
             filter.refuse(*number, When::Bits(*mode_at, LENDS_RIGHTS), EPERM);
@@ -337,16 +351,19 @@ impl Filter {
                 check.push(LOAD, argument(at), 0, 0);
                 check.push(JUMP_EQUAL, value, 0, 1);
             }
-            When::NotKind(at, kind) => {
+            When::Begins(at, value) => {
+                check.push(LOAD, argument(at), 0, 0);
+                check.push(AND, !0xFF, 0, 0);
+                check.push(JUMP_EQUAL, value, 0, 1);
+            }
+            When::NoKind(at, kinds) => {
                 check.push(LOAD, argument(at), 0, 0);
                 check.push(AND, 0xF, 0, 0);
-                check.push(JUMP_EQUAL, kind, 1, 0);
+                check.skip_if_any(kinds);
             }
             When::IsNone(at, values) => {
                 check.push(LOAD, argument(at), 0, 0);
-                for (value, left) in values.iter().zip((1..=values.len()).rev()) {
-                    check.push(JUMP_EQUAL, *value, u8::try_from(left).unwrap_or(u8::MAX), 0);
-                }
+                check.skip_if_any(values);
             }
         }
         check.push(RETURN, action, 0, 0);
@@ -356,6 +373,13 @@ impl Filter {
         let past = u8::try_from(check.0.len()).unwrap_or(u8::MAX);
         self.push(JUMP_EQUAL, number, 0, past);
         self.0.append(&mut check.0);
+    }
+
+    /// Past the instruction that follows, if what is loaded is one of these.
+    fn skip_if_any(&mut self, values: &[u32]) {
+        for (value, left) in values.iter().zip((1..=values.len()).rev()) {
+            self.push(JUMP_EQUAL, *value, u8::try_from(left).unwrap_or(u8::MAX), 0);
+        }
     }
 
     fn end(mut self) -> Self {

@@ -239,10 +239,11 @@ struct GivenDescriptor {
 
 const RECEIVE_NOTICE: u64 = 0xC050_2100;
 const ANSWER_NOTICE: u64 = 0xC018_2101;
+const ASK_AFTER_NOTICE: u64 = 0x4008_2102;
 const GIVE_DESCRIPTOR: u64 = 0x4018_2103;
 
 /// A system call the kernel puts to us instead of making it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Notice {
     id: u64,
     /// The thread that waits, as we number it.
@@ -277,6 +278,15 @@ pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
     let received = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTICE, &raw mut raw) };
     checked(received.into())?;
     Ok(Notice { id: raw.id, process: raw.process, arguments: raw.arguments })
+}
+
+/// Whether whoever waits for an answer still does.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) fn is_awaited(listener: BorrowedFd<'_>, notice: &Notice) -> bool {
+    // SAFETY: the number is alive during the call and as large as the request number says.
+    let asked =
+        unsafe { libc::ioctl(listener.as_raw_fd(), ASK_AFTER_NOTICE, &raw const notice.id) };
+    asked == 0
 }
 
 /// Lets the waiting call give 0, or fail.
