@@ -1087,7 +1087,7 @@ def special_fields(problem):
 
 
 LIMITS = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOSPC: "scratch",
-          errno.EDQUOT: "scratch", errno.EFBIG: "scratch"}
+          errno.EDQUOT: "scratch", errno.EFBIG: "file_size"}
 
 
 def limit_met(problem):

@@ -978,7 +978,8 @@ module Recurgent
       when SignalException then { error_type: "worker_crash", exit: 128 + problem.signo }
       when NoMemoryError then { error_type: "resource_limit", limit: "memory" }
       when Errno::EMFILE, Errno::ENFILE then { error_type: "resource_limit", limit: "files" }
-      when Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG then { error_type: "resource_limit", limit: "scratch" }
+      when Errno::ENOSPC, Errno::EDQUOT then { error_type: "resource_limit", limit: "scratch" }
+      when Errno::EFBIG then { error_type: "resource_limit", limit: "file_size" }
       when FORK_FAILURE then { error_type: "resource_limit", limit: "processes" }
       when Refusal then { error_type: "protocol", error_class: problem.kind }
       when AskError then { ask_error_type: valid_text(problem.error_type.to_s) }

@@ -22,6 +22,26 @@ use crate::guest::{Answer, Ask};
 pub(super) const IPC_VERSION: u32 = 1;
 /// Longest frame either side accepts, its line end not counted.
 pub(super) const FRAME_BYTES: usize = 32 << 20;
+/// Most values in a frame: each takes the host far more memory than the two bytes it may be written with.
+pub(super) const FRAME_VALUES: usize = 1_000_000;
+
+/// Whether a frame has more than [`FRAME_VALUES`] in it, found without making them.
+pub(super) fn is_crowded(frame: &[u8]) -> bool {
+    if frame.len() < FRAME_VALUES {
+        return false;
+    }
+    let (mut begun, mut in_text, mut escaped) = (0, false, false);
+    for byte in frame {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b',' | b'[' | b'{' if !in_text => begun += 1,
+            _ => {}
+        }
+    }
+    begun > FRAME_VALUES
+}
 
 /// What a worker said.
 #[derive(Debug)]
@@ -381,6 +401,7 @@ fn limit(word: Option<&Value>) -> Result<Limit, FrameFault> {
         Some("memory") => Ok(Limit::Memory),
         Some("processes") => Ok(Limit::Processes),
         Some("files") => Ok(Limit::Files),
+        Some("file_size") => Ok(Limit::FileSize),
         Some("scratch") => Ok(Limit::Scratch),
         Some("frame") => Ok(Limit::Frame),
         _ => Err(FrameFault::Unknown { field: "limit" }),
@@ -391,6 +412,20 @@ fn limit(word: Option<&Value>) -> Result<Limit, FrameFault> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_frame_is_crowded_by_values_not_by_text() {
+        for (frame, crowded) in [
+            (format!("[{}0]", "0,".repeat(FRAME_VALUES)), true),
+            (format!("[{}0]", "0,".repeat(FRAME_VALUES / 2)), false),
+            (format!("{}{}", "[".repeat(FRAME_VALUES + 1), "]".repeat(FRAME_VALUES + 1)), true),
+            (format!("[\"{}\"]", ",[{".repeat(FRAME_VALUES)), false),
+            (format!("[\"{}\"]", "\\\",".repeat(FRAME_VALUES)), false),
+            (format!("[\"\\\\\",{}0]", "0,".repeat(FRAME_VALUES)), true),
+        ] {
+            assert_eq!(is_crowded(frame.as_bytes()), crowded, "{}", &frame[..40]);
+        }
+    }
 
     #[test]
     fn hostile_frames_are_refused_with_a_reason() {

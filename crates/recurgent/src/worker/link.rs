@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::CANCELLATION_PERIOD;
-use super::frame::FRAME_BYTES;
+use super::frame::{self, FRAME_BYTES};
 use super::sandbox::Tally;
 use crate::guest::Cancellation;
 
@@ -64,7 +64,7 @@ impl Watch<'_> {
 pub(super) enum LinkFault {
     /// The worker's end is gone.
     Closed,
-    /// A frame over [`FRAME_BYTES`].
+    /// A frame over [`FRAME_BYTES`], or [`frame::FRAME_VALUES`].
     Oversized,
     /// The deadline passed.
     TimedOut,
@@ -125,6 +125,9 @@ impl Link {
         decode: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, LinkFault> {
         let end = self.fill(watch)?;
+        if frame::is_crowded(self.inbox.get(..end).unwrap_or_default()) {
+            return Err(LinkFault::Oversized);
+        }
         let decoded = decode(self.inbox.get(..end).unwrap_or_default());
         self.inbox.drain(..=end);
         self.inbox.shrink_to(IDLE_BUFFER_BYTES);

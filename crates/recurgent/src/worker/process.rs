@@ -37,8 +37,9 @@ impl Ending {
         let is = |signal: Signal| self == Self::Signal(signal.as_raw());
         match self {
             _ if is(Signal::XCPU) || (is(Signal::KILL) && overspent) => Some(Limit::Cpu),
-            // The second: there was no room for a page of a file it had mapped.
-            _ if is(Signal::XFSZ) || is(Signal::BUS) => Some(Limit::Scratch),
+            _ if is(Signal::XFSZ) => Some(Limit::FileSize),
+            // There was no room for a page of a file it had mapped.
+            _ if is(Signal::BUS) => Some(Limit::Scratch),
             Self::Signal(_) | Self::Exit(_) | Self::Unknown => None,
         }
     }

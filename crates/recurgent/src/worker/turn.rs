@@ -9,7 +9,7 @@ use lifecycle::execution::{Order, ReportEnding, WorkerFault, WorkerTrace};
 use lifecycle::outcome::{EndedBy, Limit};
 use lifecycle::program::Checksum;
 
-use super::frame::{self, FRAME_BYTES, Frame};
+use super::frame::{self, FRAME_BYTES, FRAME_VALUES, Frame};
 use super::keeper::Errands;
 use super::link::{Link, LinkFault, Watch};
 use super::nursery::Nursery;
@@ -357,7 +357,9 @@ impl Shared {
             LinkFault::Cancelled => WorkerFault::Cancelled,
             LinkFault::Oversized => WorkerFault::Limited(
                 Limit::Frame,
-                format!("a frame is over {FRAME_BYTES} bytes; pass less at once"),
+                format!(
+                    "a frame is over {FRAME_BYTES} bytes or {FRAME_VALUES} values; pass less at once"
+                ),
             ),
             LinkFault::Flooded => WorkerFault::Limited(
                 Limit::Output,

@@ -2,7 +2,8 @@
 //! strongest tiers; docs/security.md says what weaker ones do not stop, and they are held to that here.
 
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use End::{Crash, Either, Escapes, Nothing, Timeout};
 
 /// One attempt, in both guests. `args` are: a secret file, a directory of the host's, the host's process
 /// number, a port the host listens on, the path of a socket the host listens on, another agent's file, the
-/// name of a socket of the host's that has no path.
+/// name of a socket of the host's that has no path, the path of one that takes datagrams.
 struct Attempt {
     name: &'static str,
     python: &'static str,
@@ -124,6 +125,12 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "a socket of the host's", ends: [Nothing, Nothing, Nothing, Escapes],
         python: "import socket\nsocket.socket(socket.AF_UNIX).connect(args[4])\nresult = True",
         ruby: "require 'socket'\nUNIXSocket.new(args[4])\ntrue" },
+    Attempt { name: "a socket of the host's that takes datagrams", ends: [Nothing, Nothing, Nothing, Escapes],
+        python: "import socket\nresult = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', args[7])",
+        ruby: "require 'socket'\nSocket.pair(:UNIX, :DGRAM).first.send('x', 0, Socket.sockaddr_un(args[7]))" },
+    Attempt { name: "a pair of sockets of another family", ends: [Nothing, Nothing, Nothing, Either],
+        python: "import socket\nresult = socket.socketpair(30, socket.SOCK_SEQPACKET) and True",
+        ruby: "require 'socket'\nSocket.pair(30, :SEQPACKET, 0)\ntrue" },
     Attempt { name: "the hypervisor", ends: [Nothing, Nothing, Nothing, Either],
         python: "import socket\nsocket.socket(40, socket.SOCK_STREAM)\nresult = True",
         ruby: "require 'socket'\nSocket.new(40, :STREAM, 0)\ntrue" },
@@ -215,12 +222,15 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "the disk", ends: [limit(Limit::Scratch), limit(Limit::Scratch), Escapes, Escapes],
         python: "for n in range(20):\n    with open(f'f{n}', 'wb') as file: file.write(b'x' * (4 << 20))\nresult = True",
         ruby: "20.times { |n| File.binwrite(\"f#{n}\", 'x' * (4 << 20)) }\ntrue" },
-    Attempt { name: "one huge file", ends: [limit(Limit::Scratch); 4],
+    Attempt { name: "one huge file", ends: [limit(Limit::FileSize); 4],
         python: "with open('f', 'wb') as file:\n    while True: file.write(b'x' * (4 << 20)); file.flush()",
         ruby: "File.open('f', 'wb') { |file| loop { file.write('x' * (4 << 20)); file.flush } }" },
     Attempt { name: "files without end", ends: [limit(Limit::Scratch), limit(Limit::Scratch), Escapes, Escapes],
         python: "for n in range(5000): open(f'f{n}', 'w').close()\nresult = True",
         ruby: "5000.times { |n| File.write(\"f#{n}\", '') }\ntrue" },
+    Attempt { name: "values without end", ends: [limit(Limit::Frame); 4],
+        python: "result = [{'a': 0}] * 1000000",
+        ruby: "[{ a: 0 }] * 1_000_000" },
     Attempt { name: "descriptors without end", ends: [limit(Limit::Files); 4],
         python: "kept = []\nwhile True: kept.append(open('/dev/null'))",
         ruby: "kept = []\nloop { kept << File.open('/dev/null') }" },
@@ -305,6 +315,8 @@ const ROWS: &[(&str, &[&str])] = &[
             "a datagram to loopback",
             "a public address",
             "a socket of the host's",
+            "a socket of the host's that takes datagrams",
+            "a pair of sockets of another family",
             "a socket without a name",
             "the hypervisor",
         ],
@@ -335,6 +347,7 @@ const ROWS: &[(&str, &[&str])] = &[
             "one huge file",
             "descriptors without end",
             "a frame that never ends",
+            "values without end",
             "a processor",
             "output without end",
         ],
@@ -398,6 +411,7 @@ fn judged(ended: &Result<Done, WorkerFault>) -> End {
 struct Bait {
     directory: tempfile::TempDir,
     _listeners: [UnixListener; 2],
+    _receiver: UnixDatagram,
     _server: std::net::TcpListener,
     port: u16,
 }
@@ -406,6 +420,7 @@ impl Bait {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("secret"), "a key").unwrap();
+        let receiver = UnixDatagram::bind(directory.path().join("datagrams")).unwrap();
         let unnamed = SocketAddr::from_abstract_name(abstract_name(directory.path())).unwrap();
         let listeners = [
             UnixListener::bind(directory.path().join("socket")).unwrap(),
@@ -413,7 +428,12 @@ impl Bait {
         ];
         let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = server.local_addr().unwrap().port();
-        Self { directory, _listeners: listeners, _server: server, port }
+        // Open to everybody: it is not by their modes that a program under root is kept from them.
+        for place in ["", "secret", "socket", "datagrams"] {
+            let everybody = std::fs::Permissions::from_mode(0o777);
+            std::fs::set_permissions(directory.path().join(place), everybody).unwrap();
+        }
+        Self { directory, _listeners: listeners, _receiver: receiver, _server: server, port }
     }
 
     fn path(&self, name: &str) -> String {
@@ -429,6 +449,7 @@ impl Bait {
             json!(self.path("socket")),
             others_file.clone(),
             json!(abstract_name(self.directory.path())),
+            json!(self.path("datagrams")),
         ]
     }
 }
@@ -556,18 +577,27 @@ fn processor_time_ends() {
     }
 }
 
-/// Ruby makes an abort of it, which says nothing.
+/// The kernel has no other word for it than a signal, which Ruby would make an abort of.
 #[test]
 fn a_file_in_memory_meets_the_limit_of_scratch_space() {
-    let code = "import mmap\nfile = open('f', 'wb+')\nfile.truncate(16 << 20)\nheld = mmap.mmap(file.fileno(), 16 << 20)\n\
+    let python = "import mmap\nfile = open('f', 'wb+')\nfile.truncate(16 << 20)\nheld = mmap.mmap(file.fileno(), 16 << 20)\n\
                 for at in range(0, 16 << 20, 4096): held[at] = 1\nresult = True";
+    let ruby = "require 'fiddle'\nfile = File.open('f', 'wb+')\nfile.truncate(16 << 20)\nint = Fiddle::TYPE_INT\n\
+                map = Fiddle::Function.new(Fiddle.dlopen(nil)['mmap'], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, int, int, int, Fiddle::TYPE_LONG], Fiddle::TYPE_VOIDP)\n\
+                held = map.call(nil, 16 << 20, 3, 1, file.fileno, 0)\n(0...(16 << 20)).step(4096) { |at| held[at, 1] = 'x' }\ntrue";
     for tier in [Tier::Sealed, Tier::Namespaces] {
         let driver = Driver::with(|options| {
             options.layers = tier.layers();
             options.limits.scratch_bytes = 8 << 20;
         });
-        let ended = driver.run(&Program { code, ..Program::default() });
-        assert_eq!(judged(&ended), End::Limit(Limit::Scratch), "{tier}: {ended:?}");
+        for (language, code) in [(Language::Python, python), (Language::Ruby, ruby)] {
+            let ended = driver.run(&Program { language, code, ..Program::default() });
+            assert_eq!(
+                judged(&ended),
+                End::Limit(Limit::Scratch),
+                "{language:?} at {tier}: {ended:?}"
+            );
+        }
     }
 }
 

@@ -98,6 +98,19 @@ impl Seal {
         self.step(libc::SYS_prlimit64, arguments);
     }
 
+    /// Has a signal end the worker, whatever its interpreter would make of it.
+    pub(super) fn end_by(&mut self, signal: i32) {
+        const SIGNAL_SET_BYTES: c_long = 8;
+        let default = Argument::Bytes(vec![0; 32]); // the handler, flags, restorer and mask
+        let arguments = vec![
+            Argument::Number(signal.into()),
+            default,
+            Argument::Number(0),
+            Argument::Number(SIGNAL_SET_BYTES),
+        ];
+        self.step(libc::SYS_rt_sigaction, arguments);
+    }
+
     pub(super) fn landlock(&mut self) {
         self.step(libc::SYS_landlock_restrict_self, vec![Argument::Ruleset, Argument::Number(0)]);
     }
