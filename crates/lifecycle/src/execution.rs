@@ -83,6 +83,8 @@ pub enum EnvironmentFault {
     Preparing(Box<Failure>),
     /// The guest language or its packaging tool is missing.
     GuestMissing(String),
+    /// Packages would be contained less than is asked for.
+    Uncontained(String),
     /// The caller gave up.
     Cancelled,
 }
@@ -118,6 +120,7 @@ impl EnvironmentFault {
             Self::GuestMissing(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
             }
+            Self::Uncontained(message) => WorkerFault::Uncontained(message).judged(),
             Self::Cancelled => {
                 (Reason::Cancelled, Failure::new(FailureKind::Cancelled, "the call was cancelled"))
             }

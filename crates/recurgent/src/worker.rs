@@ -281,7 +281,7 @@ impl Shared {
     }
 
     fn check_minimum_tier(&self) -> Result<(), String> {
-        if self.launcher.reached().tier < self.minimum_tier {
+        if !self.launcher.reached().reaches(self.minimum_tier) {
             return Err(self.lacking(self.minimum_tier, "minimum_sandbox_tier"));
         }
         Ok(())
@@ -298,7 +298,7 @@ impl Shared {
         format!(
             "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
              `recurgent doctor` says what would raise it",
-            reached.tier,
+            reached.name(),
             reasons.join("; ")
         )
     }

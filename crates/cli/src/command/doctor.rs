@@ -311,6 +311,7 @@ fn sandbox(config: &Config, reached: &Reached) -> Vec<Check> {
     let minimum = config.worker_options().minimum_tier;
     let tier = reached.tier;
     let promise = match tier {
+        _ if !reached.reaches(Tier::Process) => "nothing would hold a program back",
         Tier::Sealed => {
             "programs see none of your files, processes or network, and could touch none"
         }
@@ -321,9 +322,9 @@ fn sandbox(config: &Config, reached: &Reached) -> Vec<Check> {
              run only programs you would run yourself"
         }
     };
-    let found = format!("{tier}: {promise}");
+    let found = format!("{}: {promise}", reached.name());
     let whole = match tier {
-        _ if tier < minimum => failing(
+        _ if !reached.reaches(minimum) => failing(
             "sandbox",
             Exit::Unavailable,
             format!("{found}; minimum_sandbox_tier is {minimum}, so no program is run"),

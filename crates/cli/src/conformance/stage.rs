@@ -109,6 +109,9 @@ fn configured(
     for (name, value) in settings {
         config.set(name, value).map_err(|fault| fault.to_string())?;
     }
+    // What a scenario's programs may not do is for this machine to say.
+    let minimum = interpreters.minimum_tier.name();
+    config.set("minimum_sandbox_tier", minimum).map_err(|fault| fault.to_string())?;
     Ok(config)
 }
 
@@ -445,5 +448,26 @@ fn settled(done: Result<(), Refused>, refusal: Option<&Refusal>) -> Result<(), S
             }
             Err(format!("expected a refusal with {words:?}, got {message:?}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use recurgent::worker::Tier;
+
+    use super::*;
+    use crate::conformance::parse;
+    use crate::conformance::program::Programs;
+    use crate::conformance::suite::yaml;
+
+    #[test]
+    fn a_scenario_runs_under_no_less_than_this_machine_asks_for() {
+        let mut machine = Config::defaults();
+        machine.set("minimum_sandbox_tier", "sealed").unwrap();
+        let value = yaml("{id: a, steps: [{op: restart}]}").unwrap();
+        let scenario = parse::scenario(value, &Programs::built_in().unwrap()).unwrap();
+        let lower = [("minimum_sandbox_tier", "process".to_owned())];
+        let config = configured(&machine, &scenario, std::path::Path::new("/tmp"), &lower).unwrap();
+        assert_eq!(config.worker_options().minimum_tier, Tier::Sealed);
     }
 }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lifecycle::dialect::Language;
-use lifecycle::outcome::{Failure, FailureKind};
 
 use super::bundler::Bundler;
 use super::command::Workshop;
@@ -93,7 +92,7 @@ impl Environments {
         lock: &File,
         aim: &Aim<'_>,
     ) -> Result<(Ready, Took), BuildFault> {
-        let sandbox = workers.sandbox().map_err(uncontained)?;
+        let sandbox = workers.sandbox().map_err(BuildFault::Uncontained)?;
         let home = Desk::set_up(plan.root.with_extension("build"))?;
         let shared = plan.shared_cache();
         fs::create_dir_all(&shared).map_err(|e| BuildFault::file("cannot create", &shared, &e))?;
@@ -221,10 +220,6 @@ impl Environments {
             ("TMPDIR".into(), home.into()),
         ]
     }
-}
-
-fn uncontained(problem: String) -> BuildFault {
-    BuildFault::Barred(Box::new(Failure::new(FailureKind::SandboxUnavailable, problem)))
 }
 
 /// Whether a build script may know a variable of its package manager: proxies, certificates and compiler

@@ -74,6 +74,8 @@ pub(super) enum BuildFault {
     },
     /// The policy bars a package.
     Barred(Box<Failure>),
+    /// Package managers would be contained less than is asked for.
+    Uncontained(String),
     /// This machine cannot build: no tool, no directory.
     Unable {
         /// While doing what.
@@ -169,6 +171,7 @@ impl BuildFault {
                 EnvironmentFault::SourceUnreachable(known(failure))
             }
             Self::Barred(failure) => EnvironmentFault::Refused(known(*failure)),
+            Self::Uncontained(message) => EnvironmentFault::Uncontained(message),
             Self::GuestMissing(message) => EnvironmentFault::GuestMissing(message),
             Self::Cancelled => EnvironmentFault::Cancelled,
         }

@@ -108,7 +108,7 @@ impl Sandbox {
         let sandbox = Self {
             path: options.path.clone(),
             scratch: options.scratch.clone(),
-            limits: options.limits,
+            limits: options.limits.under_hosts(),
             wanted: options.layers,
             reached: OnceLock::new(),
         };

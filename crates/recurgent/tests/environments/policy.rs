@@ -1,9 +1,12 @@
 //! What may be installed, from where, and what happens when a source does not answer.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use lifecycle::outcome::FailureKind;
 use recurgent::Language;
+use recurgent::worker::Tier;
 use serde_json::{Value, json};
 
 use crate::flight::{answer, process};
@@ -105,6 +108,21 @@ fn a_package_comes_from_the_first_source_that_has_its_name() {
         let outcome = stage.once(code, &json!([{"name": name}]));
         assert_eq!(value(&outcome), &expected, "the other has 2.0.0");
         assert_eq!((second.asked_for("/gems/"), second.asked_for("/wheels/")), (0, 0));
+    }
+}
+
+/// It is no package's fault, so no program is asked to do without it.
+#[test]
+fn a_sandbox_weaker_than_asked_for_installs_nothing() {
+    for source in [PackageSource::wheels(), PackageSource::gems()] {
+        let mut stage = source.stage();
+        stage.layers = Tier::Landlock.layers();
+        stage.set("minimum_sandbox_tier", "namespaces");
+        let outcome = stage.once("1", &json!([{"name": "alpha"}]));
+        let failure = failure(&outcome);
+        assert_eq!(failure.kind, FailureKind::SandboxUnavailable, "{failure:?}");
+        assert_eq!(stage.environments(), Vec::<PathBuf>::new());
+        assert_eq!(source.asked_for("/"), 0);
     }
 }
 

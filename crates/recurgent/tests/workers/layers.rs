@@ -20,18 +20,67 @@ fn this_kernel_offers_the_strongest_tier() {
     assert_eq!(reached.tier, Tier::Sealed, "{:?}", reached.missing);
 }
 
-/// Under root, workers are somebody who owns nothing, and must pass through what the host made.
-#[test]
-fn a_host_that_keeps_its_files_to_itself_has_as_strong_a_sandbox() {
-    let this_kernel = "layers::this_kernel_offers_the_strongest_tier";
-    let ended = std::process::Command::new("/bin/sh")
-        .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+/// A test of this file, run once more by a process that was changed before.
+fn passes_under(changed_by: &[&str], test: &str) {
+    let (program, arguments) = changed_by.split_first().unwrap();
+    let ended = std::process::Command::new(program)
+        .args(arguments)
         .arg(std::env::current_exe().unwrap())
-        .arg(this_kernel)
+        .args(["--exact", test])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ended.stdout);
-    assert!(said.contains("1 passed"), "{said}");
+    assert!(said.contains("1 passed"), "under {changed_by:?}: {said}{ended:?}");
+}
+
+/// Under root, workers are somebody who owns nothing, and must pass through what the host made. Limits the
+/// host is under hold for workers too.
+#[test]
+fn a_host_that_keeps_to_itself_has_as_strong_a_sandbox() {
+    let this_kernel = "layers::this_kernel_offers_the_strongest_tier";
+    for change in ["umask 077", "ulimit -t 50", "ulimit -u 500", "ulimit -n 128", "ulimit -f 4096"]
+    {
+        let script = format!("{change}; exec \"$0\" \"$@\"");
+        passes_under(&["/bin/bash", "-c", &script], this_kernel);
+    }
+}
+
+/// Runs what follows where the kernel refuses one system call: when an argument is not zero.
+const WITHOUT: &str = "
+import ctypes, os, struct, sys
+number, argument = map(int, sys.argv[1:3])
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, number), (0x20, 0, 0, 16 + 8 * argument), (0x15, 1, 0, 0),
+         (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', len(steps), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execv(sys.argv[3], sys.argv[3:])
+";
+
+/// By name, for the test below, which takes away what limits are set with.
+#[test]
+fn a_program_runs_within_limits_or_not_at_all() {
+    let driver = Driver::new();
+    let reached = driver.containment();
+    let limited = !reached.missing.iter().any(|(layer, _)| *layer == Layer::Limits);
+    assert_eq!(reached.reaches(Tier::Process), limited);
+    let ended = driver.run(&Program { code: "result = 1", ..Program::default() });
+    match ended {
+        Err(WorkerFault::Uncontained(message)) if !limited => {
+            assert!(message.contains("reaches none (limits: "), "{message}");
+        }
+        ended => assert!(limited && value(&ended).is_some(), "{ended:?}"),
+    }
+}
+
+#[test]
+fn where_no_limit_can_be_set_nothing_runs() {
+    let python = Driver::new().interpreter(Language::Python);
+    let set_limit = libc::SYS_prlimit64.to_string(); // with a new value in its third argument
+    let without = [python.to_str().unwrap(), "-c", WITHOUT, &set_limit, "2"];
+    passes_under(&without, "layers::a_program_runs_within_limits_or_not_at_all");
 }
 
 /// Whether a program finds something under these layers.
@@ -229,11 +278,19 @@ fn what_a_granted_directory_holds_is_neither_executed_nor_talked_to() {
     std::fs::set_permissions(dir.path(), everybody.clone()).unwrap();
     let socket = dir.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    std::fs::set_permissions(&socket, everybody).unwrap();
+    let datagrams = dir.path().join("datagrams");
+    let _receiver = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
+    for place in [socket, datagrams] {
+        std::fs::set_permissions(&place, everybody.clone()).unwrap();
+    }
     let paths = vec![dir.path().to_owned()];
     let talks = [
         "import socket\nsocket.socket(socket.AF_UNIX).connect(args[0] + '/socket')\nresult = True",
         "require 'socket'\nUNIXSocket.new(args[0] + '/socket')\ntrue",
+    ];
+    let sends = [
+        "import socket\nresult = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', args[0] + '/datagrams')",
+        "require 'socket'\nSocket.pair(:UNIX, :RAW).first.send('x', 0, Socket.sockaddr_un(args[0] + '/datagrams'))",
     ];
     let executes = [
         "import os, subprocess\nfile = args[0] + '/p' + args[1]\nopen(file, 'w').write('#!/bin/sh\\necho out\\n')\n\
@@ -244,7 +301,8 @@ fn what_a_granted_directory_holds_is_neither_executed_nor_talked_to() {
     let write = Grants { write: paths, ..Grants::default() };
     for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
         let driver = Driver::with(|options| options.layers = tier.layers());
-        for (grants, codes) in [(&read, talks), (&write, talks), (&write, executes)] {
+        for (grants, codes) in [(&read, talks), (&write, talks), (&read, sends), (&write, executes)]
+        {
             for (language, code) in BOTH.into_iter().zip(codes) {
                 let (grants, args) = (grants.clone(), vec![json!(dir.path()), json!(tier.name())]);
                 let program = Program { language, code, args, grants, ..Program::default() };

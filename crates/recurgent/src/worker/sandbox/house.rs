@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Gid, Pid, Uid};
+use rustix::process::{Gid, Pid, Resource, Uid};
 use serde_json::{Value, json};
 
 use super::birth::Birth;
 use super::entry::{Entry, Walls};
 use super::groups::{Branch, Share, Tree};
 use super::landlock::{self, Access, Ruleset};
+use super::limits::ceiling;
 use super::mediator::Terms;
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
@@ -112,11 +113,13 @@ impl Sandbox {
                 (false, Some(_)) => self.limits.processes * SHARERS,
                 (false, None) => self.limits.processes * SHARERS + tasks_of_user(house.id()),
             };
+            let value = value.min(ceiling(Resource::Nproc));
             seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
             let seconds = self.limits.cpu_seconds;
             // A program that ignores the signal is ended one second later.
             let most = seconds.saturating_add(1);
             seal.limit(WorkerLimit { resource: libc::RLIMIT_CPU, value: seconds, most });
+            seal.end_by(libc::SIGBUS); // scratch space is full; Ruby would make an abort of it
         }
         if house.layers.has(Layer::Landlock) {
             seal.landlock();

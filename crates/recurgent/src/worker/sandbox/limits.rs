@@ -58,6 +58,20 @@ impl WorkerLimits {
 }
 
 impl WorkerLimits {
+    /// Nothing above what the host itself is under: no process could be given it, and a worker that cannot
+    /// be limited is not contained.
+    pub(super) fn under_hosts(self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.min(ceiling(Resource::As)),
+            // One second is kept to end a program in that does not listen.
+            cpu_seconds: self.cpu_seconds.min(ceiling(Resource::Cpu).saturating_sub(1)),
+            processes: self.processes.min(ceiling(Resource::Nproc)),
+            open_files: self.open_files.min(ceiling(Resource::Nofile)),
+            file_bytes: self.file_bytes.min(ceiling(Resource::Fsize)),
+            ..self
+        }
+    }
+
     /// Hard limits, lowered once before the interpreter starts and never raised again. Inside own walls
     /// processes are counted by themselves, so a package that makes them without end, before any worker is
     /// sealed, meets a limit too.
@@ -79,7 +93,11 @@ impl WorkerLimits {
 
 /// The limit to set: never above the one the host itself is under, which cannot be raised.
 pub(super) fn lowered(resource: Resource, wanted: u64) -> Rlimit {
-    let ceiling = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
-    let limit = Some(wanted.min(ceiling));
+    let limit = Some(wanted.min(ceiling(resource)));
     Rlimit { current: limit, maximum: limit }
+}
+
+/// The most that can be set.
+pub(super) fn ceiling(resource: Resource) -> u64 {
+    rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX)
 }

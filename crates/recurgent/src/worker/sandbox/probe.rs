@@ -20,6 +20,20 @@ pub struct Reached {
     /// Whether workers of different agents may come from one zygote: only where the kernel keeps each
     /// worker's signals in.
     pub(crate) shares_zygotes: bool,
+    /// Whether a layer of the weakest tier was wanted and cannot be had.
+    uncontained: bool,
+}
+
+impl Reached {
+    /// Whether containment is at least this. Where not even limits can be had, it is none at all.
+    pub fn reaches(&self, tier: Tier) -> bool {
+        self.tier >= tier && !self.uncontained
+    }
+
+    /// The tier's name, or that there is none.
+    pub fn name(&self) -> &'static str {
+        if self.uncontained { "none" } else { self.tier.name() }
+    }
 }
 
 /// The strongest set of layers, among those wanted, that contains a process.
@@ -48,7 +62,8 @@ pub(super) fn climb(sandbox: &Sandbox) -> Reached {
     }
     // At the lowest tier zygotes of their own would keep nobody apart.
     let shares_zygotes = tier != Tier::Namespaces;
-    Reached { tier, layers, missing, shares_zygotes }
+    let uncontained = sandbox.wanted.has(Layer::Limits) && !layers.has(Layer::Limits);
+    Reached { tier, layers, missing, shares_zygotes, uncontained }
 }
 
 #[cfg(target_os = "linux")]

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD};
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Resource, Uid};
 use rustix::thread::CapabilitySet;
 
 use super::super::birth::Birth;
 use super::super::entry::Entry;
 use super::super::errand::Errand;
 use super::super::landlock::{Access, Ruleset};
+use super::super::limits::ceiling;
 use super::super::mediator::Terms;
 use super::super::seal::{Seal, WorkerLimit};
 use super::super::seccomp::Filter;
@@ -159,7 +160,7 @@ impl House {
         if self.layers.has(Layer::Limits) && errand.trade.is_hostile() {
             let own_count = self.is_walled() || self.user.is_some();
             let others = if own_count { 0 } else { tasks_of_user(self.id()) };
-            let value = errand.limits.processes + others;
+            let value = (errand.limits.processes + others).min(ceiling(Resource::Nproc));
             seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
         }
         if self.layers.has(Layer::Seccomp) {
