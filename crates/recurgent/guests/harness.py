@@ -1086,7 +1086,7 @@ def special_fields(problem):
     return {}
 
 
-LIMITS = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOSPC: "scratch",
+LIMITS = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOMEM: "memory", errno.ENOSPC: "scratch",
           errno.EDQUOT: "scratch", errno.EFBIG: "file_size"}
 
 

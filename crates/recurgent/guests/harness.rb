@@ -976,7 +976,7 @@ module Recurgent
       when NotSerializable then { error_type: "non_serializable_result", path: valid_text(problem.path) }
       when SystemExit then { error_type: "worker_crash", exit: problem.status }
       when SignalException then { error_type: "worker_crash", exit: 128 + problem.signo }
-      when NoMemoryError then { error_type: "resource_limit", limit: "memory" }
+      when NoMemoryError, Errno::ENOMEM then { error_type: "resource_limit", limit: "memory" }
       when Errno::EMFILE, Errno::ENFILE then { error_type: "resource_limit", limit: "files" }
       when Errno::ENOSPC, Errno::EDQUOT then { error_type: "resource_limit", limit: "scratch" }
       when Errno::EFBIG then { error_type: "resource_limit", limit: "file_size" }

@@ -412,6 +412,8 @@ struct Bait {
     directory: tempfile::TempDir,
     _listeners: [UnixListener; 2],
     _receiver: UnixDatagram,
+    /// Open in every process started from here, unless it is closed there.
+    _inherited: std::fs::File,
     _server: std::net::TcpListener,
     port: u16,
 }
@@ -428,12 +430,21 @@ impl Bait {
         ];
         let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = server.local_addr().unwrap().port();
+        let inherited = std::fs::File::open(directory.path().join("secret")).unwrap();
+        rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
         // Open to everybody: it is not by their modes that a program under root is kept from them.
         for place in ["", "secret", "socket", "datagrams"] {
             let everybody = std::fs::Permissions::from_mode(0o777);
             std::fs::set_permissions(directory.path().join(place), everybody).unwrap();
         }
-        Self { directory, _listeners: listeners, _receiver: receiver, _server: server, port }
+        Self {
+            directory,
+            _listeners: listeners,
+            _receiver: receiver,
+            _inherited: inherited,
+            _server: server,
+            port,
+        }
     }
 
     fn path(&self, name: &str) -> String {

@@ -20,8 +20,8 @@ fn this_kernel_offers_the_strongest_tier() {
     assert_eq!(reached.tier, Tier::Sealed, "{:?}", reached.missing);
 }
 
-/// A test of this file, run once more by a process that was changed before.
-fn passes_under(changed_by: &[&str], test: &str) {
+/// A test of this program, run once more by a process that was changed before.
+pub(crate) fn passes_under(changed_by: &[&str], test: &str) {
     let (program, arguments) = changed_by.split_first().unwrap();
     let ended = std::process::Command::new(program)
         .args(arguments)

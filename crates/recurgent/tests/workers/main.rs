@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod alone;
 mod asks;
 #[expect(dead_code, reason = "the benchmark uses the rest")]
 mod drive;
