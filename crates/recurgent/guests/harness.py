@@ -43,6 +43,7 @@ KEPT_PROGRAMS = 256
 REHEARSALS = 12
 DEFAULT_FRAME_BYTES = 32 << 20
 PR_SET_PDEATHSIG = 1
+OUT_OF_MEMORY = 112
 
 dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 load = json.JSONDecoder().decode
@@ -1330,6 +1331,8 @@ class Zygote:
                 self.become_worker(scratch, channel, stdout, stderr, starting, *handed[doors:])
             except OSError as problem:
                 os.write(starting, str(problem).encode())
+            except MemoryError:
+                leave(OUT_OF_MEMORY)  # not even enough is left to say so
             finally:
                 leave(1)
         self.workers.add(pid)

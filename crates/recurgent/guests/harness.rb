@@ -261,6 +261,7 @@ module Recurgent
   REHEARSALS = 16
   DEFAULT_FRAME_BYTES = 32 << 20
   PR_SET_PDEATHSIG = 1
+  OUT_OF_MEMORY = 112
   PRCTL = { "x86_64" => 157, "aarch64" => 167 }.freeze
 
   DUMP = JSON::State.new(max_nesting: 0).method(:generate)
@@ -1223,14 +1224,18 @@ module Recurgent
 
     def fork_worker(scratch, doors, channel, stdout, stderr, *handed)
       started, starting = IO.pipe
+      status = OUT_OF_MEMORY
       pid = fork do
         started.close
         enter_groups(handed.shift(doors))
         become_worker(scratch, channel, stdout, stderr, starting, *handed)
-      rescue StandardError => problem
+      rescue NoMemoryError
+        nil # not even enough is left to say so: its status does
+      rescue Exception => problem
+        status = 1
         starting.write(problem.message)
       ensure
-        Process.exit!(1)
+        Process.exit!(status)
       end
       @workers << pid
       starting.close

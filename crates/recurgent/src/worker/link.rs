@@ -189,6 +189,12 @@ impl Link {
         Output { stdout, stderr, dropped_bytes: beyond_stdout + beyond_stderr }
     }
 
+    /// Whether these were the last words on its error stream.
+    pub(super) fn last_said(&mut self, words: &str) -> bool {
+        self.stderr.drain();
+        self.stderr.kept.ends_with(words.as_bytes())
+    }
+
     /// Waits until the channel is ready, draining the streams meanwhile.
     fn wait(&mut self, interest: PollFlags, watch: &Watch<'_>) -> Result<(), LinkFault> {
         loop {

@@ -20,6 +20,9 @@ const LAST_BREATH: Duration = Duration::from_millis(500);
 #[cfg(target_os = "linux")]
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
+/// The status a worker exits with that has no memory left to say so.
+const OUT_OF_MEMORY: i32 = 112;
+
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -40,6 +43,7 @@ impl Ending {
             _ if is(Signal::XFSZ) => Some(Limit::FileSize),
             // There was no room for a page of a file it had mapped.
             _ if is(Signal::BUS) => Some(Limit::Scratch),
+            Self::Exit(OUT_OF_MEMORY) => Some(Limit::Memory),
             Self::Signal(_) | Self::Exit(_) | Self::Unknown => None,
         }
     }

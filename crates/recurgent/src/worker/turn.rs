@@ -22,6 +22,8 @@ use crate::guest::{Answer, Cancellation, Done, Said, Seat, Turn};
 /// Programs a kept worker is taken to hold. Both sides forget the least recently used, and workers hold
 /// more than this, so what is counted on here is never forgotten there.
 const KNOWN_PROGRAMS: usize = 64;
+/// What Ruby says when it ends because it has no memory left to raise an error with.
+const RUBY_OUT_OF_MEMORY: &str = "[FATAL] failed to allocate memory\n";
 /// Encoding buffer kept by an idle worker.
 const IDLE_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -132,12 +134,14 @@ impl Worker {
             // Everybody's worker dies with the zygote: no reason to blame this program.
             None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
             Some(_) if !ended => by_program("it closed its channel"),
+            Some(_) if self.link.last_said(RUBY_OUT_OF_MEMORY) => out_of_memory(),
             Some(ending) => match ending.limit(overspent) {
                 Some(Limit::Cpu) => WorkerFault::Limited(
                     Limit::Cpu,
                     "the program used up its processor time; do less, or raise worker_cpu_seconds"
                         .to_owned(),
                 ),
+                Some(Limit::Memory) => out_of_memory(),
                 Some(limit) => {
                     WorkerFault::Limited(limit, format!("the program went over a limit: {ending}"))
                 }
@@ -390,6 +394,13 @@ fn ended_well(ending: &ReportEnding) -> bool {
 
 fn by_program(what: impl std::fmt::Display) -> WorkerFault {
     crashed(EndedBy::Program, format!("the worker ended before its program was done: {what}"))
+}
+
+fn out_of_memory() -> WorkerFault {
+    WorkerFault::Limited(
+        Limit::Memory,
+        "the program ran out of memory; use less at once, or raise worker_memory_mb".to_owned(),
+    )
 }
 
 fn over_memory() -> WorkerFault {

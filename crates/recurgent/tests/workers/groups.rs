@@ -186,3 +186,21 @@ pub(crate) fn named(names: &BTreeSet<std::ffi::OsString>) -> Vec<PathBuf> {
     }
     found
 }
+
+/// Packages are loaded in a zygote, so what it uses up ends somewhere too.
+#[test]
+fn a_zygote_is_in_a_group_apart_from_its_workers() {
+    if !are_there() {
+        return;
+    }
+    let driver = Driver::new();
+    let kept = Program { code: "1", proven: true, ..Program::default() };
+    let worker = driver.run(&kept).unwrap().worker.pid.unwrap();
+    let groups = |pid: u32| -> BTreeSet<String> {
+        let listed = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        listed.lines().filter(|line| line.contains("/recurgent-")).map(str::to_owned).collect()
+    };
+    let (of_zygote, of_worker) = (groups(crate::drive::parent(worker)), groups(worker));
+    assert!(!of_zygote.is_empty() && !of_worker.is_empty(), "{of_zygote:?} {of_worker:?}");
+    assert!(of_zygote.is_disjoint(&of_worker), "{of_zygote:?} {of_worker:?}");
+}
