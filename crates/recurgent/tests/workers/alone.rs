@@ -285,7 +285,9 @@ import os, sys
 found = []
 library = os.path.dirname(os.__file__)
 for place in ('/', '/etc', '/dev', '/home', '/usr', '/usr/lib', '/etc/ssl', library):
-    for attempt in (lambda: open(f'{place}/recurgent-planted', 'x'), lambda: os.mkdir(f'{place}/recurgent-directory'),
+    # What succeeds is undone.
+    for attempt in (lambda: (open(f'{place}/recurgent-planted', 'x').close(), os.remove(f'{place}/recurgent-planted')),
+                    lambda: (os.mkdir(f'{place}/recurgent-directory'), os.rmdir(f'{place}/recurgent-directory')),
                     lambda: os.utime(place), lambda: os.chmod(place, 0o755)):
         try: attempt(); found.append(place)
         except OSError: pass
@@ -454,4 +456,9 @@ result = {name: resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name
                           "AS": [3_u64 << 30, 3_u64 << 30], "CPU": [13, 14], "NPROC": [14, 14]});
     assert!(getrlimit(Resource::Cpu).maximum.is_none_or(|it| it > 14), "the host's own is lower");
     assert_eq!(value(&ended), Some(&expected), "{ended:?}");
+    // What packages start while they are loaded is counted for all workers there could be.
+    let zygote = driver.zygote(Language::Python, None);
+    let of_zygote = std::fs::read_to_string(format!("/proc/{zygote}/limits")).unwrap();
+    let processes = of_zygote.lines().find(|line| line.starts_with("Max processes")).unwrap();
+    assert_eq!(processes.split_whitespace().nth(2), Some("896"), "64 workers of 14");
 }

@@ -105,6 +105,15 @@ const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "a program of its own making, through the loader", ends: [Nothing, Nothing, Escapes, Escapes],
         python: "import subprocess\nopen('p', 'wb').write(open('/bin/echo', 'rb').read())\nresult = subprocess.run(['/lib64/ld-linux-x86-64.so.2', './p', 'out'], capture_output=True).stdout.decode()",
         ruby: "IO.copy_stream('/bin/echo', 'p')\n`/lib64/ld-linux-x86-64.so.2 ./p out 2>/dev/null`" },
+    Attempt { name: "the names of files that come and go", ends: [Nothing, Nothing, Nothing, Escapes],
+        python: "import ctypes\nlibc = ctypes.CDLL(None)\nresult = libc.inotify_add_watch(libc.inotify_init1(0), args[1].encode(), 0x100) > 0",
+        ruby: "syscall(254, syscall(294, 0), [args[1]].pack('P').unpack1('J'), 0x100) > 0" },
+    Attempt { name: "how large a file is", ends: [Nothing, Nothing, Escapes, Escapes],
+        python: "import os\nresult = os.stat(args[0]).st_size",
+        ruby: "File.size(args[0])" },
+    Attempt { name: "whose a process is", ends: [Nothing, Nothing, Escapes, Escapes],
+        python: "import os\nresult = [os.stat(f'/proc/{args[2]}').st_uid]",
+        ruby: "[File.stat(\"/proc/#{args[2]}\").uid]" },
     // Landlock does not know of modes, so only who runs this matters there.
     Attempt { name: "the mode of a file outside", ends: [Nothing, Nothing, Either, Escapes],
         python: "import os\nos.chmod(args[0], 0o644)\nresult = True",
@@ -284,6 +293,7 @@ const ROWS: &[(&str, &[&str])] = &[
             "a secret file, through a hard link",
             "password hashes",
             "another agent's file",
+            "the names of files that come and go",
         ],
     ),
     (
@@ -299,6 +309,7 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("change modes", &["the mode of a file outside"]),
+    ("learn that", &["how large a file is", "whose a process is"]),
     ("leave a file", &["a file that lends its owner's rights"]),
     (
         "see, signal or trace",
@@ -488,7 +499,7 @@ fn attempt_all(tier: Tier, column: usize) {
         let driver = Driver::with(|options| {
             options.layers = tier.layers();
             options.limits.output_bytes = 16 << 20;
-            options.limits.memory_bytes = 1 << 30;
+            options.limits.memory_bytes = 512 << 20;
             options.limits.file_bytes = 48 << 20;
         });
         assert_eq!(driver.containment().tier, tier, "{:?}", driver.containment().missing);

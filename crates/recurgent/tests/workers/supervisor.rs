@@ -12,6 +12,7 @@ use lifecycle::execution::WorkerFault;
 use lifecycle::outcome::EndedBy;
 use recurgent::guest::{Answer, Said};
 use recurgent::worker::{WorkerOptions, Workers};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants, is_alive};
@@ -58,8 +59,8 @@ fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
             driver.start(&Program { language, code: "content('x')", ..Program::default() });
         assert!(matches!(turn.listen(), Ok(Said::Ask(_))));
         let zygote = driver.zygote(language, None);
-        let pid = rustix::process::Pid::from_raw(zygote.cast_signed()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let pid = Pid::from_raw(zygote.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
         gone(zygote);
         driver.boot(language); // another zygote, which never forked the worker asked about next
         let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
@@ -130,6 +131,13 @@ fn dropping_the_workers_leaves_no_process_and_ends_running_turns() {
 
 #[test]
 fn workers_die_with_their_host() {
+    // Those that do not listen, because they are stopped, too.
+    for stopped in [false, true] {
+        die_with_their_host(stopped);
+    }
+}
+
+fn die_with_their_host(stopped: bool) {
     let mut host = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "supervisor::a_host_to_be_killed", "--nocapture"])
         .stdout(Stdio::piped())
@@ -139,9 +147,13 @@ fn workers_die_with_their_host() {
     let mut told =
         |what| lines.find_map(|line| line.split_once(what).map(|(_, told)| told.to_owned()));
     let (workers, scratch) = (told("workers: ").unwrap(), told("scratch: ").unwrap());
+    let pids: Vec<u32> = workers.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    for pid in pids.iter().filter(|_| stopped) {
+        let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    }
     host.kill().unwrap();
     host.wait().unwrap();
-    let pids: Vec<u32> = workers.split(' ').map(|pid| pid.parse().unwrap()).collect();
     assert!(pids.len() >= 5, "two zygotes, two kept, one running: {pids:?}");
     pids.into_iter().for_each(gone);
     // What it could not remove, the next host does.
