@@ -158,19 +158,19 @@ fn the_filter_refuses_every_way_to_signal_the_zygote() {
 #[test]
 fn the_filter_refuses_every_way_around_connect() {
     const SEND_FIRST: c_long = libc::MSG_FASTOPEN as c_long;
+    const STREAM: c_long = libc::SOCK_STREAM as c_long;
+    const DATAGRAM: c_long = libc::SOCK_DGRAM as c_long;
+    const INET6: c_long = libc::AF_INET6 as c_long;
+    const MANY_PATHS: c_long = libc::IPPROTO_MPTCP as c_long;
+    const STREAMS: c_long = libc::IPPROTO_SCTP as c_long;
     const INET: c_long = libc::AF_INET as c_long;
     let calls: [&[c_long]; 8] = [
         &[libc::SYS_sendto, BAD, NOWHERE, 0, SEND_FIRST, 0, 0],
         &[libc::SYS_sendmsg, BAD, NOWHERE, SEND_FIRST],
         &[libc::SYS_sendmmsg, BAD, NOWHERE, 0, SEND_FIRST],
-        &[libc::SYS_socket, INET, libc::SOCK_DGRAM as c_long, 0],
-        &[libc::SYS_socket, INET, libc::SOCK_STREAM as c_long, libc::IPPROTO_MPTCP as c_long],
-        &[
-            libc::SYS_socket,
-            libc::AF_INET6 as c_long,
-            libc::SOCK_STREAM as c_long,
-            libc::IPPROTO_SCTP as c_long,
-        ],
+        &[libc::SYS_socket, INET, DATAGRAM, 0],
+        &[libc::SYS_socket, INET, STREAM, MANY_PATHS],
+        &[libc::SYS_socket, INET6, STREAM, STREAMS],
         &[libc::SYS_listen, BAD, 0],
         &[libc::SYS_ioctl, BAD, 0x8912, 0],
     ];

@@ -203,7 +203,7 @@ fn an_address_that_changes_meanwhile_leads_only_where_it_may() {
     let grants = Grants { network, ..Grants::default() };
     let args = vec![json!(granted), json!(other)];
     let limit = std::time::Duration::from_mins(1);
-    let ended = driver.run(&Program { code, args, grants, limit, ..Program::default() });
+    let ended = driver.run(&Program { code, args, limit, grants, ..Program::default() });
     assert_eq!(value(&ended), Some(&json!([true, [granted]])), "{ended:?}");
 }
 
