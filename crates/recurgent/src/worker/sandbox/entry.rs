@@ -80,6 +80,9 @@ impl Entry {
         }
         if let Some(user) = self.user {
             become_user(user)?;
+        } else if self.humble {
+            // Who stays who he is keeps no groups either, where he has a right to leave them.
+            let _ = rustix::thread::set_thread_groups(&[]);
         }
         if self.humble {
             give_up_capabilities()?;
