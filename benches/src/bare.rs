@@ -92,9 +92,14 @@ pub(crate) struct Bare {
 impl Bare {
     pub(crate) fn start(interpreter: &Path, language: Language, habit: Habit) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let flag = if language == Language::Python { "-c" } else { "-e" };
+        // As workers are started: what an interpreter loads by itself is forked with it.
+        let options: &[&str] = match language {
+            Language::Python => &["-I", "-S", "-B", "-X", "utf8", "-c"],
+            Language::Ruby => &["--disable=did_you_mean,error_highlight", "-e"],
+        };
         let child = Command::new(interpreter)
-            .args([flag, &habit.script(language)])
+            .args(options)
+            .arg(habit.script(language))
             .stdin(OwnedFd::from(theirs))
             .spawn()
             .unwrap();

@@ -41,15 +41,6 @@ pub(crate) enum Guests {
     One,
 }
 
-impl Cost {
-    pub(crate) fn languages(&self) -> &'static [Language] {
-        match self.guests {
-            Guests::Each => &Language::ALL,
-            Guests::One => &[Language::Python],
-        }
-    }
-}
-
 const F: &str = "F, a bare loop";
 const K: &str = "K, a bare fork";
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::cost::{COSTS, Cost};
+use crate::cost::{COSTS, Cost, Guests};
 use crate::curve::{CURVES, Curve};
 use crate::pace::Effort;
 use crate::row::Missing;
@@ -68,11 +68,16 @@ impl Job {
         matches!(self, Self::Row(_))
     }
 
-    /// For whom it is measured.
-    pub(crate) fn languages(&self) -> &'static [Language] {
+    /// For whom of these it is measured; what is the same for all is measured whoever they are.
+    pub(crate) fn languages(&self, wanted: &[Language]) -> Vec<Language> {
+        let most = if self.has_guests() { wanted.len() } else { 1 };
+        wanted.iter().copied().take(most).collect()
+    }
+
+    fn has_guests(&self) -> bool {
         match self {
-            Self::Row(cost) => cost.languages(),
-            Self::Curve(_) => &Language::ALL,
+            Self::Row(cost) => cost.guests == Guests::Each,
+            Self::Curve(_) => true,
         }
     }
 
@@ -89,7 +94,9 @@ impl Job {
 
     /// Whether what it needs is there, or what to install.
     fn probe(&self, language: Language) -> Result<(), String> {
-        stage::probe(language)?;
+        if self.has_guests() {
+            stage::probe(language)?;
+        }
         let needed = match self {
             Self::Row(cost) => (cost.needs)(language),
             Self::Curve(_) => &[],

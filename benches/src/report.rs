@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::options::Options;
 use crate::pace::Effort;
 use crate::row::{Reading, Row, Verdict, judge};
-use crate::stage::Trial;
+use crate::stage::{self, Trial};
 
 /// Everything one run found.
 #[derive(Debug, Serialize)]
@@ -34,8 +34,8 @@ impl Report {
         let (mut rows, mut curves) = (Vec::new(), Vec::new());
         let wanted = |job: &Job| {
             let job = *job;
-            let languages = job.languages().iter().filter(|it| options.guests.contains(it));
-            languages.map(move |language| (job, *language)).collect::<Vec<_>>()
+            let languages = job.languages(&options.guests);
+            languages.into_iter().map(move |language| (job, language))
         };
         let trials: Vec<(Job, Language)> = options.jobs.iter().flat_map(wanted).collect();
         for (at, (job, language)) in trials.iter().enumerate() {
@@ -94,12 +94,28 @@ impl Report {
                 writeln!(text, "{:<22} {:<7} {}", series.curve, series.guest.name(), trail(series));
         }
         let _ = writeln!(text, "\n{} · {} · {}", self.date, self.commit, self.machine);
-        text.push_str(match (self.quick, self.pass) {
-            (true, _) => "A quick run: it shows that everything works, not what it costs.\n",
-            (false, true) => "Every bound holds.\n",
-            (false, false) => "Bounds are missed. Is the machine quiet?\n",
+        let skipped = self.verdicts().filter(|verdict| *verdict == Verdict::Skipped).count();
+        if skipped > 0 {
+            let _ = writeln!(text, "{skipped} could not be measured here, and say why.");
+        }
+        text.push_str(match (self.quick, self.is_good()) {
+            (true, true) => "A quick run: it shows that everything works, not what it costs.",
+            (true, false) => "Something does not work.",
+            (false, true) => "Every bound that was measured holds.",
+            (false, false) => "Bounds are missed. Is the machine quiet?",
         });
         text
+    }
+
+    /// Every bound holds; of a quick run, whose numbers mean nothing: everything works.
+    pub(crate) fn is_good(&self) -> bool {
+        let is_broken = |verdict: Verdict| verdict == Verdict::Broken;
+        if self.quick { !self.verdicts().any(is_broken) } else { self.pass }
+    }
+
+    fn verdicts(&self) -> impl Iterator<Item = Verdict> {
+        let rows = self.rows.iter().map(|row| row.verdict);
+        rows.chain(self.curves.iter().map(|series| series.verdict))
     }
 }
 
@@ -176,9 +192,10 @@ fn machine() -> String {
     let model = information.lines().find(|line| line.starts_with("model name"));
     let model = model.and_then(|line| line.split_once(": ")).map_or("", |(_, model)| model);
     format!(
-        "{cores} cores {model}, {} {} {}",
+        "{cores} cores {model}, {} {} {}, sandbox {}",
         name.sysname().to_string_lossy(),
         name.release().to_string_lossy(),
-        name.machine().to_string_lossy()
+        name.machine().to_string_lossy(),
+        stage::sandbox()
     )
 }

@@ -90,6 +90,14 @@ impl Stage {
         agent
     }
 
+    /// Does what stored programs answer; ends the measurement if a model was asked all the same.
+    pub(crate) fn stored<T>(&self, action: impl FnOnce() -> T) -> T {
+        let asked = self.model.asked().len();
+        let done = action();
+        assert_eq!(self.model.asked().len(), asked, "a call was not answered by a stored program");
+        done
+    }
+
     pub(crate) fn interpreter(&self) -> PathBuf {
         self.runtime.workers().probe(self.trial.language).unwrap().path
     }
@@ -108,6 +116,11 @@ impl Stage {
 pub(crate) fn probe(language: Language) -> Result<(), String> {
     let workers = Workers::start(&Config::defaults().worker_options()).unwrap();
     workers.probe(language).map(drop)
+}
+
+/// How programs are contained here.
+pub(crate) fn sandbox() -> &'static str {
+    Workers::start(&Config::defaults().worker_options()).unwrap().containment().name()
 }
 
 /// A call that must succeed.

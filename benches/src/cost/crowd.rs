@@ -23,8 +23,9 @@ pub(super) fn crowd(trial: Trial) -> Reading {
     let stage = Stage::new(trial);
     let mut many = agents(&stage, MANY);
     let mut few = agents(&stage, FEW);
+    let mut turn = || (rate(trial, &mut many), rate(trial, &mut few));
     let pairs: Vec<(f64, f64)> =
-        (0..trial.rounds(TURNS)).map(|_| (rate(trial, &mut many), rate(trial, &mut few))).collect();
+        stage.stored(|| (0..trial.rounds(TURNS)).map(|_| turn()).collect());
     let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
     let ratio = of(|(many, few)| many / few);
     let both = Reading::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);

@@ -11,7 +11,7 @@ use recurgent::Agent;
 use serde_json::json;
 
 use crate::drive::descendants;
-use crate::pace::{float, median};
+use crate::pace::{float, median, timed};
 use crate::row::{Reading, Unit};
 use crate::stage::{Stage, Trial, call, fail};
 
@@ -26,29 +26,32 @@ const WHEELS: &str =
 const GEMS: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
 
-/// As a preparation tells it.
+/// From asking for it until it is there.
 pub(super) fn hit(trial: Trial) -> Reading {
     with_package(trial, |stage, _| {
-        let once = || {
-            let wanted = stage.runtime.prepare("tester").dependency(package(trial), "");
-            let ticket = wanted.guest(trial.language).start();
-            ticket.await_ready(PATIENCE);
-            let found =
-                ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
-            assert!(found.cache_hit, "it was made anew");
-            found.prepare_time.as_secs_f64()
-        };
+        let once = || timed(&mut || found_again(stage, trial));
         let took = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
         Reading::alone(median(took), Unit::Seconds)
     })
 }
 
+fn found_again(stage: &Stage, trial: Trial) {
+    let wanted = stage.runtime.prepare("tester").dependency(package(trial), "");
+    let ticket = wanted.guest(trial.language).start();
+    ticket.await_ready(PATIENCE);
+    let found = ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
+    assert!(found.cache_hit, "it was made anew");
+}
+
 /// As far as processes leave traces: those there are now, and what those that ended did. The child that a
 /// zygote forks for a program is no part of its environment.
 pub(super) fn processes(trial: Trial) -> Reading {
-    with_package(trial, |_, agent| {
+    with_package(trial, |stage, agent| {
         let (before, ended) = (children(), faults_of_ended_children());
-        (0..trial.rounds(ROUNDS)).for_each(|_| call(agent));
+        for _ in 0..trial.rounds(ROUNDS) {
+            found_again(stage, trial);
+            call(agent);
+        }
         let has_ended = faults_of_ended_children() != ended;
         let started = children().difference(&before).count() + usize::from(has_ended);
         Reading::alone(float(started), Unit::Processes)
@@ -127,19 +130,29 @@ impl Source {
     }
 }
 
+/// Serves a directory and tells its port; ends with whoever holds its input.
+const SERVER: &str = "\
+import functools, http.server, sys, threading
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_port, flush=True)
+sys.stdin.read()
+";
+
 /// A server of a directory, and its port.
 fn serve(files: &Path) -> (Child, String) {
     let mut server = Command::new("python3")
-        .args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"])
+        .args(["-c", SERVER])
         .arg(files)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut greeting = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
-    let port = greeting.split_whitespace().skip_while(|word| *word != "port").nth(1);
-    (server, port.unwrap().to_owned())
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    (server, port.trim().to_owned())
 }
 
 impl Drop for Source {

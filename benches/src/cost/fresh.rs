@@ -18,12 +18,16 @@ pub(super) fn program(trial: Trial) -> Reading {
     let mut bare = stage.bare(Habit::Fork);
     let mut pairs = Vec::new();
     for round in 0..=trial.rounds(ROUNDS) {
-        let mut agent = stage.agent(&format!("tester {round}"));
+        let role = format!("tester {round}");
+        let code = format!("{} + {round}", trial.one_line());
+        stage.writes(&format!("{role}.check"), &code, &Value::Array(Vec::new()));
+        let mut agent = stage.agent(&role);
         pause();
         let ours = timed(&mut || call(&mut agent));
         pause();
         pairs.push((ours, timed(&mut || bare.exchange())));
     }
+    assert_eq!(stage.model.asked().len(), pairs.len(), "every program is new");
     pairs.remove(0); // booted the interpreter
     compare(&pairs)
 }
@@ -55,6 +59,7 @@ pub(super) fn next_attempt(trial: Trial) -> Reading {
         pause();
         pairs.push(((began - ended) / 1e9, timed(&mut || bare.exchange())));
     }
+    assert_eq!(stage.model.asked().len(), 2 * pairs.len(), "every call has two attempts");
     pairs.remove(0); // booted the interpreter
     compare(&pairs)
 }

@@ -36,24 +36,34 @@ pub(super) fn overshoot(trial: Trial) -> Reading {
     Reading::alone(quantile(over, 0.99), Unit::Seconds)
 }
 
-/// Programs that would rather not die: they catch everything, ignore signals and leave threads.
+/// Programs that would rather not die: they catch everything, ignore signals, leave threads and, where they may,
+/// processes in sessions of their own.
 pub(super) fn survivors(trial: Trial) -> Reading {
+    // Whoever has lost its parent is this process's child from now on, so that `descendants` sees it.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let code = trial.pick(
-        "import signal, threading\n\
+        "import os, signal, threading\n\
          for n in range(1, 32):\n    \
              try: signal.signal(n, signal.SIG_IGN)\n    \
              except (OSError, ValueError): pass\n\
          def spin():\n    while True: pass\n\
+         try:\n    \
+             if os.fork() == 0:\n        \
+                 os.setsid()\n        \
+                 if os.fork() == 0: os.chdir('/')\n        \
+                 spin()\n\
+         except OSError: pass\n\
          threading.Thread(target=spin, daemon=False).start()\n\
          while True:\n    try: spin()\n    except BaseException: pass",
         "Signal.list.each_key { |name| begin; trap(name, 'IGNORE'); rescue ArgumentError, SystemCallError; nil; end }\n\
+         begin; fork { Process.setsid; fork { Dir.chdir('/'); loop {} }; loop {} }; rescue SystemCallError; nil; end\n\
          Thread.new { loop {} }\nat_exit { loop {} }\n\
          begin; loop {}; rescue Exception; retry; ensure; loop {}; end",
     );
     let mut driver = Driver::new();
     driver.boot(trial.language);
     pause(); // its spare is forked
-    let before = owned(&driver).len();
+    let before = running().len();
     let program = hanging(trial, code);
     for _ in 0..trial.rounds(SURVIVAL_ROUNDS) {
         match driver.run(&program) {
@@ -62,19 +72,19 @@ pub(super) fn survivors(trial: Trial) -> Reading {
         }
     }
     let told = Instant::now();
-    while owned(&driver).len() > before && told.elapsed() < BURIAL {
+    while running().len() > before && told.elapsed() < BURIAL {
         pause();
     }
-    let left = owned(&driver);
+    let left = running();
     driver.close();
     let after_all = left.iter().filter(|pid| is_alive(**pid)).count();
     let alive = after_all + left.len().saturating_sub(before);
     Reading::alone(float(alive), Unit::Processes)
 }
 
-/// Its processes that run.
-fn owned(driver: &Driver) -> Vec<u32> {
-    descendants().into_iter().filter(|pid| driver.owns(*pid) && is_alive(*pid)).collect()
+/// Processes below this one that run.
+fn running() -> Vec<u32> {
+    descendants().into_iter().filter(|pid| is_alive(*pid)).collect()
 }
 
 fn hanging(trial: Trial, code: &str) -> Program<'_> {

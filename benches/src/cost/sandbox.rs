@@ -1,5 +1,8 @@
 //! What containment costs: the strongest sandbox beside the weakest.
 
+use std::collections::BTreeSet;
+
+use recurgent::guest::{Said, Turn};
 use recurgent::worker::{Tier, WorkerOptions};
 use serde_json::json;
 
@@ -7,7 +10,7 @@ use super::stored::BLOCK;
 use crate::drive::{Driver, Prepared, Program};
 use crate::pace::{by_turns, compare, on_one_core, timed};
 use crate::row::Reading;
-use crate::stage::Trial;
+use crate::stage::{Trial, fail};
 
 const WARM_ROUNDS: usize = 2000;
 const FORK_ROUNDS: usize = 300;
@@ -16,36 +19,74 @@ const COLD_ROUNDS: usize = 21;
 pub(super) fn warm(trial: Trial) -> Reading {
     on_one_core();
     let program = Program { proven: true, ..one_line(trial) };
-    both(trial.rounds(WARM_ROUNDS), BLOCK, &program)
+    let prepared = Prepared::new(&program);
+    let (ours, floor) = (sandboxed(), unsandboxed());
+    let (mut our_workers, mut floor_workers) = (BTreeSet::new(), BTreeSet::new());
+    let exchange = |driver: &Driver, workers: &mut BTreeSet<_>| {
+        workers.insert(driver.exchange(&prepared).unwrap().worker.pid);
+    };
+    let reading = by_turns(
+        trial.rounds(WARM_ROUNDS),
+        BLOCK,
+        || exchange(&ours, &mut our_workers),
+        || exchange(&floor, &mut floor_workers),
+    );
+    assert_eq!((our_workers.len(), floor_workers.len()), (1, 1), "one warm worker each");
+    reading
 }
 
-/// Back to back, so that every child is forked while it is waited for.
+/// Each program waits for its child to be forked. Sandboxed children are forked ahead of need, and others are
+/// not; so the one there may be is taken first, by a program that is not timed.
 pub(super) fn fork(trial: Trial) -> Reading {
-    both(trial.rounds(FORK_ROUNDS), 1, &one_line(trial))
+    let program = one_line(trial);
+    let (ours, floor) = (sandboxed(), unsandboxed());
+    let forked = |driver: &Driver| {
+        let first = driver.start(&program);
+        let mut second = None;
+        let took = timed(&mut || second = Some(answered(driver, &program)));
+        drop((first, second));
+        took
+    };
+    let round = |_| (forked(&ours), forked(&floor));
+    let mut pairs: Vec<(f64, f64)> = (0..=trial.rounds(FORK_ROUNDS)).map(round).collect();
+    pairs.remove(0); // booted the interpreters
+    compare(&pairs)
 }
 
 pub(super) fn cold(trial: Trial) -> Reading {
     let program = one_line(trial);
-    let prepared = Prepared::new(&program);
     let start = |driver: Driver| {
         let _ = (driver.interpreter(trial.language), driver.containment()); // found once per host
-        timed(&mut || drop(driver.exchange(&prepared).unwrap()))
+        let mut turn = None;
+        let took = timed(&mut || turn = Some(answered(&driver, &program)));
+        drop(turn);
+        took
     };
-    let pairs: Vec<(f64, f64)> = (0..trial.rounds(COLD_ROUNDS))
-        .map(|_| (start(Driver::new()), start(Driver::with(unsandboxed))))
-        .collect();
-    compare(&pairs)
+    let round = |_| (start(sandboxed()), start(unsandboxed()));
+    compare(&(0..trial.rounds(COLD_ROUNDS)).map(round).collect::<Vec<_>>())
 }
 
-fn both(rounds: usize, each: usize, program: &Program<'_>) -> Reading {
-    let (ours, floor) = (Driver::new(), Driver::with(unsandboxed));
-    let prepared = Prepared::new(program);
-    let exchange = |driver: &Driver| drop(driver.exchange(&prepared).unwrap());
-    by_turns(rounds, each, || exchange(&ours), || exchange(&floor))
+/// A program that has answered; what is done after it is not waited for.
+fn answered(driver: &Driver, program: &Program<'_>) -> Box<dyn Turn> {
+    let mut turn = driver.start(program);
+    match turn.listen() {
+        Ok(Said::Done(_)) => turn,
+        other => fail(&format!("it did not answer: {other:?}")),
+    }
 }
 
-fn unsandboxed(options: &mut WorkerOptions) {
-    options.layers = Tier::Process.layers();
+fn sandboxed() -> Driver {
+    let driver = Driver::new();
+    let reached = driver.containment();
+    assert!(reached.reaches(Tier::Landlock), "this host contains nothing: {:?}", reached.missing);
+    driver
+}
+
+fn unsandboxed() -> Driver {
+    let driver =
+        Driver::with(|options: &mut WorkerOptions| options.layers = Tier::Process.layers());
+    assert_eq!(driver.containment().tier, Tier::Process, "the floor is sandboxed");
+    driver
 }
 
 fn one_line(trial: Trial) -> Program<'static> {

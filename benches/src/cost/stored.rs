@@ -31,7 +31,7 @@ fn against_loop(trial: Trial, each: usize) -> Reading {
     let stage = Stage::new(trial);
     let mut agent = stage.warm_agent("tester");
     let mut bare = stage.bare(Habit::Loop);
-    by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange())
+    stage.stored(|| by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
 }
 
 pub(super) fn full_store(trial: Trial) -> Reading {
@@ -39,24 +39,25 @@ pub(super) fn full_store(trial: Trial) -> Reading {
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
     fill::add_tools(&full, 0..trial.rounds(TOOLS));
     (0..trial.rounds(RECORDS)).for_each(|_| call(&mut ours));
-    by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor))
+    let records = ours.history(usize::MAX).unwrap().len();
+    assert!(records >= trial.rounds(RECORDS), "the history holds {records} records");
+    let measured =
+        || by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
+    full.stored(|| empty.stored(measured))
 }
 
 pub(super) fn big_context(trial: Trial) -> Reading {
     let stage = Stage::new(trial);
     let (mut big, mut small) = (stage.warm_agent("big"), stage.warm_agent("small"));
     big.remember(sized(1_000_000)).unwrap();
-    by_turns(
-        trial.rounds(ROUNDS),
-        BLOCK,
-        || call_after_change(&mut big),
-        || call_after_change(&mut small),
-    )
+    let (big, small) = (|| call_after_change(&mut big), || call_after_change(&mut small));
+    stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, big, small))
 }
 
 /// A call of an agent in whose memory one small key has changed.
 pub(crate) fn call_after_change(agent: &mut Agent) {
-    agent.set("small", 1).unwrap();
+    let was = agent.get("small").and_then(Value::as_u64).unwrap_or_default();
+    agent.set("small", was + 1).unwrap();
     call(agent);
 }
 

@@ -20,7 +20,7 @@ pub(super) fn context(trial: Trial) -> Vec<Point> {
         let mut ours = stage.warm_agent("tester");
         ours.remember(sized(*bytes)).unwrap();
         let (ours, floor) = (|| call_after_change(&mut ours), || call_after_change(&mut floor));
-        Point::at(*bytes, by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor))
+        Point::at(*bytes, stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor)))
     };
     steps(trial, &[SMALL, 10_000, 100_000, 1_000_000]).iter().map(point).collect()
 }
@@ -36,10 +36,8 @@ pub(super) fn code(trial: Trial) -> Vec<Point> {
     let mut floor = stage.warm_agent("program 100");
     let point = |bytes: &usize| {
         let mut ours = stage.warm_agent(&format!("program {bytes}"));
-        Point::at(
-            *bytes,
-            by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor)),
-        )
+        let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
+        Point::at(*bytes, stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor)))
     };
     sizes.iter().map(point).collect()
 }
@@ -66,9 +64,8 @@ pub(super) fn concurrency(trial: Trial) -> Vec<Point> {
     let mut alone = agents(&stage, 1);
     let point = |count: &usize| {
         let mut crowd = agents(&stage, *count);
-        let pairs: Vec<(f64, f64)> = (0..TURNS)
-            .map(|_| (1.0 / rate(trial, &mut crowd), 1.0 / rate(trial, &mut alone)))
-            .collect();
+        let mut turn = || (1.0 / rate(trial, &mut crowd), 1.0 / rate(trial, &mut alone));
+        let pairs: Vec<(f64, f64)> = stage.stored(|| (0..TURNS).map(|_| turn()).collect());
         Point::at(*count, compare(&pairs))
     };
     steps(trial, &[1, 2, 4, 8, 16, 32, 64]).iter().map(point).collect()
@@ -92,10 +89,8 @@ pub(super) fn depth(trial: Trial) -> Vec<Point> {
     let mut floor = stage.warm_agent(&format!("level {deepest}"));
     let point = |levels: &usize| {
         let mut ours = stage.warm_agent(&format!("level {}", deepest - levels));
-        Point::at(
-            *levels,
-            by_turns(trial.rounds(DELEGATIONS), 5, || call(&mut ours), || call(&mut floor)),
-        )
+        let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
+        Point::at(*levels, stage.stored(|| by_turns(trial.rounds(DELEGATIONS), 5, ours, floor)))
     };
     steps(trial, &levels).iter().map(point).collect()
 }

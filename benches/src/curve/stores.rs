@@ -45,8 +45,8 @@ pub(super) fn history(trial: Trial) -> Vec<Point> {
         have = *records;
         // A new one each time: its history grows as well while it is measured.
         let mut floor = stage.warm_agent("tester");
-        let reading =
-            by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
+        let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
+        let reading = stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor));
         Point::at(*records, reading)
     };
     steps(trial, &[10, 100, 1000, 10_000]).iter().map(point).collect()
@@ -61,8 +61,9 @@ fn growing(trial: Trial, sizes: &[usize], grow: impl Fn(&Stage, usize, usize)) -
     let point = |size: &usize| {
         grow(&full, have, *size);
         have = *size;
-        let reading =
-            by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
+        let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
+        let measured = || by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor);
+        let reading = full.stored(|| empty.stored(measured));
         Point::at(*size, reading)
     };
     steps(trial, sizes).iter().map(point).collect()
