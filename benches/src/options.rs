@@ -19,7 +19,8 @@ What calls cost: one table, every row with its floor, its bound and a verdict; a
   scripts/bench --write            also writes docs/benchmarks.md and the plots; measures everything
   scripts/bench --list             the names there are
 
-Run it on a quiet machine. `taskset -c 1 scripts/bench --row stored-call` takes the cores' wake-ups out of it.";
+Run it on a quiet machine. It ends with 0 when every bound holds (with --quick: when everything works), with 1 when not,
+with 2 when asked for what there is not. What needs a tool that is not installed is skipped, and says so.";
 
 /// What to do.
 #[derive(Debug)]

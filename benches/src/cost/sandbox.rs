@@ -17,40 +17,37 @@ const FORK_ROUNDS: usize = 300;
 const COLD_ROUNDS: usize = 21;
 
 pub(super) fn warm(trial: Trial) -> Reading {
+    let (reading, workers) =
+        both(trial.rounds(WARM_ROUNDS), &Program { proven: true, ..one_line(trial) });
+    assert_eq!(workers, [1, 1], "each side has one warm worker");
+    reading
+}
+
+/// Back to back on one core, so that every child is waited for: sandboxed children are forked ahead of need and
+/// buried later, others are not.
+pub(super) fn fork(trial: Trial) -> Reading {
+    let rounds = trial.rounds(FORK_ROUNDS);
+    let (reading, workers) = both(rounds, &one_line(trial));
+    assert!(workers.iter().all(|count| *count >= rounds), "every program has a child of its own");
+    reading
+}
+
+/// What exchanges cost on one core, and how many workers each side had.
+fn both(rounds: usize, program: &Program<'_>) -> (Reading, [usize; 2]) {
     on_one_core();
-    let program = Program { proven: true, ..one_line(trial) };
-    let prepared = Prepared::new(&program);
+    let prepared = Prepared::new(program);
     let (ours, floor) = (sandboxed(), unsandboxed());
     let (mut our_workers, mut floor_workers) = (BTreeSet::new(), BTreeSet::new());
     let exchange = |driver: &Driver, workers: &mut BTreeSet<_>| {
         workers.insert(driver.exchange(&prepared).unwrap().worker.pid);
     };
     let reading = by_turns(
-        trial.rounds(WARM_ROUNDS),
+        rounds,
         BLOCK,
         || exchange(&ours, &mut our_workers),
         || exchange(&floor, &mut floor_workers),
     );
-    assert_eq!((our_workers.len(), floor_workers.len()), (1, 1), "one warm worker each");
-    reading
-}
-
-/// Each program waits for its child to be forked. Sandboxed children are forked ahead of need, and others are
-/// not; so the one there may be is taken first, by a program that is not timed.
-pub(super) fn fork(trial: Trial) -> Reading {
-    let program = one_line(trial);
-    let (ours, floor) = (sandboxed(), unsandboxed());
-    let forked = |driver: &Driver| {
-        let first = driver.start(&program);
-        let mut second = None;
-        let took = timed(&mut || second = Some(answered(driver, &program)));
-        drop((first, second));
-        took
-    };
-    let round = |_| (forked(&ours), forked(&floor));
-    let mut pairs: Vec<(f64, f64)> = (0..=trial.rounds(FORK_ROUNDS)).map(round).collect();
-    pairs.remove(0); // booted the interpreters
-    compare(&pairs)
+    (reading, [our_workers.len(), floor_workers.len()])
 }
 
 pub(super) fn cold(trial: Trial) -> Reading {

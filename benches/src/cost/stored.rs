@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::bare::Habit;
 use crate::fill;
-use crate::pace::by_turns;
+use crate::pace::{by_turns, on_one_core};
 use crate::row::Reading;
 use crate::stage::{Stage, Trial, call};
 
@@ -28,6 +28,7 @@ pub(super) fn hot(trial: Trial) -> Reading {
 }
 
 fn against_loop(trial: Trial, each: usize) -> Reading {
+    on_one_core();
     let stage = Stage::new(trial);
     let mut agent = stage.warm_agent("tester");
     let mut bare = stage.bare(Habit::Loop);
