@@ -65,7 +65,7 @@ pub(crate) const COSTS: &[Cost] = &[
     each("idle-memory",     "memory of an idle worker",                                            "a bare forked child", times(1.3),           crowd::idle_memory),
     each("vetting",         "vetting a program of 5 KB",                                           "",                  at_most(0.002, Unit::Seconds), vetting::five_kilobytes),
     each("prompt",          "fixed prompt of a first call, schema not counted",                    "",                  at_most(900.0, Unit::Tokens), prompt::fixed),
-    each("prompt-growth",   "prompt with 1 MB of arguments, the worst of four shapes",             "with 1 KB",         times(1.05),            prompt::growth),
+    each("prompt-growth",   "prompt with 1 MB of arguments, the worst of eight shapes",             "with 1 KB",         times(1.05),            prompt::growth),
     once("async-runtimes",  "async runtimes a program gets with the library",                      "",                  at_most(0.0, Unit::Packages), library::async_runtimes),
     once("c-plus-plus",     "C++ runtimes a program gets with the library",                        "",                  at_most(0.0, Unit::Packages), library::c_plus_plus),
 ];

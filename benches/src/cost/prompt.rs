@@ -1,7 +1,8 @@
 //! What a model is sent, in tokens.
 
 use lifecycle::prompt::{Surroundings, build};
-use serde_json::{Value, json};
+use lifecycle::request::Arguments;
+use serde_json::{Map, Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
 
 use crate::pace::float;
@@ -10,17 +11,24 @@ use crate::row::{Reading, Unit};
 use crate::stage::Trial;
 
 pub(super) fn fixed(trial: Trial) -> Reading {
-    Reading::alone(Counter::new().count(trial, json!(3)), Unit::Tokens)
+    Reading::alone(Counter::new().count(trial, one(json!(3))), Unit::Tokens)
 }
+
+/// Arguments of so many bytes, more or less.
+type Shape = fn(usize) -> Arguments;
 
 /// The shape of arguments that makes most of their size.
 pub(super) fn growth(trial: Trial) -> Reading {
     let counter = Counter::new();
-    let shapes: [fn(usize) -> Value; 4] = [
-        |bytes| json!("word ".repeat(bytes / 5)),
-        |bytes| json!(vec![1; bytes / 2]),
-        |bytes| json!(vec![json!({"name": "ada", "age": 36}); bytes / 25]),
-        |bytes| Value::Object((0..bytes / 12).map(|n| (format!("key_{n}"), json!(n))).collect()),
+    let shapes: [Shape; 8] = [
+        |bytes| one(json!("word ".repeat(bytes / 5))),
+        |bytes| one(json!(vec![1; bytes / 2])),
+        |bytes| one(json!(vec![json!({"name": "ada", "age": 36}); bytes / 25])),
+        |bytes| one(Value::Object(numbered(bytes / 12))),
+        |bytes| one(json!({"k".repeat(bytes / 2): "v".repeat(bytes / 2)})),
+        |bytes| one(json!(vec![vec![vec!["deep"; 10]; 10]; bytes / 700])),
+        |bytes| Arguments { args: vec![json!(7); bytes / 2], kwargs: Map::new() },
+        |bytes| Arguments { args: Vec::new(), kwargs: numbered(bytes / 12) },
     ];
     let readings = shapes.map(|shape| {
         let (large, small) = (shape(1_000_000), shape(1_000));
@@ -31,6 +39,14 @@ pub(super) fn growth(trial: Trial) -> Reading {
     worst.unwrap()
 }
 
+fn one(argument: Value) -> Arguments {
+    Arguments { args: vec![argument], kwargs: Map::new() }
+}
+
+fn numbered(keys: usize) -> Map<String, Value> {
+    (0..keys).map(|n| (format!("key_{n}"), json!(n))).collect()
+}
+
 /// Counts as the tests of prompts do.
 struct Counter(CoreBPE);
 
@@ -39,8 +55,9 @@ impl Counter {
         Self(o200k_base().unwrap())
     }
 
-    fn count(&self, trial: Trial, argument: Value) -> f64 {
-        let request = request(trial.language, vec![argument]);
+    fn count(&self, trial: Trial, arguments: Arguments) -> f64 {
+        let mut request = request(trial.language, Vec::new());
+        request.arguments = arguments;
         let prompt = build(&request, &Surroundings::default(), None);
         let tokens = |text: &str| self.0.encode_ordinary(text).len();
         float(tokens(&prompt.system) + tokens(&prompt.user))
