@@ -61,7 +61,7 @@ pub(crate) const COSTS: &[Cost] = &[
     each("survivors",       "processes alive after programs met their wall limit",                 "",                  at_most(0.0, Unit::Processes), limits::survivors),
     packaged(each("environment-hit", "finding the environment of a program's packages when it is there",    "",                  at_most(0.001, Unit::Seconds), environments::hit)),
     packaged(each("environment-processes", "processes started for that",                                    "",                  at_most(0.0, Unit::Processes), environments::processes)),
-    each("crowd",           "64 agents calling at once: calls per second",                         "4 agents",          Bound::AtLeastTimes(0.7), crowd::crowd),
+    each("crowd",           "64 agents calling at once on 2 cores: calls per second",              "4 agents",          Bound::AtLeastTimes(0.7), crowd::crowd),
     each("idle-memory",     "memory of an idle worker",                                            "a bare forked child", times(1.3),           crowd::idle_memory),
     each("vetting",         "vetting a program of 5 KB",                                           "",                  at_most(0.002, Unit::Seconds), vetting::five_kilobytes),
     each("prompt",          "fixed prompt of a first call, schema not counted",                    "",                  at_most(900.0, Unit::Tokens), prompt::fixed),

@@ -37,6 +37,16 @@ pub(crate) fn on_one_core() {
     rustix::thread::sched_setaffinity(None, &here).unwrap();
 }
 
+/// Keeps this process, and all it starts from now on, on so many cores at most: what is promised for two is measured
+/// on two, however many there are.
+pub(crate) fn on_cores(most: usize) {
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut some = rustix::thread::CpuSet::new();
+    let may = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
+    may.take(most).for_each(|core| some.set(core));
+    rustix::thread::sched_setaffinity(None, &some).unwrap();
+}
+
 /// Both, `each` times in a row, by turns: the medians, and the median ratio of a block to the block beside it.
 pub(crate) fn by_turns(
     rounds: usize,

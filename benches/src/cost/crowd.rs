@@ -8,18 +8,20 @@ use recurgent::Agent;
 
 use crate::bare::Habit;
 use crate::drive::{Driver, Program};
-use crate::pace::{Effort, float, median};
+use crate::pace::{Effort, float, median, on_cores};
 use crate::row::{Reading, Unit};
 use crate::stage::{Stage, Trial, call, fail};
 
 const MANY: usize = 64;
 const FEW: usize = 4;
+const CORES: usize = 2;
 /// Times each crowd has its turn.
 const TURNS: usize = 7;
 /// Workers whose memory is looked at.
 const IDLE: usize = 16;
 
 pub(super) fn crowd(trial: Trial) -> Reading {
+    on_cores(CORES);
     let stage = Stage::new(trial);
     let mut many = agents(&stage, MANY);
     let mut few = agents(&stage, FEW);

@@ -45,6 +45,8 @@ pub(super) fn history(trial: Trial) -> Vec<Point> {
         have = *records;
         // A new one each time: its history grows as well while it is measured.
         let mut floor = stage.warm_agent("tester");
+        let [long, short] = [&ours, &floor].map(|agent| agent.history(usize::MAX).unwrap().len());
+        assert!(long >= *records && short < 10, "histories of {long} and {short} records");
         let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
         let reading = stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor));
         Point::at(*records, reading)
