@@ -32,6 +32,7 @@ impl Report {
     /// Measures one thing after the other, telling on stderr what it is at.
     pub(crate) fn make(options: &Options) -> Self {
         let (mut rows, mut curves) = (Vec::new(), Vec::new());
+        let machine = machine(); // first, for its load is then that of others
         let wanted = |job: &Job| {
             let job = *job;
             let languages = job.languages(&options.guests);
@@ -60,7 +61,7 @@ impl Report {
         Self {
             date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
             commit: commit(),
-            machine: machine(),
+            machine,
             quick: options.effort == Effort::Quick,
             rows,
             curves,
@@ -180,7 +181,7 @@ fn commit() -> String {
             .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     };
     let Some(head) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
-    let is_changed = git(&["status", "--porcelain", "--", "crates", "benches"])
+    let is_changed = git(&["status", "--porcelain", "--", ":/crates", ":/benches"])
         .is_some_and(|said| !said.is_empty());
     if is_changed { head + "+" } else { head }
 }
@@ -188,11 +189,14 @@ fn commit() -> String {
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let name = rustix::system::uname();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    let nice = rustix::process::getpriority_process(None).unwrap_or_default();
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = information.lines().find(|line| line.starts_with("model name"));
     let model = model.and_then(|line| line.split_once(": ")).map_or("", |(_, model)| model);
     format!(
-        "{cores} cores {model}, {} {} {}, sandbox {}",
+        "{cores} cores {model}, {} {} {}, sandbox {}, load {load} before, nice {nice}",
         name.sysname().to_string_lossy(),
         name.release().to_string_lossy(),
         name.machine().to_string_lossy(),
