@@ -18,6 +18,15 @@ const SECRET_WORDS: [&str; 9] = [
     "credential",
     "credentials",
 ];
+/// The letters of which every such name has all of one of these: most names are told apart at a glance.
+const SECRET_LETTERS: [u32; 6] = [
+    letters("pas"),
+    letters("secret"),
+    letters("key"),
+    letters("token"),
+    letters("authorization"),
+    letters("credential"),
+];
 /// How well-known keys begin.
 const KEY_PREFIXES: [&str; 10] = [
     "sk-",
@@ -82,6 +91,10 @@ fn is_secret(name: &str, value: &Value) -> bool {
 
 /// `api_key`, `dbPassword`, `auth-token`, `password2`; but not `input_tokens`.
 pub(crate) fn names_a_secret(name: &str) -> bool {
+    let has = letters(name);
+    if name.is_ascii() && SECRET_LETTERS.iter().all(|needed| has & needed != *needed) {
+        return false;
+    }
     let spaced = spaced(name);
     let words = || spaced.split(' ');
     words().any(|word| SECRET_WORDS.contains(&word))
@@ -91,7 +104,20 @@ pub(crate) fn names_a_secret(name: &str) -> bool {
         || words().flat_map(str::chars).eq("apikey".chars())
 }
 
-/// The words of a name, in lower case, a space between two. One text, since every field of a log line is asked about.
+/// The letters of a text, one bit each, whatever their case.
+const fn letters(text: &str) -> u32 {
+    let mut rest = text.as_bytes();
+    let mut found = 0;
+    while let [byte, after @ ..] = rest {
+        if byte.is_ascii_alphabetic() {
+            found |= 1 << (byte.to_ascii_lowercase() - b'a');
+        }
+        rest = after;
+    }
+    found
+}
+
+/// The words of a name, in lower case, a space between two.
 fn spaced(name: &str) -> String {
     let mut words = String::with_capacity(2 * name.len());
     let mut after_lower = false;
@@ -160,8 +186,8 @@ mod tests {
                 json!({"password1": "[redacted]", "oauth2token": "[redacted]", "api_key_2": "[redacted]", "k1": "x"}),
             ),
             (
-                json!({"PRIVATE_KEY": "x", "ApiKey": "x", "a.p.i.key": "x", "monkey": "x", "key": "x"}),
-                json!({"PRIVATE_KEY": "[redacted]", "ApiKey": "[redacted]", "a.p.i.key": "[redacted]", "monkey": "x", "key": "x"}),
+                json!({"PRIVATE_KEY": "x", "ApiKey": "x", "a.p.i.k.e.y": "x", "API \u{212a}ey": "x", "monkey": "x", "key": "x"}),
+                json!({"PRIVATE_KEY": "[redacted]", "ApiKey": "[redacted]", "a.p.i.k.e.y": "[redacted]", "API \u{212a}ey": "[redacted]", "monkey": "x", "key": "x"}),
             ),
             (
                 json!({"input_tokens": 7, "tokens": ["a"]}),
