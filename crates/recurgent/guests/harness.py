@@ -822,9 +822,9 @@ class Program:
     def __init__(self, source):
         try:
             tree = ast.parse(source, FILE)
-            self.defined, self.called = assigned_names(tree.body), called_names(tree.body)
-            self.only = only_function(tree.body)
-            value = split_value(tree)
+            # Most programs without a word of these have no use for a walk through their tree.
+            self.functions = functions_of(tree.body) if "def" in source else None
+            value = split_value(tree, "return" in source)
             # An unchanged tree need not be read back: its text is cheaper.
             self.body = compile(tree if value else source, FILE, "exec")
             self.value = value and compile(value, FILE, "eval")
@@ -850,11 +850,12 @@ class Program:
 
     def call_function(self, names, execution):
         """The function form: the program defines the method and leaves calling it to us."""
+        defined, called, only = self.functions or functions_of(ast.parse("".join(self.lines), FILE).body)
         name = function_name(execution.method_name)
-        if name not in self.defined and self.only:
-            name = self.only
+        if name not in defined and only:
+            name = only
         function = names.get(name)
-        if name not in self.defined or name in self.called or not callable(function):
+        if name not in defined or name in called or not callable(function):
             return None
         args = list(execution.args)
         if wants_context(function, execution):
@@ -868,10 +869,10 @@ class Program:
             raise
 
 
-def split_value(tree):
+def split_value(tree, may_return):
     """Take what gives the program's value off the tree, as an expression of its own: the last
     expression, or, when the program returns at top level, a call of the function its tail becomes."""
-    for index, statement in enumerate(tree.body):
+    for index, statement in enumerate(tree.body if may_return else ()):
         if any(isinstance(node, ast.Return) for node in same_scope([statement])):
             tree.body[index:] = [tail_function(tree.body[index:])]
             return ast.parse(TAIL + "()", mode="eval")
@@ -922,6 +923,11 @@ def bound_names(node):
         return (node.asname or node.name.partition(".")[0],)
     names = (getattr(node, "name", None), getattr(node, "rest", None))  # def, class, except, match
     return tuple(name for name in names if isinstance(name, str))
+
+
+def functions_of(statements):
+    """Names the program gives a meaning, those it calls itself, and the only function, if that is all there is."""
+    return assigned_names(statements), called_names(statements), only_function(statements)
 
 
 def assigned_names(statements):
