@@ -331,6 +331,25 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn what_was_read_of_a_text_stands_for_that_text_alone() {
+        let reading = Reading::new(Language::Python, "result = 1").unwrap();
+        for (language, source, known) in [
+            (Language::Python, "result = 1", true),
+            (Language::Python, "result = 2", false),
+            (Language::Ruby, "result = 1", false),
+        ] {
+            let manifest = DependencyManifest::default();
+            let program = GeneratedProgram { language, source: source.to_owned(), manifest };
+            let request = CallRequest::bare("a", "b");
+            let policy = GuardrailPolicy::default();
+            let vetted =
+                vet_known(program, &request, &[], &policy, std::slice::from_ref(&reading)).unwrap();
+            let is_shared = Arc::ptr_eq(&vetted.inspection, &reading.inspection);
+            assert_eq!(is_shared, known, "{language:?} {source}");
+        }
+    }
+
+    #[test]
     fn payload_faults_name_the_field() {
         for (payload, expected) in [
             (json!(null), "the payload must be an object"),

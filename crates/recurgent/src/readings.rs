@@ -49,7 +49,26 @@ impl Readings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Runtime;
+    use crate::config::Config;
+    use crate::provider::Scripted;
+
+    #[test]
+    fn a_program_that_ran_is_known_when_it_is_recalled() {
+        let state = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        config.set("state_dir", state.path().to_str().unwrap()).unwrap();
+        let code = "result = args[0] + 1";
+        let model = Arc::new(Scripted::new().with("*", code));
+        let runtime = Runtime::builder(config).provider(model).build().unwrap();
+        let known = || runtime.readings().of(Language::Python, code).is_some();
+        assert!(!known());
+        runtime.agent("adder").build().unwrap().call("add", (1,)).unwrap();
+        assert!(known());
+    }
 
     #[test]
     fn the_programs_used_last_are_kept_as_far_as_there_is_room() {
