@@ -23,6 +23,12 @@ fn programs_end_as_they_mean_to() {
             expect: |e| gives(e, &Value::Null),
         },
         Case {
+            name: "a function, whatever it is made with",
+            python: "check = lambda *_, **__: 7",
+            ruby: "def check(*, **) = 7",
+            expect: |e| gives(e, &json!(7)),
+        },
+        Case {
             name: "outcome ok",
             python: "result = Outcome.ok({'a': 1})",
             ruby: "Outcome.ok({a: 1})",
