@@ -1,6 +1,6 @@
 //! What a model is sent, in tokens.
 
-use lifecycle::prompt::{Surroundings, build};
+use lifecycle::prompt::{PromptContext, build};
 use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
@@ -58,7 +58,7 @@ impl Counter {
     fn count(&self, trial: Trial, arguments: Arguments) -> f64 {
         let mut request = request(trial.language, Vec::new());
         request.arguments = arguments;
-        let prompt = build(&request, &Surroundings::default(), None);
+        let prompt = build(&request, &PromptContext::default(), None);
         let tokens = |text: &str| self.0.encode_ordinary(text).len();
         float(tokens(&prompt.system) + tokens(&prompt.user))
     }

@@ -28,7 +28,7 @@ use std::time::Instant;
 use recurgent::Cancellation;
 use recurgent::config::Config;
 
-pub(crate) use report::{Report, Verdict};
+pub(crate) use report::{Report, ScenarioResult};
 pub(crate) use suite::Suite;
 
 use report::Ending;
@@ -41,13 +41,13 @@ pub(crate) fn conform(
     suite: &Suite,
     config: &Config,
     cancellation: &Cancellation,
-    tell: &mut dyn FnMut(&Verdict),
+    tell: &mut dyn FnMut(&ScenarioResult),
 ) -> Report {
     let entries = suite.entries();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(entries.len());
     let next = AtomicUsize::new(0);
     let (sender, verdicts) = mpsc::channel();
-    let mut found: Vec<(usize, Verdict)> = Vec::with_capacity(entries.len());
+    let mut found: Vec<(usize, ScenarioResult)> = Vec::with_capacity(entries.len());
     thread::scope(|scope| {
         for _ in 0..threads {
             let sender = sender.clone();
@@ -77,7 +77,7 @@ pub(crate) fn conform(
 }
 
 /// What came of one scenario; a fault of the library or the runner is no reason to lose the others.
-fn judge(entry: &Entry, config: &Config, cancellation: &Cancellation) -> Verdict {
+fn judge(entry: &Entry, config: &Config, cancellation: &Cancellation) -> ScenarioResult {
     let started = Instant::now();
     let ending = match &entry.scenario {
         Err(problem) => Ending::Error { message: problem.clone() },
@@ -88,5 +88,10 @@ fn judge(entry: &Entry, config: &Config, cancellation: &Cancellation) -> Verdict
                 })
         }
     };
-    Verdict { id: entry.id.clone(), file: entry.file.clone(), ending, duration: started.elapsed() }
+    ScenarioResult {
+        id: entry.id.clone(),
+        file: entry.file.clone(),
+        ending,
+        duration: started.elapsed(),
+    }
 }

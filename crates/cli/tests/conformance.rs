@@ -111,7 +111,7 @@ const BROKEN: &[(&str, u64, &str, &str)] = &[
         2,
         "metadata.shelf: expected 3, but it is missing",
         "
-      - {op: call, method: explode, expect_outcome: {metadata: {shelf: 3}}}",
+      - {op: call, method: explode, expect_outcome: {metadata: {cache: 3}}}",
     ),
     (
         "provider_calls",
@@ -378,24 +378,24 @@ scenarios:
       - and it is still the same agent
     steps:
       - op: construct
-        as: clerk
-        role: clerk
+        as: trial_thread
+        role: trial_thread
       - op: assert_agent
-        target: clerk
+        target: trial_thread
       - op: assert_role
-        target: clerk
-        equals: clerk
+        target: trial_thread
+        equals: trial_thread
       - op: remember
-        target: clerk
+        target: trial_thread
         entries:
           floor: 3
           desk: window
       - op: assert_memory_includes
-        target: clerk
+        target: trial_thread
         entries:
           desk: window
       - op: assert_same_instance_returned
-        target: clerk
+        target: trial_thread
         from_op: remember
 
   - id: calls.positional_and_named
@@ -404,16 +404,16 @@ scenarios:
       start: set_value_from_amount_kwarg
     steps:
       - op: construct
-        as: clerk
-        role: clerk
+        as: trial_thread
+        role: trial_thread
       - op: set
-        target: clerk
+        target: trial_thread
         key: value
         value: 1
       - op: assert_provider_calls
         equals: 0
       - op: call
-        target: clerk
+        target: trial_thread
         method: start
         kwargs:
           amount: 20
@@ -421,18 +421,18 @@ scenarios:
           status: ok
           value: 20
       - op: call
-        target: clerk
+        target: trial_thread
         method: raise_by
         args: [4]
         expect_outcome:
           status: ok
           value: 24
       - op: assert_memory_equals
-        target: clerk
+        target: trial_thread
         key: value
         value: 24
       - op: assert_respond_to
-        target: clerk
+        target: trial_thread
         method: value
         equals: true
 
@@ -447,10 +447,10 @@ scenarios:
         sequence: [invalid_blank, invalid_nil]
     steps:
       - op: construct
-        as: clerk
-        role: clerk
+        as: trial_thread
+        role: trial_thread
       - op: call
-        target: clerk
+        target: trial_thread
         method: guess
         expect_outcome:
           status: ok
@@ -462,7 +462,7 @@ scenarios:
         field: generation_attempt
         equals: 2
       - op: call
-        target: clerk
+        target: trial_thread
         method: mumble
         expect_outcome:
           status: error
@@ -475,16 +475,16 @@ scenarios:
       add: add_args_0_1
     steps:
       - op: construct
-        as: clerk
-        role: clerk
+        as: trial_thread
+        role: trial_thread
       - op: call
-        target: clerk
+        target: trial_thread
         method: explode
         expect_outcome:
           status: error
           error_type: execution
       - op: call
-        target: clerk
+        target: trial_thread
         method: sum_up
         expect_outcome:
           status: ok
@@ -496,7 +496,7 @@ scenarios:
     steps:
       - op: construct
         as: plain
-        role: clerk
+        role: trial_thread
         config:
           logging: enabled
       - op: call
@@ -508,7 +508,7 @@ scenarios:
         fields: [timestamp, role, model, method, args, kwargs, code, duration_ms]
       - op: construct
         as: debug
-        role: clerk
+        role: trial_thread
         config:
           logging: enabled
           debug: true

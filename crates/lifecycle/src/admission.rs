@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::artifact::{Artifact, Verdict};
+use crate::artifact::{Artifact, RunVerdict};
 use crate::context::{Context, ContextChanges};
 use crate::contract::canonical;
 use crate::execution::ReportEnding;
@@ -111,7 +111,7 @@ impl Inputs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// A value, or a truthful error.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// Of the value and what was written to memory; of the error's type.
     pub digest: String,
 }
@@ -136,11 +136,11 @@ impl Observed {
         let mut unset = changes.unset.clone();
         unset.sort_unstable();
         let seen = json!({"value": value, "set": changes.set, "unset": unset});
-        Self { verdict: Verdict::Succeeded, digest: digest(&seen) }
+        Self { verdict: RunVerdict::Succeeded, digest: digest(&seen) }
     }
 
     fn of_error(code: &str) -> Self {
-        Self { verdict: Verdict::Answered, digest: digest(&json!({"error": code})) }
+        Self { verdict: RunVerdict::Answered, digest: digest(&json!({"error": code})) }
     }
 }
 

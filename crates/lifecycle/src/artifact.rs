@@ -101,7 +101,7 @@ impl Artifact {
 /// What a call says about the stored program it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RunVerdict {
     /// It gave a value.
     Succeeded,
     /// It gave a truthful error: a result, not a defect.
@@ -120,7 +120,7 @@ pub enum Verdict {
     Excused,
 }
 
-impl Verdict {
+impl RunVerdict {
     const MARKED: [Self; 7] = [
         Self::Succeeded,
         Self::Answered,
@@ -240,7 +240,7 @@ pub enum ArtifactChange {
         /// Which.
         checksum: Checksum,
         /// How it did.
-        verdict: Verdict,
+        verdict: RunVerdict,
     },
     /// A repair of a stored program was written, whatever came of it.
     Mended {

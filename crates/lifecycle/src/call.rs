@@ -29,7 +29,7 @@ use crate::guardrail::{GuardrailPolicy, SiblingState};
 use crate::judgement::{barred, fit, malformed, undrafted};
 use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
-use crate::program::{GeneratedProgram, Reading, VetFault, VettedProgram, vet_known};
+use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
 use crate::request::CallRequest;
 use crate::select::{Miss, select};
 use crate::settlement::{Accepted, Receipt};
@@ -68,7 +68,7 @@ pub struct Memory {
     /// The last call of this role and method on the same trace, for a call at the root.
     pub earlier: Option<PatternEvent>,
     /// What was read of these programs before.
-    pub readings: Vec<Reading>,
+    pub inspection_cache: Vec<CachedInspection>,
 }
 
 /// Why the store could not answer.
@@ -191,7 +191,7 @@ impl Recall {
         call.earlier = memory.earlier;
         call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
         match call.selected.clone() {
-            Ok(artifact) => call.run_stored(artifact, &memory.readings),
+            Ok(artifact) => call.run_stored(artifact, &memory.inspection_cache),
             Err(_) => call.generate(Origin::Fresh, None),
         }
     }
@@ -216,7 +216,7 @@ impl Call {
         Step::Generate(Box::new(Generate { call: self, origin, feedback }))
     }
 
-    fn run_stored(self, artifact: Artifact, known: &[Reading]) -> Step {
+    fn run_stored(self, artifact: Artifact, known: &[CachedInspection]) -> Step {
         let mut underway =
             Underway { origin: Origin::Artifact(artifact.checksum), ..Underway::default() };
         underway.packages.declared = Some(artifact.manifest.to_json());
@@ -229,7 +229,12 @@ impl Call {
         }
     }
 
-    fn vet(mut self, program: GeneratedProgram, underway: Underway, known: &[Reading]) -> Step {
+    fn vet(
+        mut self,
+        program: GeneratedProgram,
+        underway: Underway,
+        known: &[CachedInspection],
+    ) -> Step {
         if let Some(rejection) = self.repeats(&program) {
             return self.reject(underway, &rejection);
         }

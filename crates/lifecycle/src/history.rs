@@ -7,7 +7,7 @@ use crate::outcome::Outcome;
 use crate::program::{Checksum, hex, type_name};
 use crate::redact::redacted_field;
 use crate::request::{CallRequest, encoded_bytes};
-use crate::settlement::Moment;
+use crate::settlement::Timing;
 
 /// What programs read records under: a view, not memory.
 pub const HISTORY_KEY: &str = "conversation_history";
@@ -93,7 +93,7 @@ pub fn record(
     request: &CallRequest,
     outcome: &Outcome,
     contents: &[Content],
-    moment: &Moment,
+    moment: &Timing,
 ) -> Value {
     let at = |place: &str| {
         let wanted = reference(request, place);

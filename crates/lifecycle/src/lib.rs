@@ -24,7 +24,7 @@ pub mod settlement;
 pub mod artifact;
 pub mod admission;
 mod purity;
-mod residue;
+mod worker_pollution;
 pub mod standing;
 pub mod tool;
 pub mod history;

@@ -16,7 +16,7 @@ use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
 use crate::redact::redacted;
 use crate::select::Miss;
-use crate::settlement::{Moment, milliseconds};
+use crate::settlement::{Timing, milliseconds};
 use crate::standing::{POLICY_VERSION, StandingMode};
 
 /// Characters of the outcome's own message.
@@ -32,7 +32,7 @@ const FIELDS: usize = 128;
 #[derive(Debug, Clone)]
 pub struct Circumstances {
     /// When it ended and how long it took.
-    pub moment: Moment,
+    pub moment: Timing,
     /// The model that was, or would have been, asked.
     pub model: String,
     /// How the contract was given.

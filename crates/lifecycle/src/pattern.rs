@@ -8,7 +8,7 @@ use crate::dialect::{Call, Inspection};
 use crate::guardrail::fetches;
 use crate::outcome::Outcome;
 use crate::request::CallRequest;
-use crate::settlement::{Moment, exhausted};
+use crate::settlement::{Timing, exhausted};
 use crate::weak_success::{self, WeakSignal};
 
 /// Events kept of one role; the oldest go first.
@@ -194,7 +194,7 @@ pub fn event(
     outcome: &Outcome,
     attempts: &[Attempt],
     earlier: Option<&PatternEvent>,
-    moment: &Moment,
+    moment: &Timing,
 ) -> PatternEvent {
     let last = attempts.last();
     let does = last.map(|attempt| &attempt.capabilities);

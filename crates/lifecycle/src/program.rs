@@ -16,8 +16,8 @@ use crate::guardrail::{
     self, Cacheability, GuardrailPolicy, Severity, SiblingState, Subject, Violation,
 };
 use crate::request::CallRequest;
-use crate::residue;
 use crate::standing::StateKeys;
+use crate::worker_pollution;
 
 /// Largest program text a model may return: what its language's reader takes.
 pub const MAX_CODE_BYTES: usize = dialect::MAX_SOURCE_BYTES;
@@ -166,13 +166,13 @@ pub struct VettedProgram {
 /// What was read of a program's text. It says the same whenever the text is read, so whoever keeps it need not read
 /// that text again.
 #[derive(Debug, Clone)]
-pub struct Reading {
+pub struct CachedInspection {
     language: Language,
     source: Arc<str>,
     inspection: Arc<Inspection>,
 }
 
-impl Reading {
+impl CachedInspection {
     /// Reads a text.
     pub fn new(language: Language, source: &str) -> Result<Self, SyntaxFault> {
         let inspection = dialect::inspect(language, source)?.into();
@@ -221,7 +221,7 @@ impl VettedProgram {
 
     /// Whether the next program in the same worker would find something of it.
     pub(crate) fn leaves_residue(&self) -> bool {
-        residue::leaves_residue(self.program.language, &self.inspection)
+        worker_pollution::leaves_residue(self.program.language, &self.inspection)
     }
 
     /// What it should do better; a right answer is not lost to it.
@@ -276,7 +276,7 @@ pub fn vet_known(
     request: &CallRequest,
     siblings: &[SiblingState],
     policy: &GuardrailPolicy,
-    known: &[Reading],
+    known: &[CachedInspection],
 ) -> Result<VettedProgram, (GeneratedProgram, VetFault)> {
     let (language, source) = (program.language, program.source.as_str());
     let read = known.iter().find(|reading| reading.is_of(language, source));
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn what_was_read_of_a_text_stands_for_that_text_alone() {
-        let reading = Reading::new(Language::Python, "result = 1").unwrap();
+        let reading = CachedInspection::new(Language::Python, "result = 1").unwrap();
         for (language, source, known) in [
             (Language::Python, "result = 1", true),
             (Language::Python, "result = 2", false),

@@ -68,7 +68,7 @@ pub struct Prompt {
 
 /// What else is known that a model should see.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct PromptContext {
     /// Tools, best first.
     pub tools: Vec<KnownTool>,
     /// Other methods stored for this role, with the state they keep.
@@ -113,7 +113,7 @@ fn schema(version: &Value, of_package: &[&str], of_payload: &[&str]) -> Value {
 /// Builds the prompt for one model call.
 pub fn build(
     request: &CallRequest,
-    surroundings: &Surroundings,
+    prompt_context: &PromptContext,
     feedback: Option<&Value>,
 ) -> Prompt {
     let level = usize::from(request.lineage.depth()).min(IDENTITY.len() - 1);
@@ -131,17 +131,17 @@ pub fn build(
         // Importable without being declared; to be declared, if at all, by the same constraint.
         section(&mut user, "installed_dependencies", &held.to_json(), SECTION_BYTES);
     }
-    if !surroundings.tools.is_empty() {
-        section(&mut user, "known_tools", &tools(&surroundings.tools), TOOLS_BYTES);
+    if !prompt_context.tools.is_empty() {
+        section(&mut user, "known_tools", &tools(&prompt_context.tools), TOOLS_BYTES);
     }
-    if !surroundings.siblings.is_empty() {
-        section(&mut user, "sibling_methods", &siblings(&surroundings.siblings), SIBLINGS_BYTES);
+    if !prompt_context.siblings.is_empty() {
+        section(&mut user, "sibling_methods", &siblings(&prompt_context.siblings), SIBLINGS_BYTES);
     }
-    if !surroundings.patterns.is_empty() {
-        section(&mut user, "recent_patterns", &patterns(&surroundings.patterns), SECTION_BYTES);
+    if !prompt_context.patterns.is_empty() {
+        section(&mut user, "recent_patterns", &patterns(&prompt_context.patterns), SECTION_BYTES);
     }
-    if surroundings.history_count > 0 {
-        section(&mut user, "history", &history(surroundings.history_count), SECTION_BYTES);
+    if prompt_context.history_count > 0 {
+        section(&mut user, "history", &history(prompt_context.history_count), SECTION_BYTES);
     }
     if let Some(feedback) = feedback {
         user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");

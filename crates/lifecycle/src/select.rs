@@ -85,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::artifact::{Cacheability, Repute, Verdict};
+    use crate::artifact::{Cacheability, Repute, RunVerdict};
     use crate::contract::{Contract, Fingerprint};
     use crate::dependency::DependencyManifest;
     use crate::dialect::Language;
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    fn window(verdicts: &[Verdict]) -> Window {
+    fn window(verdicts: &[RunVerdict]) -> Window {
         let mut window = Window::default();
         for verdict in verdicts {
             window.push(*verdict);
@@ -130,9 +130,9 @@ mod tests {
         let with = |repute: Repute| Artifact { repute, ..good() };
         let degraded = || with(Repute { standing: Standing::Degraded, ..Repute::default() });
         let failing =
-            || with(Repute { recent: window(&[Verdict::Failed; 3]), ..Repute::default() });
+            || with(Repute { recent: window(&[RunVerdict::Failed; 3]), ..Repute::default() });
         let truthful =
-            || with(Repute { recent: window(&[Verdict::Answered; 20]), ..Repute::default() });
+            || with(Repute { recent: window(&[RunVerdict::Answered; 20]), ..Repute::default() });
         let other = artifact(request(Some(json!({"purpose": "p"}))).contract_fingerprint());
         for (stored, mode, expected) in [
             (vec![], Shadow, Some(Miss::NoArtifact)),

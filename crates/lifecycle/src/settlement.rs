@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::admission::{Admission, Case, is_sampled};
 use crate::artifact::{
-    Artifact, ArtifactChange, ArtifactKey, Generation, RUNTIME_VERSION, Repute, Trigger, Verdict,
+    Artifact, ArtifactChange, ArtifactKey, Generation, RUNTIME_VERSION, Repute, RunVerdict, Trigger,
 };
 use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
 use crate::context::ContextChanges;
@@ -30,7 +30,7 @@ const MAX_FAILURE_CHARS: usize = 400;
 
 /// When a call ended and how long it took: the shell's clock, handed in.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Moment {
+pub struct Timing {
     /// RFC 3339, UTC.
     pub timestamp: String,
     /// The same, in milliseconds since 1970.
@@ -39,7 +39,7 @@ pub struct Moment {
     pub duration: Duration,
 }
 
-impl Moment {
+impl Timing {
     /// In milliseconds, to a tenth.
     pub fn duration_ms(&self) -> f64 {
         milliseconds(self.duration)
@@ -143,7 +143,7 @@ pub struct Proceedings<'a> {
 }
 
 /// Derives the changes from what happened.
-pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Moment) -> Changes {
+pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> Changes {
     let Proceedings { request, attempts, outcome, .. } = *call;
     let kept = call.accepted.filter(|_| outcome.is_ok());
     let contents = Content::of(request, outcome);
@@ -204,26 +204,26 @@ fn scores(
     attempts.iter().filter_map(score).collect()
 }
 
-fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> Verdict {
+fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
     let unsourced = |rule| rule == Rule::MissingExternalProvenance;
     if rejection.failure.kind.cause() == Cause::Extrinsic || rejection.reason.is_misfit() {
-        Verdict::Excused
+        RunVerdict::Excused
     } else if matches!(exhausted, Some(RetryLane::Guardrail | RetryLane::Outcome)) {
-        Verdict::Exhausted
+        RunVerdict::Exhausted
     } else if rejection.violations.iter().any(|violation| unsourced(violation.rule)) {
-        Verdict::Unsourced
+        RunVerdict::Unsourced
     } else if rejection.reason == Reason::ContractBroken {
-        Verdict::ContractBroken
+        RunVerdict::ContractBroken
     } else {
-        Verdict::Failed
+        RunVerdict::Failed
     }
 }
 
-fn answered(outcome: &Outcome) -> Verdict {
+fn answered(outcome: &Outcome) -> RunVerdict {
     match outcome.failure() {
-        None => Verdict::Succeeded,
-        Some(failure) if failure.kind.code() == WRONG_BOUNDARY => Verdict::Referred,
-        Some(_) => Verdict::Answered,
+        None => RunVerdict::Succeeded,
+        Some(failure) if failure.kind.code() == WRONG_BOUNDARY => RunVerdict::Referred,
+        Some(_) => RunVerdict::Answered,
     }
 }
 
@@ -248,7 +248,7 @@ fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> 
     let ArtifactKey { role, method, language: _, contract_fingerprint } =
         ArtifactKey::of(call.request);
     let mut recent = Window::default();
-    recent.push(Verdict::Succeeded);
+    recent.push(RunVerdict::Succeeded);
     let artifact = Artifact {
         role,
         method,

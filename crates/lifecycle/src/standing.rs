@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::artifact::Verdict;
+use crate::artifact::RunVerdict;
 
 /// The wire name (`promotion_policy_version`).
 pub const POLICY_VERSION: &str = "solver_promotion_v1";
@@ -81,7 +81,7 @@ impl Window {
     }
 
     /// Adds what came of one more call; the oldest falls out.
-    pub fn push(&mut self, verdict: Verdict) {
+    pub fn push(&mut self, verdict: RunVerdict) {
         self.0.extend(verdict.mark());
         let excess = self.0.chars().count().saturating_sub(WINDOW);
         self.0 = self.0.chars().skip(excess).collect();
@@ -93,8 +93,8 @@ impl Window {
         failures >= REGRESSED_FAILURES && share(failures, self.calls()) > REGRESSED_RATE
     }
 
-    fn count(&self, wanted: impl Fn(Verdict) -> bool) -> usize {
-        self.0.chars().filter_map(Verdict::of_mark).filter(|verdict| wanted(*verdict)).count()
+    fn count(&self, wanted: impl Fn(RunVerdict) -> bool) -> usize {
+        self.0.chars().filter_map(RunVerdict::of_mark).filter(|verdict| wanted(*verdict)).count()
     }
 
     fn calls(&self) -> usize {
@@ -102,16 +102,17 @@ impl Window {
     }
 
     fn failures(&self) -> usize {
-        self.count(Verdict::speaks_against)
+        self.count(RunVerdict::speaks_against)
     }
 
-    fn of(&self, verdict: Verdict) -> usize {
+    fn of(&self, verdict: RunVerdict) -> usize {
         self.count(|found| found == verdict)
     }
 
     /// 1 when nothing was checked.
     fn contract_pass_rate(&self) -> f64 {
-        let (passed, broken) = (self.of(Verdict::Succeeded), self.of(Verdict::ContractBroken));
+        let (passed, broken) =
+            (self.of(RunVerdict::Succeeded), self.of(RunVerdict::ContractBroken));
         if broken == 0 { 1.0 } else { share(passed, passed + broken) }
     }
 }
@@ -134,9 +135,9 @@ impl Evidence {
         self.recent.calls() >= MIN_CALLS
             && self.sessions >= MIN_SESSIONS
             && self.recent.contract_pass_rate() >= MIN_CONTRACT_PASS_RATE
-            && none(Verdict::Exhausted)
-            && none(Verdict::Referred)
-            && none(Verdict::Unsourced)
+            && none(RunVerdict::Exhausted)
+            && none(RunVerdict::Referred)
+            && none(RunVerdict::Unsourced)
             && !self.recent.regressed()
     }
 
@@ -149,14 +150,14 @@ impl Evidence {
         let recent = &self.recent;
         json!({
             "calls": recent.calls(),
-            "successes": recent.of(Verdict::Succeeded),
+            "successes": recent.of(RunVerdict::Succeeded),
             "failures": recent.failures(),
             "failure_rate": rounded(share(recent.failures(), recent.calls())),
             "session_count": self.sessions,
             "contract_pass_rate": rounded(recent.contract_pass_rate()),
-            "retry_exhausted_count": recent.of(Verdict::Exhausted),
-            "wrong_boundary_count": recent.of(Verdict::Referred),
-            "provenance_violation_count": recent.of(Verdict::Unsourced),
+            "retry_exhausted_count": recent.of(RunVerdict::Exhausted),
+            "wrong_boundary_count": recent.of(RunVerdict::Referred),
+            "provenance_violation_count": recent.of(RunVerdict::Unsourced),
             "state_key_consistency_ratio": self.state_key_agreement.map(rounded),
             "observation_window_met": recent.calls() >= MIN_CALLS,
             "gate_pass": self.passes_gate(),
@@ -222,7 +223,7 @@ impl Decision {
 pub fn decide(standing: Standing, evidence: &Evidence) -> Decision {
     use DecisionKind::{ContinueProbation, Degrade, Hold, Promote};
     let (gate, regressed) = (evidence.passes_gate(), evidence.recent.regressed());
-    let worked = evidence.recent.of(Verdict::Succeeded) > 0;
+    let worked = evidence.recent.of(RunVerdict::Succeeded) > 0;
     let (kind, to) = match standing {
         Standing::Candidate if worked => (ContinueProbation, Standing::Probation),
         Standing::Candidate => (Hold, Standing::Candidate),
@@ -336,12 +337,12 @@ mod tests {
     fn the_window_rolls() {
         let mut window = Window::default();
         for _ in 0..5 {
-            window.push(Verdict::Failed);
+            window.push(RunVerdict::Failed);
         }
         assert!(window.regressed());
         for _ in 0..WINDOW {
-            window.push(Verdict::Succeeded);
-            window.push(Verdict::Excused);
+            window.push(RunVerdict::Succeeded);
+            window.push(RunVerdict::Excused);
         }
         assert_eq!(window.as_str(), "s".repeat(WINDOW));
     }

@@ -18,7 +18,7 @@ use lifecycle::dependency::DependencyPolicy;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
-use lifecycle::settlement::Moment;
+use lifecycle::settlement::Timing;
 use serde_json::{Map, Value, json};
 
 use common::{artifact, report, request};
@@ -166,7 +166,7 @@ fn check_invariants(commit: &Commit, path: &[usize]) {
         accepted <= 1 && attempts.iter().rev().skip(1).all(|a| a.rejection.is_some()),
         "{path:?}"
     );
-    let moment = Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+    let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
     let changes = commit.changes(&moment);
     assert_eq!(
         changes.kept.is_some(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lifecycle::artifact::{
-    Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Repute, Verdict,
+    Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Repute, RunVerdict,
 };
 use lifecycle::call::{Commit, Generate, Memory, Policy, Prepare, Step, begin};
 use lifecycle::context::{Context, ContextChanges};
@@ -18,11 +18,11 @@ use lifecycle::execution::{
 use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
-use lifecycle::prompt::Surroundings;
+use lifecycle::prompt::PromptContext;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
-use lifecycle::settlement::{Moment, Receipt};
+use lifecycle::settlement::{Receipt, Timing};
 use serde_json::{Map, Value, json};
 
 const CODE: &str = "from slugify import slugify\nresult = slugify(args[0])";
@@ -107,7 +107,7 @@ fn commit(step: Step) -> Box<Commit> {
 
 fn feedback(step: Step) -> (Value, Box<Generate>) {
     let mut generate = generate(step);
-    let user = generate.prompt(&Surroundings::default()).user;
+    let user = generate.prompt(&PromptContext::default()).user;
     let line = user.lines().find_map(|line| line.strip_prefix("feedback: ")).unwrap();
     (serde_json::from_str(line).unwrap(), generate)
 }
@@ -343,7 +343,7 @@ fn imports_are_held_against_what_the_environment_provides() {
 fn what_is_held_may_be_imported_without_being_declared() {
     let step = Scene::holding(slugify(">=8")).declaring(&json!([]));
     let accepted = commit(run(step, answered()));
-    let changes = accepted.changes(&Moment {
+    let changes = accepted.changes(&Timing {
         timestamp: "now".into(),
         since_epoch_ms: 0,
         duration: Duration::ZERO,
@@ -414,13 +414,13 @@ fn a_stored_program_that_does_not_fit_this_agent_is_repaired_and_not_blamed() {
     let (block, again) = feedback(step);
     assert_eq!(block["error_type"], "dependency_manifest_incompatible");
     let commit = commit(run(draft(Step::Generate(again), CODE, &slugify("<8")), answered()));
-    let changes = commit.changes(&Moment {
+    let changes = commit.changes(&Timing {
         timestamp: "now".into(),
         since_epoch_ms: 0,
         duration: Duration::ZERO,
     });
     let excused = |change: &ArtifactChange| {
-        matches!(change, ArtifactChange::Score { verdict: Verdict::Excused, .. })
+        matches!(change, ArtifactChange::Score { verdict: RunVerdict::Excused, .. })
     };
     assert!(changes.artifacts.iter().any(excused), "{changes:?}");
 }
@@ -436,18 +436,18 @@ fn a_forged_manifest_in_storage_is_never_prepared() {
 #[test]
 fn the_model_is_shown_what_is_held() {
     let user =
-        generate(Scene::holding(slugify(">=8")).begun()).prompt(&Surroundings::default()).user;
+        generate(Scene::holding(slugify(">=8")).begun()).prompt(&PromptContext::default()).user;
     assert!(
         user.contains(r#"installed_dependencies: [{"name":"python-slugify","version":">=8"}]"#),
         "{user}"
     );
-    let user = generate(Scene::new().begun()).prompt(&Surroundings::default()).user;
+    let user = generate(Scene::new().begun()).prompt(&PromptContext::default()).user;
     assert!(!user.contains("installed_dependencies"));
 }
 
 fn logged(commit: &Commit) -> Value {
     let circumstances = Circumstances {
-        moment: Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO },
+        moment: Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO },
         model: "m".into(),
         contract_source: ContractSource::None,
         specialist_instance_id: "i".into(),

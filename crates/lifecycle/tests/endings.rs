@@ -19,9 +19,9 @@ use lifecycle::draft::{Draft, DraftFault, Overdraft, Usage};
 use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
 use lifecycle::guardrail::{Rule, check_role};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
-use lifecycle::prompt::Surroundings;
+use lifecycle::prompt::PromptContext;
 use lifecycle::request::CallId;
-use lifecycle::settlement::Moment;
+use lifecycle::settlement::Timing;
 use serde_json::{Map, Value, json};
 
 use common::{artifact, report, request};
@@ -383,7 +383,7 @@ fn told(generate: &mut Generate) -> String {
     if generate.pause() > Duration::ZERO {
         write!(told, " after {:?}", generate.pause()).unwrap();
     }
-    let user = generate.prompt(&Surroundings::default()).user;
+    let user = generate.prompt(&PromptContext::default()).user;
     if let Some(line) = user.lines().find_map(|line| line.strip_prefix("feedback: ")) {
         let block: Value = serde_json::from_str(line).unwrap();
         let what = block.get("violation_subtype").or(block.get("error_type")).unwrap();
@@ -427,7 +427,7 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
             lines.push(format!("{key} {value}"));
         }
     }
-    let moment = Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+    let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
     let changes = commit.changes(&moment);
     let mut effects = vec![format!("{} asked", commit.model_calls())];
     effects.extend(changes.exhausted.map(|lane| format!("{} exhausted", lane.name())));
@@ -475,7 +475,7 @@ fn an_authored_error_type_of_any_length_is_kept_short() {
         let told = match &step {
             Step::Commit(commit) => {
                 let moment =
-                    Moment { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+                    Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
                 let changes = commit.changes(&moment);
                 format!("{told} {} {:?}", changes.record, changes.event)
             }

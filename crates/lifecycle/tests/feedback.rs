@@ -7,7 +7,7 @@ use lifecycle::call::{Generate, Memory, Policy, Step, begin};
 use lifecycle::context::Context;
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
-use lifecycle::prompt::Surroundings;
+use lifecycle::prompt::PromptContext;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -46,7 +46,7 @@ fn drafted(code: &str) -> Result<Draft, DraftFault> {
 }
 
 fn feedback(generate: &mut Generate) -> Option<Value> {
-    let user = generate.prompt(&Surroundings::default()).user;
+    let user = generate.prompt(&PromptContext::default()).user;
     let line = user.lines().find_map(|line| line.strip_prefix("feedback: "))?;
     Some(serde_json::from_str(line).unwrap())
 }

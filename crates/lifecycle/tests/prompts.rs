@@ -14,7 +14,7 @@ use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::Repeated;
-use lifecycle::prompt::{MAX_TOOLS, Prompt, Surroundings, build};
+use lifecycle::prompt::{MAX_TOOLS, Prompt, PromptContext, build};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -52,7 +52,7 @@ const LANGUAGES: [Language; 2] = [Language::Python, Language::Ruby];
 #[test]
 fn a_first_call_stays_below_900_tokens() {
     for language in LANGUAGES {
-        let prompt = build(&request(language, vec![json!(3)]), &Surroundings::default(), None);
+        let prompt = build(&request(language, vec![json!(3)]), &PromptContext::default(), None);
         let count = tokens_of(&prompt);
         println!("{language:?}: {count} tokens ({} system)", tokens(&prompt.system));
         assert!(count <= 900, "{language:?}: {count}");
@@ -82,7 +82,7 @@ type Make = fn(usize) -> Value;
 #[test]
 fn arguments_travel_by_handle() {
     let count = |value: Value| {
-        tokens_of(&build(&request(Language::Python, vec![value]), &Surroundings::default(), None))
+        tokens_of(&build(&request(Language::Python, vec![value]), &PromptContext::default(), None))
     };
     let shapes: [(&str, Make); 4] = [
         ("text", |bytes| json!("word ".repeat(bytes / 5))),
@@ -102,7 +102,7 @@ fn arguments_travel_by_handle() {
     }
     let many = tokens_of(&build(
         &request(Language::Python, vec![json!("x".repeat(200)); 5000]),
-        &Surroundings::default(),
+        &PromptContext::default(),
         None,
     ));
     assert!(many < 3000, "5,000 arguments take {many} tokens");
@@ -112,8 +112,8 @@ fn arguments_travel_by_handle() {
 #[test]
 fn older_history_is_told_of_when_there_is_any() {
     for (records, told) in [(0, false), (100, false), (101, true)] {
-        let surroundings = Surroundings { history_count: records, ..Surroundings::default() };
-        let user = build(&request(Language::Python, vec![]), &surroundings, None).user;
+        let prompt_context = PromptContext { history_count: records, ..PromptContext::default() };
+        let user = build(&request(Language::Python, vec![]), &prompt_context, None).user;
         assert_eq!(user.contains(".before()"), told, "{records}: {user}");
     }
 }
@@ -133,7 +133,7 @@ fn after(language: Language, code: &str) -> Prompt {
     };
     let first = generate(recall.recalled(Ok(Memory::default())));
     let draft = Draft { payload: json!({"code": code}), usage: Usage::default() };
-    generate(first.generated(Ok(draft), Duration::ZERO)).prompt(&Surroundings::default())
+    generate(first.generated(Ok(draft), Duration::ZERO)).prompt(&PromptContext::default())
 }
 
 /// A program of real length, wrong in the middle.
@@ -151,7 +151,7 @@ fn long_program(wrong: &str) -> String {
 fn a_retry_adds_at_most_500_tokens() {
     let first = tokens_of(&build(
         &request(Language::Python, vec![json!(3)]),
-        &Surroundings::default(),
+        &PromptContext::default(),
         None,
     ));
     for (what, code) in [
@@ -177,7 +177,7 @@ fn repeated(capability: &str, tool: &str) -> Repeated {
 /// The rules a prompt must state, each by words that carry it.
 #[test]
 fn every_required_rule_is_stated() {
-    let surroundings = Surroundings {
+    let prompt_context = PromptContext {
         tools: vec![known("fetcher", "fetches pages")],
         siblings: vec![sibling("subtract", "total")],
         history_count: 3,
@@ -187,7 +187,7 @@ fn every_required_rule_is_stated() {
         let mut request = request(language, vec![json!(3)]);
         let fields = json!({"purpose": "adds", "deliverable": {"type": "number"}});
         request.contract = Contract::compose(fields.as_object(), &Map::new()).unwrap().0;
-        let prompt = build(&request, &surroundings, None);
+        let prompt = build(&request, &prompt_context, None);
         let all = format!("{}\n{}", prompt.system, prompt.user);
         for (rule, words) in [
             ("identity", "Tool Builder"),
@@ -230,7 +230,7 @@ fn every_required_rule_is_stated() {
                 parent: CallId("p".into()),
                 depth: NonZeroU8::new(level).unwrap(),
             };
-            let system = build(&request, &surroundings, None).system;
+            let system = build(&request, &prompt_context, None).system;
             assert!(system.starts_with(words), "{level}: {system}");
         }
         let dialect = match language {
@@ -243,10 +243,10 @@ fn every_required_rule_is_stated() {
 
 #[test]
 fn the_stable_part_is_the_same_for_every_call_of_a_guest_and_depth() {
-    let one = build(&request(Language::Ruby, vec![json!(3)]), &Surroundings::default(), None);
+    let one = build(&request(Language::Ruby, vec![json!(3)]), &PromptContext::default(), None);
     let other = build(
         &request(Language::Ruby, vec![json!("x"), json!([])]),
-        &Surroundings::default(),
+        &PromptContext::default(),
         None,
     );
     assert_eq!(one.system, other.system);
@@ -258,7 +258,7 @@ fn known_tools_are_few() {
     let tools = (0..50).map(|n| known(&format!("tool_{n}"), &"long purpose ".repeat(50))).collect();
     let prompt = build(
         &request(Language::Python, vec![]),
-        &Surroundings { tools, ..Surroundings::default() },
+        &PromptContext { tools, ..PromptContext::default() },
         None,
     );
     let shown = sections(&prompt.user).remove("known_tools").unwrap();
@@ -350,15 +350,15 @@ fn nothing_inserted_leaves_its_field() {
         request.context.apply(ContextChanges { set, unset: Vec::new() });
         let fields = json!({"purpose": random.text(), "acceptance": [random.text()], "deliverable": {"type": "object"}});
         request.contract = Contract::compose(fields.as_object(), &Map::new()).unwrap().0;
-        let surroundings = Surroundings {
+        let prompt_context = PromptContext {
             tools: vec![known("page_reader", &random.text())],
             siblings: vec![sibling(&random.text(), &random.text())],
             history_count: 1,
             patterns: vec![repeated(&random.text(), &random.text())],
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
-        let prompt = build(&request, &surroundings, Some(&feedback));
-        let clean = build(&request, &Surroundings::default(), None);
+        let prompt = build(&request, &prompt_context, Some(&feedback));
+        let clean = build(&request, &PromptContext::default(), None);
         assert_eq!(prompt.system, clean.system, "nothing is inserted into the stable part");
         let found = sections(&prompt.user);
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
@@ -378,7 +378,7 @@ fn nothing_inserted_leaves_its_field() {
         );
         assert_eq!(found["feedback"], feedback);
         let siblings: Vec<&String> = found["sibling_methods"].as_object().unwrap().keys().collect();
-        assert_eq!(siblings, [&surroundings.siblings[0].method]);
+        assert_eq!(siblings, [&prompt_context.siblings[0].method]);
         for mark in
             ["<|", "</", "<s>", "<\u{ff5c}", "\u{2028}", "\u{2029}", "\u{85}", "\u{1b}", "\r"]
         {
@@ -396,7 +396,7 @@ fn what_an_error_says_stays_in_its_field() {
         let first = generate(recall.recalled(Ok(Memory::default())));
         let fault = DraftFault::Malformed(words.to_owned());
         let prompt =
-            generate(first.generated(Err(fault), Duration::ZERO)).prompt(&Surroundings::default());
+            generate(first.generated(Err(fault), Duration::ZERO)).prompt(&PromptContext::default());
         let told = sections(&prompt.user).remove("feedback").unwrap();
         assert_eq!(told["error_message"], words);
     }

@@ -13,7 +13,7 @@ use lifecycle::log_entry::{self, Circumstances, Debug};
 use lifecycle::outcome::Outcome;
 use lifecycle::prompt::Prompt;
 use lifecycle::request::CallRequest;
-use lifecycle::settlement::{Kept, Moment};
+use lifecycle::settlement::{Kept, Timing};
 use serde_json::Value;
 
 use crate::agent::Agent;
@@ -53,7 +53,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
             }
             Step::Execute(execute) => {
                 let began = Instant::now();
-                runtime.readings().keep(execute.order().program);
+                runtime.inspection_cache().keep(execute.order().program);
                 runtime.observers().tell(execute.order().request, || execute.event());
                 let report = Host::new(agent, execute.order(), tree).run(execute.environment());
                 execute.executed(report, began.elapsed())
@@ -89,8 +89,8 @@ impl Performance<'_> {
     fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
         let runtime = self.agent.runtime();
         let mut memory = runtime.store().recall(self.agent.owner(), request)?;
-        let read = |it: &Artifact| runtime.readings().of(it.language, &it.code);
-        memory.readings = memory.artifacts.iter().filter_map(read).collect();
+        let read = |it: &Artifact| runtime.inspection_cache().of(it.language, &it.code);
+        memory.inspection_cache = memory.artifacts.iter().filter_map(read).collect();
         Ok(memory)
     }
 
@@ -100,11 +100,11 @@ impl Performance<'_> {
         self.tree.reserve_model_call()?;
         self.tree.pause(generate.pause())?;
         runtime.observers().tell(generate.request(), || generate.event());
-        let surroundings = runtime
+        let prompt_context = runtime
             .store()
-            .surroundings(self.agent.owner(), generate.request())
+            .prompt_context(self.agent.owner(), generate.request())
             .map_err(DraftFault::Store)?;
-        let prompt = self.prompt.insert(generate.prompt(&surroundings));
+        let prompt = self.prompt.insert(generate.prompt(&prompt_context));
         let request = generate.request();
         let (provider, model) = (runtime.provider(), &options.model);
         let longest = provider.max_output_tokens();
@@ -158,7 +158,7 @@ impl Performance<'_> {
     fn settle(&self, commit: Commit) -> (Outcome, Option<Kept>) {
         let runtime = self.agent.runtime();
         let now = jiff::Timestamp::now();
-        let moment = Moment {
+        let moment = Timing {
             timestamp: now.to_string(),
             since_epoch_ms: u64::try_from(now.as_millisecond()).unwrap_or_default(),
             duration: self.started.elapsed(),
@@ -179,7 +179,7 @@ impl Performance<'_> {
         settled.into_parts()
     }
 
-    fn log(&self, settled: &Settled, moment: Moment, summary: Value) {
+    fn log(&self, settled: &Settled, moment: Timing, summary: Value) {
         let Some(log) = self.agent.runtime().log() else { return };
         let options = self.agent.options();
         let commit = settled.commit();

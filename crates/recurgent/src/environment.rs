@@ -23,7 +23,7 @@ mod inspection;
 mod lock;
 mod manager;
 mod ready;
-mod shelf;
+mod cache;
 mod source;
 mod tool;
 mod uv;
@@ -48,9 +48,9 @@ use crate::worker::{Activation, InstallerLimits, Workers};
 use fault::{BuildFault, Stage};
 use source::Supply;
 
+pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
 pub(crate) use lock::Lock;
 pub(crate) use ready::Ready;
-pub use shelf::{Removal, Shelf, Standing, Stored};
 pub(crate) use source::redacted;
 
 /// Ready environments remembered; one that is forgotten is read again.
@@ -201,8 +201,8 @@ impl Environments {
     }
 
     /// Where they are kept.
-    pub(crate) fn shelf(&self) -> Option<Shelf> {
-        self.options.cache.clone().map(Shelf::new)
+    pub(crate) fn cache(&self) -> Option<EnvironmentCache> {
+        self.options.cache.clone().map(EnvironmentCache::new)
     }
 
     /// Gives programs with this manifest the environment they need, made now if it must be.
@@ -268,7 +268,7 @@ impl Environments {
             .map_err(|said| BuildFault::Unable { stage: Stage::Resolve, said })?;
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
-        let root = generation::current(&Shelf::place(cache, language), &id);
+        let root = generation::current(&EnvironmentCache::place(cache, language), &id);
         Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root })
     }
 
@@ -290,7 +290,7 @@ impl Environments {
 
 impl Plan<'_> {
     fn place(&self) -> PathBuf {
-        Shelf::place(self.cache, self.language)
+        EnvironmentCache::place(self.cache, self.language)
     }
 
     fn stamp(&self) -> Stamp {

@@ -21,7 +21,7 @@ pub trait Guest: fmt::Debug + Send + Sync {
         &self,
         environment: &Environment,
         order: &Order<'_>,
-        seat: &Seat<'_>,
+        run_limits: &RunLimits<'_>,
     ) -> Result<Box<dyn Turn>, WorkerFault>;
 
     /// Drops the kept worker of an agent: its last attempt was rejected, or the agent is gone.
@@ -30,7 +30,7 @@ pub trait Guest: fmt::Debug + Send + Sync {
 
 /// On whose behalf, and within what bounds, a program runs.
 #[derive(Debug)]
-pub struct Seat<'a> {
+pub struct RunLimits<'a> {
     /// The agent object; its kept worker serves nobody else.
     pub agent: &'a str,
     /// Time the program itself may take; the clock stops while the host answers.

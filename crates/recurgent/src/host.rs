@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::AGENT_KEYS;
-use crate::guest::{Answer, Ask, Said, Seat};
+use crate::guest::{Answer, Ask, RunLimits, Said};
 use crate::tree::Tree;
 use crate::upkeep::time_before;
 
@@ -63,14 +63,14 @@ impl<'a> Host<'a> {
 
     /// Answers what the program asks until it is done.
     fn converse(mut self, environment: &Environment) -> Result<Report, WorkerFault> {
-        let seat = Seat {
+        let run_limits = RunLimits {
             agent: &self.agent.owner().instance,
             time_limit: self.tree.within(self.agent.options().execution_timeout),
             cancellation: &self.tree.cancellation,
             grants: &self.agent.options().grants,
         };
         let guest = self.agent.runtime().guest(self.order.request.language);
-        let mut turn = guest.start(environment, &self.order, &seat)?;
+        let mut turn = guest.start(environment, &self.order, &run_limits)?;
         let limit = self.order.request.allowance.asks_per_call;
         for _ in 0..=limit {
             match turn.listen()? {

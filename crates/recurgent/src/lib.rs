@@ -21,7 +21,7 @@ mod call;
 mod host;
 mod identity;
 mod preparation;
-mod readings;
+mod inspection_cache;
 mod tree;
 mod trial;
 

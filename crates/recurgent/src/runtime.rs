@@ -10,15 +10,15 @@ use thiserror::Error;
 
 use crate::agent::AgentBuilder;
 use crate::config::{Config, ConfigFault};
-use crate::environment::{Environments, Shelf, Stored};
+use crate::environment::{EnvironmentCache, Environments, Stored};
 use crate::guest::Guest;
+use crate::inspection_cache::InspectionCache;
 use crate::observe::{Log, Observer, Observers};
 use crate::preparation::Preparation;
 use crate::provider::{self, Provider, ProviderFault, Recorder};
-use crate::readings::Readings;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
-use crate::trial::{Court, Trials};
+use crate::trial::{TrialRunner, Trials};
 use crate::worker::{Layers, Workers};
 
 /// Why a runtime could not be made.
@@ -54,7 +54,7 @@ struct Shared {
     observers: Observers,
     log: Option<Log>,
     turns: Turns,
-    readings: Readings,
+    inspection_cache: InspectionCache,
 }
 
 /// Calls of one session follow each other: who holds its turn calls.
@@ -124,8 +124,8 @@ impl Runtime {
     }
 
     /// Environments on disk, for inspection and removal; `None`: there is nowhere to keep any.
-    pub fn shelf(&self) -> Option<Shelf> {
-        self.0.environments.shelf()
+    pub fn cache(&self) -> Option<EnvironmentCache> {
+        self.0.environments.cache()
     }
 
     /// Waits until every new version that a call of this runtime left for trial has had it. They are held
@@ -138,8 +138,8 @@ impl Runtime {
         &self.0.trials
     }
 
-    pub(crate) fn readings(&self) -> &Readings {
-        &self.0.readings
+    pub(crate) fn inspection_cache(&self) -> &InspectionCache {
+        &self.0.inspection_cache
     }
 
     pub(crate) fn environments(&self) -> &Environments {
@@ -238,7 +238,7 @@ impl RuntimeBuilder {
             Workers::start(&options).map_err(|error| SetupFault::Workers(error.to_string()))?;
         let workers = Arc::new(workers);
         let environments = Arc::new(Environments::new(config.environment_options()));
-        let trials = Trials::new(Court {
+        let trials = Trials::new(TrialRunner {
             store: Arc::clone(&store),
             workers: Arc::clone(&workers),
             environments: Arc::clone(&environments),
@@ -254,7 +254,7 @@ impl RuntimeBuilder {
             observers,
             log,
             turns: Turns::default(),
-            readings: Readings::default(),
+            inspection_cache: InspectionCache::default(),
         })))
     }
 }

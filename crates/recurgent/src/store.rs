@@ -20,7 +20,7 @@ use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
-use lifecycle::prompt::Surroundings;
+use lifecycle::prompt::PromptContext;
 use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
@@ -87,11 +87,11 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
     fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault>;
 
     /// What a model should know when this call needs one.
-    fn surroundings(
+    fn prompt_context(
         &self,
         owner: &Owner,
         request: &CallRequest,
-    ) -> Result<Surroundings, StoreFault>;
+    ) -> Result<PromptContext, StoreFault>;
 
     /// Makes everything in `changes` true, or nothing. Who changes a session's memory must hold its latest version.
     fn commit(

@@ -23,9 +23,9 @@ use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, Tra
 
 use crate::environment::{Aim, Environments};
 use crate::grants::Grants;
-use crate::guest::{Cancellation, Said, Seat};
+use crate::guest::{Cancellation, RunLimits, Said};
 use crate::store::Store;
-use crate::store::catalog::{Ruling, Version};
+use crate::store::catalog::{Verdict, Version};
 use crate::worker::Workers;
 
 /// Time one recorded call may take to run again.
@@ -43,7 +43,7 @@ const MAX_UNTRIED: usize = 1024;
 type Candidacy = (ArtifactKey, Checksum);
 
 /// What trials need.
-pub(crate) struct Court {
+pub(crate) struct TrialRunner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) environments: Arc<Environments>,
@@ -51,32 +51,32 @@ pub(crate) struct Court {
 
 /// The trials of one runtime: a queue and, from the first one on, a thread.
 pub(crate) struct Trials {
-    court: Arc<Court>,
-    docket: Arc<Docket>,
-    clerk: Mutex<Option<Clerk>>,
+    trial_runner: Arc<TrialRunner>,
+    trial_queue: Arc<TrialQueue>,
+    trial_thread: Mutex<Option<TrialThread>>,
 }
 
-struct Clerk {
+struct TrialThread {
     sender: Sender<Candidacy>,
     thread: JoinHandle<()>,
 }
 
 /// What waits or is under way, and what could not be tried.
 #[derive(Default)]
-struct Docket {
-    state: Mutex<DocketState>,
+struct TrialQueue {
+    state: Mutex<TrialQueueState>,
     changed: Condvar,
     cancellation: Cancellation,
 }
 
 #[derive(Default)]
-struct DocketState {
+struct TrialQueueState {
     open: BTreeSet<Candidacy>,
     /// With how often.
     untried: BTreeMap<Candidacy, u32>,
 }
 
-impl DocketState {
+impl TrialQueueState {
     /// Enters a challenger, unless it already waits, could not be tried too often, or too many wait.
     fn enter(&mut self, candidacy: &Candidacy) -> bool {
         let tries = self.untried.get(candidacy).copied().unwrap_or(0);
@@ -98,74 +98,82 @@ impl DocketState {
 impl fmt::Debug for Trials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trials")
-            .field("open", &self.docket.state().open.len())
+            .field("open", &self.trial_queue.state().open.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Trials {
-    pub(crate) fn new(court: Court) -> Self {
-        Self { court: Arc::new(court), docket: Arc::default(), clerk: Mutex::new(None) }
+    pub(crate) fn new(trial_runner: TrialRunner) -> Self {
+        Self {
+            trial_runner: Arc::new(trial_runner),
+            trial_queue: Arc::default(),
+            trial_thread: Mutex::new(None),
+        }
     }
 
     /// Has a challenger tried soon, unless it already waits or cannot be tried.
     pub(crate) fn hold(&self, key: ArtifactKey, challenger: Checksum) {
         let candidacy = (key, challenger);
-        if !self.docket.state().enter(&candidacy) {
+        if !self.trial_queue.state().enter(&candidacy) {
             return;
         }
-        let mut clerk = self.clerk.lock().unwrap_or_else(PoisonError::into_inner);
-        if clerk.is_none() {
-            *clerk = self.start();
+        let mut trial_thread = self.trial_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if trial_thread.is_none() {
+            *trial_thread = self.start();
         }
-        let taken =
-            clerk.as_ref().is_some_and(|clerk| clerk.sender.send(candidacy.clone()).is_ok());
+        let taken = trial_thread
+            .as_ref()
+            .is_some_and(|trial_thread| trial_thread.sender.send(candidacy.clone()).is_ok());
         if !taken {
-            self.docket.close(&candidacy, false);
+            self.trial_queue.close(&candidacy, false);
         }
     }
 
     /// Waits until no trial waits or is under way.
     pub(crate) fn wait(&self) {
-        let mut state = self.docket.state();
+        let mut state = self.trial_queue.state();
         while !state.open.is_empty() {
-            state = self.docket.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.trial_queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn start(&self) -> Option<Clerk> {
+    fn start(&self) -> Option<TrialThread> {
         let (sender, receiver) = mpsc::channel();
-        let (court, docket) = (Arc::clone(&self.court), Arc::clone(&self.docket));
+        let (trial_runner, trial_queue) =
+            (Arc::clone(&self.trial_runner), Arc::clone(&self.trial_queue));
         let thread = thread::Builder::new()
             .name("trials".to_owned())
             .spawn(move || {
                 let hear = |(key, challenger): &Candidacy| {
-                    court.hear(key, challenger, &docket.cancellation).is_ok()
+                    trial_runner.hear(key, challenger, &trial_queue.cancellation).is_ok()
                 };
-                sit(&docket, &receiver, hear);
+                sit(&trial_queue, &receiver, hear);
             })
             .ok()?;
-        Some(Clerk { sender, thread })
+        Some(TrialThread { sender, thread })
     }
 }
 
 impl Drop for Trials {
     /// What is not done in time stays a challenger, and is tried at a later call.
     fn drop(&mut self) {
-        let clerk = self.clerk.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Clerk { sender, thread }) = clerk else { return };
+        let trial_thread =
+            self.trial_thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(TrialThread { sender, thread }) = trial_thread else { return };
         drop(sender);
-        let busy = |state: &mut DocketState| !state.open.is_empty();
-        let waited = self.docket.changed.wait_timeout_while(self.docket.state(), GRACE, busy);
+        let busy = |state: &mut TrialQueueState| !state.open.is_empty();
+        let waited =
+            self.trial_queue.changed.wait_timeout_while(self.trial_queue.state(), GRACE, busy);
         drop(waited);
-        self.docket.cancellation.cancel();
+        self.trial_queue.cancellation.cancel();
         // The thread survives whatever its trials do.
         let _ = thread.join();
     }
 }
 
-impl Docket {
-    fn state(&self) -> MutexGuard<'_, DocketState> {
+impl TrialQueue {
+    fn state(&self) -> MutexGuard<'_, TrialQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -176,11 +184,15 @@ impl Docket {
 }
 
 /// Holds one trial after the other. One that panics was not held: who waits for it must not wait for ever.
-fn sit(docket: &Docket, receiver: &Receiver<Candidacy>, hear: impl Fn(&Candidacy) -> bool) {
+fn sit(
+    trial_queue: &TrialQueue,
+    receiver: &Receiver<Candidacy>,
+    hear: impl Fn(&Candidacy) -> bool,
+) {
     while let Ok(candidacy) = receiver.recv() {
-        let held = || !docket.cancellation.is_cancelled() && hear(&candidacy);
+        let held = || !trial_queue.cancellation.is_cancelled() && hear(&candidacy);
         let tried = catch_unwind(AssertUnwindSafe(held)).unwrap_or(false);
-        docket.close(&candidacy, tried);
+        trial_queue.close(&candidacy, tried);
     }
 }
 
@@ -193,7 +205,7 @@ impl From<StoreFault> for Untried {
     }
 }
 
-impl Court {
+impl TrialRunner {
     /// Tries a challenger and settles it.
     fn hear(
         &self,
@@ -205,8 +217,8 @@ impl Court {
         let incumbent = versions.iter().find(|version| version.is_current).ok_or(Untried)?;
         let named = |version: &&Version| version.artifact.checksum == *challenger;
         let rival = versions.iter().find(named).ok_or(Untried)?;
-        let ruling = self.rule(key, incumbent, rival, cancellation)?;
-        self.store.conclude(key, &incumbent.artifact.checksum, challenger, &ruling)?;
+        let verdict = self.rule(key, incumbent, rival, cancellation)?;
+        self.store.conclude(key, &incumbent.artifact.checksum, challenger, &verdict)?;
         Ok(())
     }
 
@@ -216,7 +228,7 @@ impl Court {
         incumbent: &Version,
         challenger: &Version,
         cancellation: &Cancellation,
-    ) -> Result<Ruling, Untried> {
+    ) -> Result<Verdict, Untried> {
         for case in self.store.corpus(key)? {
             let repeats = |version: &Version| {
                 self.run_again(key, &version.artifact, &case, cancellation)
@@ -226,11 +238,11 @@ impl Court {
                 continue;
             }
             if !incumbent.pure || repeats(incumbent)? {
-                return Ok(Ruling::Failed(Box::new(case)));
+                return Ok(Verdict::Failed(Box::new(case)));
             }
             self.store.forget_case(key, &case)?;
         }
-        Ok(Ruling::Passed)
+        Ok(Verdict::Passed)
     }
 
     /// What comes of a recorded call with this program; `None`: nothing that could be accepted.
@@ -250,14 +262,14 @@ impl Court {
             .prepare(key.language, manifest, &self.workers, &aim)
             .map_err(|_| Untried)?;
         let order = Order { request: &request, program: &program, proven: false };
-        let seat = Seat {
+        let run_limits = RunLimits {
             agent: &request.id.0,
             time_limit: CASE_TIME,
             cancellation,
             grants: &Grants::default(),
         };
         let guest = self.workers.guest(key.language);
-        let mut turn = guest.start(&environment, &order, &seat).map_err(|_| Untried)?;
+        let mut turn = guest.start(&environment, &order, &run_limits).map_err(|_| Untried)?;
         match turn.listen() {
             Ok(Said::Done(done)) => Ok(Observed::of_report(&done.ending, &done.changes)),
             // A program that asks the host is not what it seemed: its answer is not its own.
@@ -313,35 +325,35 @@ mod tests {
 
     #[test]
     fn a_trial_that_panics_holds_up_nobody() {
-        let (docket, (sender, receiver)) = (Docket::default(), mpsc::channel());
+        let (trial_queue, (sender, receiver)) = (TrialQueue::default(), mpsc::channel());
         let both = [candidacy("panics"), candidacy("fine")];
         for one in &both {
-            assert!(docket.state().enter(one));
+            assert!(trial_queue.state().enter(one));
             sender.send(one.clone()).unwrap();
         }
         drop(sender);
-        sit(&docket, &receiver, |heard| {
+        sit(&trial_queue, &receiver, |heard| {
             assert_ne!(*heard, both[0], "a panic on purpose");
             true
         });
-        assert!(docket.state().open.is_empty(), "nobody waits any more");
-        assert_eq!(docket.state().untried.keys().collect::<Vec<_>>(), [&both[0]]);
+        assert!(trial_queue.state().open.is_empty(), "nobody waits any more");
+        assert_eq!(trial_queue.state().untried.keys().collect::<Vec<_>>(), [&both[0]]);
     }
 
     #[test]
     fn what_could_not_be_tried_is_tried_again_but_not_for_ever() {
         let (one, other) = (candidacy("1"), candidacy("2"));
-        let mut docket = DocketState::default();
-        assert!(docket.enter(&one));
-        assert!(!docket.enter(&one), "it waits already");
+        let mut trial_queue = TrialQueueState::default();
+        assert!(trial_queue.enter(&one));
+        assert!(!trial_queue.enter(&one), "it waits already");
         for _ in 1..MAX_TRIES {
-            docket.close(&one, false);
-            assert!(docket.enter(&one));
+            trial_queue.close(&one, false);
+            assert!(trial_queue.enter(&one));
         }
-        docket.close(&one, false);
-        assert!(!docket.enter(&one), "a worker was not to be had three times");
-        assert!(docket.enter(&other), "which is no other's fault");
-        docket.close(&other, true);
-        assert!(docket.enter(&other));
+        trial_queue.close(&one, false);
+        assert!(!trial_queue.enter(&one), "a worker was not to be had three times");
+        assert!(trial_queue.enter(&other), "which is no other's fault");
+        trial_queue.close(&other, true);
+        assert!(trial_queue.enter(&other));
     }
 }

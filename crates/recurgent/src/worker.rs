@@ -13,11 +13,11 @@
 //! proven one runs in its agent's kept worker, which is killed by anything but a good end.
 
 mod frame;
-mod keeper;
+mod reaper;
 mod launcher;
 mod link;
 mod losses;
-mod nursery;
+mod zygote_pool;
 mod permit;
 mod pool;
 mod process;
@@ -39,18 +39,18 @@ use lifecycle::execution::{Environment, Order, WorkerFault, WorkerTrace};
 
 use crate::grants::{Grants, Network};
 use crate::guest::interpreter::InterpreterInfo;
-use crate::guest::{Cancellation, Guest, Seat, Turn};
+use crate::guest::{Cancellation, Guest, RunLimits, Turn};
 
-use keeper::Keeper;
 use launcher::Launcher;
 use losses::Losses;
-pub(crate) use nursery::{Activation, BootFault};
-use nursery::{Nursery, Place};
 use permit::{Permit, Permits};
 use pool::Pool;
+use reaper::Reaper;
 pub use sandbox::{InstallerLimits, Layer, Layers, Reached, Tier, WorkerLimits};
 use turn::{Assignment, StartFault, Worker, WorkerTurn};
 pub(crate) use zygote::start as start_inside;
+pub(crate) use zygote_pool::{Activation, BootFault};
+use zygote_pool::{Place, ZygotePool};
 
 /// How often whoever waits looks whether the caller gave up.
 const CANCELLATION_PERIOD: Duration = Duration::from_millis(25);
@@ -151,11 +151,11 @@ impl Workers {
             grants: Grants::default(),
             agent: None,
         };
-        let stale = locked(&self.shared.nurseries).remove(&place);
+        let stale = locked(&self.shared.zygote_pools).remove(&place);
         drop(stale); // of an environment of the same name that was there before
-        let booted = self.shared.nursery(&place).ensure_booted(&self.shared.launcher);
+        let booted = self.shared.zygote_pool(&place).ensure_booted(&self.shared.launcher);
         if booted.is_err() {
-            locked(&self.shared.nurseries).remove(&place);
+            locked(&self.shared.zygote_pools).remove(&place);
         }
         booted
     }
@@ -195,22 +195,22 @@ impl Guest for WorkerGuest {
         &self,
         environment: &Environment,
         order: &Order<'_>,
-        seat: &Seat<'_>,
+        run_limits: &RunLimits<'_>,
     ) -> Result<Box<dyn Turn>, WorkerFault> {
         let reached = self.shared.launcher.reached();
-        self.shared.check_tier(seat.grants)?;
-        if seat.cancellation.is_cancelled() {
+        self.shared.check_tier(run_limits.grants)?;
+        if run_limits.cancellation.is_cancelled() {
             return Err(WorkerFault::Cancelled);
         }
         let place = Place {
             language: self.language,
             environment: Activation::of(environment),
-            grants: seat.grants.clone(),
-            agent: (!reached.shares_zygotes).then(|| seat.agent.to_owned()),
+            grants: run_limits.grants.clone(),
+            agent: (!reached.shares_zygotes).then(|| run_limits.agent.to_owned()),
         };
-        let permit = self.shared.permits.acquire(seat.cancellation)?;
+        let permit = self.shared.permits.acquire(run_limits.cancellation)?;
         self.shared
-            .start_turn(&place, permit, order, seat)
+            .start_turn(&place, permit, order, run_limits)
             .map(|turn| Box::new(turn) as Box<dyn Turn>)
     }
 
@@ -230,21 +230,21 @@ struct Shared {
     /// Who may live: every worker holds one.
     live: Arc<Permits>,
     minimum_tier: Tier,
-    nurseries: Mutex<BTreeMap<Place, Known>>,
+    zygote_pools: Mutex<BTreeMap<Place, Known>>,
     launcher: Launcher,
-    keeper: Keeper,
+    reaper: Reaper,
     closing: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Known {
-    nursery: Arc<Nursery>,
+    zygote_pool: Arc<ZygotePool>,
     used: Instant,
 }
 
 impl Shared {
     fn start(options: &WorkerOptions) -> io::Result<Arc<Self>> {
-        let (keeper, errands) = Keeper::new();
+        let (reaper, errands) = Reaper::new();
         let shared = Arc::new(Self {
             permits: Arc::new(Permits::new(
                 options.max_running.max(1),
@@ -259,13 +259,13 @@ impl Shared {
                 "workers there may be (max_live_workers) were at work or waiting for those they called",
             )),
             minimum_tier: options.minimum_tier,
-            nurseries: Mutex::default(),
+            zygote_pools: Mutex::default(),
             launcher: Launcher::new(options)?,
-            keeper,
+            reaper,
             closing: AtomicBool::new(false),
         });
         let period = (options.idle_limit / 2).clamp(MIN_TIDY_PERIOD, MAX_TIDY_PERIOD);
-        shared.keeper.start(errands, Arc::downgrade(&shared), period)?;
+        shared.reaper.start(errands, Arc::downgrade(&shared), period)?;
         Ok(shared)
     }
 
@@ -308,13 +308,13 @@ impl Shared {
         place: &Place,
         permit: Permit,
         order: &Order<'_>,
-        seat: &Seat<'_>,
+        run_limits: &RunLimits<'_>,
     ) -> Result<WorkerTurn, WorkerFault> {
         let mut permit = permit;
         for _ in 0..START_TRIES {
-            let (assignment, permitted) = self.assign(place, permit, order.proven, seat)?;
+            let (assignment, permitted) = self.assign(place, permit, order.proven, run_limits)?;
             permit = permitted;
-            match WorkerTurn::start(self, assignment, permit, order, seat) {
+            match WorkerTurn::start(self, assignment, permit, order, run_limits) {
                 Ok(turn) => return Ok(turn),
                 Err(StartFault::WorkerGone(unused)) => permit = unused,
                 Err(StartFault::Fault(fault)) => return Err(fault),
@@ -331,9 +331,9 @@ impl Shared {
         place: &Place,
         permit: Permit,
         proven: bool,
-        seat: &Seat<'_>,
+        run_limits: &RunLimits<'_>,
     ) -> Result<(Assignment, Permit), WorkerFault> {
-        let agent = seat.agent;
+        let agent = run_limits.agent;
         self.losses.admit(agent)?;
         let kept = if proven { self.kept(place, agent) } else { None };
         let warm = kept.is_some();
@@ -341,7 +341,7 @@ impl Shared {
         let (lease, worker, permit) = if let Some((lease, worker)) = kept {
             (Some(lease), worker, permit)
         } else {
-            let (alive, permit) = self.room_for_one_more(permit, seat.cancellation)?;
+            let (alive, permit) = self.room_for_one_more(permit, run_limits.cancellation)?;
             begun = Instant::now(); // queueing is no part of what isolation costs
             let lease = proven.then(|| self.pool.lease(agent, place));
             (lease, self.unused(place, alive)?, permit)
@@ -367,9 +367,9 @@ impl Shared {
     }
 
     fn unused(&self, place: &Place, alive: Permit) -> Result<Worker, WorkerFault> {
-        let nursery = self.nursery(place);
-        let (process, link) = nursery.take(&self.launcher)?;
-        Ok(Worker::new(process, link, nursery, self.keeper.errands(), alive))
+        let zygote_pool = self.zygote_pool(place);
+        let (process, link) = zygote_pool.take(&self.launcher)?;
+        Ok(Worker::new(process, link, zygote_pool, self.reaper.errands(), alive))
     }
 
     /// The right to have one more worker. Idle ones make room, the one idle for longest first; where none
@@ -390,29 +390,29 @@ impl Shared {
         Ok((alive, self.permits.acquire(cancellation)?))
     }
 
-    fn nursery(&self, place: &Place) -> Arc<Nursery> {
-        let mut nurseries = locked(&self.nurseries);
-        if let Some(known) = nurseries.get_mut(place) {
+    fn zygote_pool(&self, place: &Place) -> Arc<ZygotePool> {
+        let mut zygote_pools = locked(&self.zygote_pools);
+        if let Some(known) = zygote_pools.get_mut(place) {
             known.used = Instant::now();
-            return Arc::clone(&known.nursery);
+            return Arc::clone(&known.zygote_pool);
         }
-        let nursery = Arc::new(Nursery::new(place.clone()));
+        let zygote_pool = Arc::new(ZygotePool::new(place.clone()));
         if self.is_closing() {
-            nursery.close(); // nobody would close it later
-            return nursery;
+            zygote_pool.close(); // nobody would close it later
+            return zygote_pool;
         }
-        let known = Known { nursery: Arc::clone(&nursery), used: Instant::now() };
-        nurseries.insert(place.clone(), known);
-        if nurseries.len() > MAX_IDLE_ZYGOTES {
-            self.keeper.errands().tidy();
+        let known = Known { zygote_pool: Arc::clone(&zygote_pool), used: Instant::now() };
+        zygote_pools.insert(place.clone(), known);
+        if zygote_pools.len() > MAX_IDLE_ZYGOTES {
+            self.reaper.errands().tidy();
         }
-        nursery
+        zygote_pool
     }
 
     /// Ends what was idle for too long.
     fn tidy(&self) {
         self.pool.expire();
-        let retired = retire(&mut locked(&self.nurseries));
+        let retired = retire(&mut locked(&self.zygote_pools));
         drop(retired); // ends them, which takes a moment, outside the lock
     }
 
@@ -422,21 +422,21 @@ impl Shared {
 
     fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        self.keeper.stop();
+        self.reaper.stop();
         self.pool.close();
-        let nurseries = std::mem::take(&mut *locked(&self.nurseries));
-        for known in nurseries.into_values() {
-            known.nursery.close();
+        let zygote_pools = std::mem::take(&mut *locked(&self.zygote_pools));
+        for known in zygote_pools.into_values() {
+            known.zygote_pool.close();
         }
     }
 }
 
 /// Takes out the nurseries nobody uses: those past their time, and the oldest of too many.
-fn retire(nurseries: &mut BTreeMap<Place, Known>) -> Vec<Known> {
+fn retire(zygote_pools: &mut BTreeMap<Place, Known>) -> Vec<Known> {
     // A worker holds on to its nursery, so one nobody else holds has no worker but its spare.
-    let mut idle: Vec<(Instant, Place)> = nurseries
+    let mut idle: Vec<(Instant, Place)> = zygote_pools
         .iter()
-        .filter(|(_, known)| Arc::strong_count(&known.nursery) == 1)
+        .filter(|(_, known)| Arc::strong_count(&known.zygote_pool) == 1)
         .map(|(place, known)| (known.used, place.clone()))
         .collect();
     idle.sort();
@@ -444,7 +444,7 @@ fn retire(nurseries: &mut BTreeMap<Place, Known>) -> Vec<Known> {
     idle.into_iter()
         .enumerate()
         .filter(|(at, (used, _))| *at < excess || used.elapsed() >= ZYGOTE_IDLE_LIMIT)
-        .filter_map(|(_, (_, place))| nurseries.remove(&place))
+        .filter_map(|(_, (_, place))| zygote_pools.remove(&place))
         .collect()
 }
 

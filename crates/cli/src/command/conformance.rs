@@ -7,7 +7,7 @@ use clap::Args;
 use recurgent::config::Config;
 use recurgent::worker::Workers;
 
-use crate::conformance::{Suite, Verdict, conform};
+use crate::conformance::{ScenarioResult, Suite, conform};
 use crate::exit::{Exit, Fault};
 use crate::interrupt::Interrupt;
 use crate::render;
@@ -90,7 +90,7 @@ impl Progress {
         Self { done: 0, failed: 0, of: suite.len(), shown: io::stderr().is_terminal() }
     }
 
-    fn tell(&mut self, verdict: &Verdict) {
+    fn tell(&mut self, verdict: &ScenarioResult) {
         self.done += 1;
         self.failed += usize::from(verdict.failed());
         if self.shown {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use recurgent::environment::{Removal, Shelf, Standing, Stored};
+use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
 use recurgent::store::memory::MemoryStore;
 use recurgent::{Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
@@ -94,37 +94,37 @@ enum Verb {
 impl Options {
     pub(crate) fn run(self) -> Result<Exit, Fault> {
         match &self.verb {
-            Verb::List => self.list(&self.shelf()?),
-            Verb::Show { id } => self.show(&self.shelf()?, id),
+            Verb::List => self.list(&self.cache()?),
+            Verb::Show { id } => self.show(&self.cache()?, id),
             Verb::Prepare { guest, packages } => self.prepare(guest.as_deref(), packages),
             Verb::Refresh { id } => self.refresh(id),
             Verb::Gc { older_than, dry_run } => {
-                let shelf = self.shelf()?;
-                let unneeded = shelf.unneeded(*older_than);
-                self.remove(&shelf, unneeded, *dry_run, "")
+                let cache = self.cache()?;
+                let unneeded = cache.unneeded(*older_than);
+                self.remove(&cache, unneeded, *dry_run, "")
             }
             Verb::Prune { yes, dry_run: _ } => {
-                let shelf = self.shelf()?;
-                let all = shelf.list();
-                self.remove(&shelf, all, !yes, "; --yes does it")
+                let cache = self.cache()?;
+                let all = cache.list();
+                self.remove(&cache, all, !yes, "; --yes does it")
             }
         }
     }
 
-    fn shelf(&self) -> Result<Shelf, Fault> {
+    fn cache(&self) -> Result<EnvironmentCache, Fault> {
         let cache = self.place.config(&[])?.environment_options().cache;
-        cache.map(Shelf::new).ok_or_else(|| {
+        cache.map(EnvironmentCache::new).ok_or_else(|| {
             Fault::setup("there is no home directory to keep environments in; set cache_dir")
         })
     }
 
-    fn list(&self, shelf: &Shelf) -> Result<Exit, Fault> {
-        let stored = shelf.list();
+    fn list(&self, cache: &EnvironmentCache) -> Result<Exit, Fault> {
+        let stored = cache.list();
         let bytes = total(&stored);
         if self.json {
             let environments: Vec<Value> = stored.iter().map(summary).collect();
             render::json(&json!({
-                "directory": shelf.directory(), "bytes": bytes, "environments": environments,
+                "directory": cache.directory(), "bytes": bytes, "environments": environments,
             }))?;
             return Ok(Exit::Ok);
         }
@@ -140,15 +140,15 @@ impl Options {
             "{}, {} in {}",
             counted(stored.len()),
             render::size(bytes),
-            shelf.directory().display()
+            cache.directory().display()
         );
         rows.push(paint.in_style(Style::Faint, &place));
         render::lines(&rows)?;
         Ok(Exit::Ok)
     }
 
-    fn show(&self, shelf: &Shelf, id: &str) -> Result<Exit, Fault> {
-        let (stored, builds) = found(shelf, id)?;
+    fn show(&self, cache: &EnvironmentCache, id: &str) -> Result<Exit, Fault> {
+        let (stored, builds) = found(cache, id)?;
         let lock = std::fs::read_to_string(stored.lock_file()).ok();
         if self.json {
             let mut shown = summary(&stored);
@@ -174,16 +174,16 @@ impl Options {
     }
 
     fn refresh(&self, id: &str) -> Result<Exit, Fault> {
-        let (stored, _) = found(&self.shelf()?, id)?;
+        let (stored, _) = found(&self.cache()?, id)?;
         match stored.standing {
-            Standing::Ready | Standing::Superseded => {
+            CacheState::Ready | CacheState::Superseded => {
                 self.settle(self.runtime(None)?.refresh(&stored))
             }
-            Standing::Building => Err(Fault::failed(format!(
+            CacheState::Building => Err(Fault::failed(format!(
                 "{} is being built by another process; wait for it, then refresh",
                 stored.id
             ))),
-            Standing::Unfinished => Err(Fault::failed(format!(
+            CacheState::Unfinished => Err(Fault::failed(format!(
                 "{} was never finished, and does not say what it was for; `recurgent env gc` removes it",
                 stored.id
             ))),
@@ -235,7 +235,7 @@ impl Options {
 
     fn remove(
         &self,
-        shelf: &Shelf,
+        cache: &EnvironmentCache,
         stored: Vec<Stored>,
         dry_run: bool,
         how: &str,
@@ -243,10 +243,10 @@ impl Options {
         let (mut gone, mut kept, mut failed) = (Vec::new(), Vec::new(), false);
         for stored in stored {
             let removal = match (dry_run, stored.standing) {
-                (true, Standing::Building) => Removal::BeingBuilt,
+                (true, CacheState::Building) => Removal::BeingBuilt,
                 (true, _) if stored.is_in_use() => Removal::InUse,
                 (true, _) => Removal::Removed,
-                (false, _) => shelf.remove(&stored),
+                (false, _) => cache.remove(&stored),
             };
             match removal {
                 Removal::Removed => gone.push(stored),
@@ -286,8 +286,8 @@ impl Options {
 
 /// The environment a prefix means: of its builds the one that counts, the last where none is ready, and how
 /// many there are.
-fn found(shelf: &Shelf, prefix: &str) -> Result<(Stored, usize), Fault> {
-    let builds = shelf.find(prefix.trim());
+fn found(cache: &EnvironmentCache, prefix: &str) -> Result<(Stored, usize), Fault> {
+    let builds = cache.find(prefix.trim());
     let mut ids: Vec<&str> = builds.iter().map(|stored| stored.id.as_str()).collect();
     ids.dedup();
     if ids.len() > 1 {
@@ -298,7 +298,7 @@ fn found(shelf: &Shelf, prefix: &str) -> Result<(Stored, usize), Fault> {
         )));
     }
     let count = builds.len();
-    let ready = builds.iter().position(|stored| stored.standing == Standing::Ready);
+    let ready = builds.iter().position(|stored| stored.standing == CacheState::Ready);
     let counts = ready.or(count.checked_sub(1)).and_then(|at| builds.into_iter().nth(at));
     counts.map(|stored| (stored, count)).ok_or_else(|| {
         Fault::missing(format!(

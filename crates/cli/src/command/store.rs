@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use recurgent::store::bundle::{Bundle, Verdict};
+use recurgent::store::bundle::{Bundle, ImportNote};
 use recurgent::store::layout::{self, LayoutFault};
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ pub(super) fn import(store: &SqliteStore, directory: &Path, as_json: bool) -> Re
     let paint = render::paint(Stream::Output);
     let mut rows = Vec::new();
     for (name, verdicts, style) in groups {
-        for Verdict { what, why } in verdicts {
+        for ImportNote { what, why } in verdicts {
             let label = paint.in_style(style, &format!("{name:<9}"));
             rows.push(format!("{label} {}: {}", clean(what), clean(why)));
         }
@@ -159,8 +159,8 @@ pub(super) fn import(store: &SqliteStore, directory: &Path, as_json: bool) -> Re
     Ok(exit)
 }
 
-fn verdicts_json(verdicts: &[Verdict]) -> Value {
-    verdicts.iter().map(|Verdict { what, why }| json!({"what": what, "why": why})).collect()
+fn verdicts_json(verdicts: &[ImportNote]) -> Value {
+    verdicts.iter().map(|ImportNote { what, why }| json!({"what": what, "why": why})).collect()
 }
 
 fn fault(fault: &LayoutFault) -> Fault {

@@ -12,12 +12,12 @@ const CONTRACT_VERSION: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(super) guest: Language,
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<ScenarioResult>,
 }
 
 /// What came of one scenario.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct ScenarioResult {
     pub(super) id: String,
     pub(super) file: String,
     pub(super) ending: Ending,
@@ -60,7 +60,7 @@ impl Ending {
     }
 }
 
-impl Verdict {
+impl ScenarioResult {
     /// Its scenario.
     pub(crate) fn id(&self) -> &str {
         &self.id
@@ -121,13 +121,13 @@ impl Report {
             "guest": self.guest,
             "passed": self.passed(),
             "failed": self.failed(),
-            "results": self.verdicts.iter().map(Verdict::to_json).collect::<Vec<_>>(),
+            "results": self.verdicts.iter().map(ScenarioResult::to_json).collect::<Vec<_>>(),
         })
     }
 
     /// For people: a line per scenario that did not pass, then the count alone on the last.
     pub(crate) fn lines(&self) -> Vec<String> {
         let count = format!("{} passed, {} failed", self.passed(), self.failed());
-        self.verdicts.iter().filter_map(Verdict::line).chain([count]).collect()
+        self.verdicts.iter().filter_map(ScenarioResult::line).chain([count]).collect()
     }
 }

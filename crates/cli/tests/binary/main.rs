@@ -10,15 +10,12 @@
 
 mod bench;
 mod calls;
-#[cfg(target_os = "linux")]
 mod demo;
 mod environments;
 mod exchange;
 mod log;
-#[cfg(target_os = "linux")]
 mod processes;
 mod sessions;
-#[cfg(target_os = "linux")]
 mod signals;
 mod store;
 mod tools;

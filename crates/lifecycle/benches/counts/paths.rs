@@ -15,9 +15,9 @@ use lifecycle::execution::{Environment, Output, Report, ReportEnding, WorkerTrac
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
-use lifecycle::prompt::{self, Surroundings};
+use lifecycle::prompt::{self, PromptContext};
 use lifecycle::request::{CallRequest, Role};
-use lifecycle::settlement::{Moment, Receipt};
+use lifecycle::settlement::{Receipt, Timing};
 use lifecycle::tool::{KnownTool, Tool};
 use serde_json::{Map, Value, json};
 
@@ -81,23 +81,23 @@ fn salvaged() -> Work {
 }
 
 fn prompt_first() -> Work {
-    let (request, surroundings) = (asked(), surroundings());
+    let (request, prompt_context) = (asked(), prompt_context());
     Box::new(move || {
-        black_box(prompt::build(&request, &surroundings, None));
-        Box::new((request, surroundings))
+        black_box(prompt::build(&request, &prompt_context, None));
+        Box::new((request, prompt_context))
     })
 }
 
 /// From a rejected program to the prompt that says why.
 fn prompt_retry() -> Work {
-    let (generate, surroundings) = (generating(), surroundings());
+    let (generate, prompt_context) = (generating(), prompt_context());
     Box::new(move || {
         let reply = draft("import os\nos.fork()\nresult = args[0] + 1");
         let Step::Generate(mut retry) = generate.generated(Ok(reply), Duration::ZERO) else {
             return unreached();
         };
-        black_box(retry.prompt(&surroundings));
-        Box::new((retry, surroundings))
+        black_box(retry.prompt(&prompt_context));
+        Box::new((retry, prompt_context))
     })
 }
 
@@ -114,7 +114,7 @@ fn call_stored() -> Work {
 
 /// The same with a model that answers at once.
 fn call_fresh() -> Work {
-    let (request, surroundings, report) = (asked(), surroundings(), report());
+    let (request, prompt_context, report) = (asked(), prompt_context(), report());
     let draft = draft(PYTHON_LINE);
     Box::new(move || {
         let Step::Recall(recall) = call::begin(request, Policy::default()) else {
@@ -123,9 +123,9 @@ fn call_fresh() -> Work {
         let Step::Generate(mut generate) = recall.recalled(Ok(Memory::default())) else {
             return unreached();
         };
-        black_box(generate.prompt(&surroundings));
+        black_box(generate.prompt(&prompt_context));
         settle(run(generate.generated(Ok(draft), Duration::ZERO), report));
-        Box::new(surroundings)
+        Box::new(prompt_context)
     })
 }
 
@@ -266,7 +266,7 @@ fn report() -> Report {
 }
 
 /// As many tools and methods beside it as a prompt of a grown agent shows.
-fn surroundings() -> Surroundings {
+fn prompt_context() -> PromptContext {
     let tool = |n| KnownTool {
         tool: Tool { name: Role::parse(&format!("tool_{n}")).unwrap(), contract: Some(contract()) },
         methods: vec!["find".to_owned(), "list".to_owned()],
@@ -280,7 +280,7 @@ fn surroundings() -> Surroundings {
         reads: vec![format!("key {n}")],
         writes: vec![format!("key {n}")],
     };
-    Surroundings {
+    PromptContext {
         tools: (0..20).map(tool).collect(),
         siblings: (0..10).map(sibling).collect(),
         history_count: 50,
@@ -288,8 +288,8 @@ fn surroundings() -> Surroundings {
     }
 }
 
-fn moment() -> Moment {
-    Moment {
+fn moment() -> Timing {
+    Timing {
         timestamp: "2026-01-01T00:00:00Z".to_owned(),
         since_epoch_ms: 1_767_225_600_000,
         duration: Duration::from_millis(3),

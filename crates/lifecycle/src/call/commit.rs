@@ -13,7 +13,7 @@ use crate::pattern::{self, PatternEvent};
 use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::select::Miss;
-use crate::settlement::{self, Accepted, Changes, Kept, Moment, Proceedings, Receipt};
+use crate::settlement::{self, Accepted, Changes, Kept, Proceedings, Receipt, Timing};
 use crate::standing::StandingMode;
 
 use super::{Call, StoreFault};
@@ -100,7 +100,7 @@ impl Commit {
     }
 
     /// What the store must make true.
-    pub fn changes(&self, moment: &Moment) -> Changes {
+    pub fn changes(&self, moment: &Timing) -> Changes {
         let call = Proceedings {
             request: &self.call.request,
             selected: self.selected(),
@@ -112,7 +112,7 @@ impl Commit {
     }
 
     /// What pattern memory keeps of the call.
-    pub fn observed(&self, moment: &Moment) -> PatternEvent {
+    pub fn observed(&self, moment: &Timing) -> PatternEvent {
         let earlier = self.call.earlier.as_ref();
         pattern::event(&self.call.request, &self.outcome, &self.call.attempts, earlier, moment)
     }

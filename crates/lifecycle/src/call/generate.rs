@@ -10,7 +10,7 @@ use crate::event::EventKind;
 use crate::guardrail::SiblingState;
 use crate::judgement::undrafted;
 use crate::program::GeneratedProgram;
-use crate::prompt::{self, Prompt, Surroundings};
+use crate::prompt::{self, Prompt, PromptContext};
 use crate::request::CallRequest;
 
 use super::{Call, Step, Underway};
@@ -40,10 +40,10 @@ impl Generate {
 
     /// What to send, built only now that a model will read it. What it says of state that other methods and
     /// setters keep, the answer is held to.
-    pub fn prompt(&mut self, surroundings: &Surroundings) -> Prompt {
+    pub fn prompt(&mut self, prompt_context: &PromptContext) -> Prompt {
         let request = &self.call.request;
-        self.call.siblings = [surroundings.siblings.clone(), setters(request)].concat();
-        prompt::build(request, surroundings, self.feedback.as_ref())
+        self.call.siblings = [prompt_context.siblings.clone(), setters(request)].concat();
+        prompt::build(request, prompt_context, self.feedback.as_ref())
     }
 
     /// How long to wait first: the service asked for it, or the last tries failed in transport.

@@ -1,7 +1,7 @@
 //! `input_baked_code` (advisory): the arguments of this call written as literals, and never read.
 //!
 //! Such a program answers this call and no other, so it cannot be kept. Half of all generations in the
-//! reference's recordings were lost to this. Reading `args`, `kwargs` or the parameters of a function
+//! reference's recordings were lost to this. CachedInspection `args`, `kwargs` or the parameters of a function
 //! named like the method passes, and 0, 1, -1, "", true, false and null are no evidence.
 //!
 //! ```python

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 
 use super::bundler::Bundler;
-use super::command::Workshop;
+use super::command::CommandEnv;
 use super::fault::{BuildFault, Stage};
 use super::lock::{self, Lock, LockFault};
-use super::manager::{Commission, PackageManager};
+use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Ready};
 use super::source::Source;
 use super::uv::Uv;
@@ -93,11 +93,11 @@ impl Environments {
         aim: &Aim<'_>,
     ) -> Result<(Ready, Took), BuildFault> {
         let sandbox = workers.sandbox().map_err(BuildFault::Uncontained)?;
-        let home = Desk::set_up(plan.root.with_extension("build"))?;
+        let home = StagingDirectory::set_up(plan.root.with_extension("build"))?;
         let shared = plan.shared_cache();
         fs::create_dir_all(&shared).map_err(|e| BuildFault::file("cannot create", &shared, &e))?;
         let variables = self.variables(&home.0);
-        let workshop = Workshop {
+        let command_env = CommandEnv {
             directory: &plan.root,
             variables: [variables, self.options.variables.clone(), plan.variables()].concat(),
             lock,
@@ -109,7 +109,7 @@ impl Environments {
             limits: self.options.limits,
             input: None,
         };
-        let (packages, installed, took) = self.by_manager(plan, &workshop, aim)?;
+        let (packages, installed, took) = self.by_manager(plan, &command_env, aim)?;
         let unusable = |error| BuildFault::file("cannot write", &plan.root, &error);
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
@@ -127,18 +127,18 @@ impl Environments {
     fn by_manager(
         &self,
         plan: &Plan<'_>,
-        workshop: &Workshop<'_>,
+        command_env: &CommandEnv<'_>,
         aim: &Aim<'_>,
     ) -> Result<Built, BuildFault> {
-        let given = Commission {
+        let given = BuildInputs {
             name: match plan.language {
                 Language::Python => "uv",
                 Language::Ruby => "Bundler",
             },
             root: &plan.root,
             interpreter: &plan.interpreter,
-            workshop,
-            builder: &self.builder(workshop, plan),
+            command_env,
+            builder: &self.builder(command_env, plan),
             supply: &plan.supply,
             manifest: plan.manifest,
         };
@@ -151,7 +151,7 @@ impl Environments {
                     cache: plan.cache,
                     interpreter: &plan.interpreter,
                     supply: &plan.supply,
-                    workshop,
+                    command_env,
                 };
                 let uv = Uv {
                     given,
@@ -184,7 +184,7 @@ impl Environments {
     }
 
     /// The same workshop for what was fetched: it sees nothing but this environment.
-    fn builder<'a>(&self, workshop: &Workshop<'a>, plan: &Plan<'_>) -> Workshop<'a> {
+    fn builder<'a>(&self, command_env: &CommandEnv<'a>, plan: &Plan<'_>) -> CommandEnv<'a> {
         let way = self.options.variables.iter().filter(|(name, value)| is_no_secret(name, value));
         let way: Vec<(OsString, OsString)> = way.cloned().collect();
         let files = way.iter().map(|(_, value)| PathBuf::from(value));
@@ -193,12 +193,13 @@ impl Environments {
         let sources = plan.supply.internal.iter().filter(|_| is_uv).filter_map(Source::directory);
         let given = files.chain(sources).filter(|path| path.is_absolute() && path.exists());
         let read = plan.interpreter.roots.iter().cloned().chain(given).collect();
-        let variables = [self.variables(workshop.home), way, plan.builder_variables(workshop.home)];
-        Workshop {
+        let variables =
+            [self.variables(command_env.home), way, plan.builder_variables(command_env.home)];
+        CommandEnv {
             variables: variables.concat(),
             read,
             write: vec![plan.root.clone()],
-            ..workshop.clone()
+            ..command_env.clone()
         }
     }
 
@@ -239,9 +240,9 @@ const SECRETIVE: [&str; 7] = ["AUTH", "CREDENTIAL", "KEY", "NETRC", "PASSWORD", 
 
 /// Where tools keep their own files during one build, beside the environment: they are no part of it.
 /// What a killed build left is cleared by the next one.
-struct Desk(PathBuf);
+struct StagingDirectory(PathBuf);
 
-impl Desk {
+impl StagingDirectory {
     fn set_up(path: PathBuf) -> Result<Self, BuildFault> {
         let made = inspection::clear(&path).and_then(|()| fs::create_dir(&path));
         made.map_err(|error| BuildFault::file("cannot create", &path, &error))?;
@@ -249,7 +250,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
         let _ = inspection::clear(&self.0);
     }

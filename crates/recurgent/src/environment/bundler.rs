@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Installed;
-use super::command::{Ended, Workshop};
+use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, Stage, mentioned};
-use super::manager::{Commission, PackageManager};
+use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
 use super::source::{Source, Supply};
-use crate::worker::sandbox::Trade;
+use crate::worker::sandbox::InstallPhase;
 
 /// What it writes down.
 const LOCK: &str = "Gemfile.lock";
@@ -81,7 +81,7 @@ const ARCHIVES: &str = "vendor/cache";
 /// One build by Bundler.
 #[derive(Debug)]
 pub(super) struct Bundler<'a> {
-    pub(super) given: Commission<'a>,
+    pub(super) given: BuildInputs<'a>,
 }
 
 /// Variables that make Bundler look nowhere but where it is told.
@@ -136,8 +136,12 @@ impl PackageManager for Bundler<'_> {
             self.given.write("Gemfile", &self.gemfile(&homes))?;
             // What was chosen before may have come from the wrong place.
             let _ = fs::remove_file(self.given.root.join(LOCK));
-            let ended =
-                self.fetch(self.given.workshop, words(BUNDLE, &["lock"]), Stage::Resolve, left())?;
+            let ended = self.fetch(
+                self.given.command_env,
+                words(BUNDLE, &["lock"]),
+                Stage::Resolve,
+                left(),
+            )?;
             self.judge(&ended, Stage::Resolve, self.given.manifest.packages())?;
             let locked = self.locked()?.into_iter().map(|gem| gem.name);
             names = locked.filter(|name| is_mixed && !asked.contains(name)).collect();
@@ -159,14 +163,15 @@ impl PackageManager for Bundler<'_> {
         let deadline = Instant::now() + limit;
         let names = || locked.iter().map(|gem| gem.name.as_str());
         let yes = |name: &str| (name.into(), "true".into());
-        let fetching = self.given.workshop.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
+        let fetching =
+            self.given.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
         let fetched = self.fetch(&fetching, words(BUNDLE, &["cache"]), Stage::Install, limit)?;
         self.judge(&fetched, Stage::Install, names())?;
         let building = self.given.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
-        let (trade, ruby) = (Trade::Build(Vec::new()), &self.given.interpreter.path);
+        let (install_phase, ruby) = (InstallPhase::Build(Vec::new()), &self.given.interpreter.path);
         let install = words(BUNDLE, &["install", "--local"]);
-        let built = building.run(&trade, ruby, install, left);
+        let built = building.run(&install_phase, ruby, install, left);
         let built = self.given.told(built, Stage::Install)?;
         self.judge(&built, Stage::Install, names())?;
         self.given.clear(ARCHIVES)
@@ -215,7 +220,7 @@ impl Bundler<'_> {
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
         let ended =
-            self.fetch(self.given.workshop, words(HOMES, &arguments), Stage::Resolve, limit)?;
+            self.fetch(self.given.command_env, words(HOMES, &arguments), Stage::Resolve, limit)?;
         self.judge(&ended, Stage::Resolve, self.given.manifest.packages())?;
         let found = ended.output.lines().filter_map(|line| {
             let (name, at) = line.strip_prefix("home: ")?.split_once(' ')?;
@@ -229,12 +234,13 @@ impl Bundler<'_> {
     /// Where nothing that is fetched can run.
     fn fetch(
         &self,
-        workshop: &Workshop<'_>,
+        command_env: &CommandEnv<'_>,
         words: Vec<&str>,
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let ended = workshop.run(&Trade::Fetch, &self.given.interpreter.path, words, limit);
+        let ended =
+            command_env.run(&InstallPhase::Fetch, &self.given.interpreter.path, words, limit);
         self.given.told(ended, stage)
     }
 

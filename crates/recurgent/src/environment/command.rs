@@ -15,12 +15,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::inspection::{disk_use, find_trap};
 use crate::guest::Cancellation;
 use crate::worker::InstallerLimits;
-use crate::worker::sandbox::{Errand, House, Sandbox, Trade};
+use crate::worker::sandbox::{InstallPhase, InstallerCommand, Sandbox, ZygoteSandbox};
 use job::Job;
 
 /// What every command of one build shares.
 #[derive(Debug, Clone)]
-pub(super) struct Workshop<'a> {
+pub(super) struct CommandEnv<'a> {
     /// Where commands run.
     pub(super) directory: &'a Path,
     /// All they see of the environment: nothing of the host's is inherited.
@@ -75,11 +75,11 @@ pub(super) enum CommandFault {
     Cancelled,
 }
 
-impl Workshop<'_> {
+impl CommandEnv<'_> {
     /// Runs a command to its end.
     pub(super) fn run<A: AsRef<OsStr>>(
         &self,
-        trade: &Trade,
+        install_phase: &InstallPhase,
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
         limit: Duration,
@@ -91,25 +91,26 @@ impl Workshop<'_> {
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         let mut read = self.read.clone();
         read.push(program.to_owned());
-        let errand = Errand {
-            trade,
+        let installer_command = InstallerCommand {
+            install_phase,
             read: &read,
             write: &self.write,
             home: self.home,
             directory: self.directory,
             limits: self.limits,
         };
-        let (house, birth) =
-            self.sandbox.send(&mut command, &errand).map_err(CommandFault::Unusable)?;
-        let input = self.input(&house).map_err(CommandFault::Unusable)?;
-        let mut job = Job::start(command, birth, input).map_err(CommandFault::Unusable)?;
+        let (zygote_sandbox, spawn_handshake) =
+            self.sandbox.send(&mut command, &installer_command).map_err(CommandFault::Unusable)?;
+        let input = self.input(&zygote_sandbox).map_err(CommandFault::Unusable)?;
+        let mut job =
+            Job::start(command, spawn_handshake, input).map_err(CommandFault::Unusable)?;
         let ended = job.finish(Instant::now() + limit, limit, self);
         drop(job); // nothing it started runs any more
-        if !trade.is_hostile() {
+        if !install_phase.is_hostile() {
             return ended;
         }
         let handed = || self.write.iter().map(AsRef::as_ref).chain([self.home]);
-        house.take_back(handed()).map_err(CommandFault::Unusable)?;
+        zygote_sandbox.take_back(handed()).map_err(CommandFault::Unusable)?;
         match self.write.iter().find_map(|top| find_trap(top, top, &self.read)) {
             Some(trap) => Err(CommandFault::Trap(trap)),
             None => ended,
@@ -123,16 +124,16 @@ impl Workshop<'_> {
         changed
     }
 
-    fn input(&self, house: &House) -> io::Result<Stdio> {
+    fn input(&self, zygote_sandbox: &ZygoteSandbox) -> io::Result<Stdio> {
         let Some(text) = &self.input else {
-            let held = (!house.is_walled()).then(|| self.lock.try_clone()).transpose()?;
+            let held = (!zygote_sandbox.is_walled()).then(|| self.lock.try_clone()).transpose()?;
             return Ok(held.map_or_else(Stdio::null, Stdio::from));
         };
         // Fits into the pipe, so nobody waits for anybody.
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         File::from(write).write_all(text)?;
         rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::empty())?;
-        house.hand_over(&read)?;
+        zygote_sandbox.hand_over(&read)?;
         Ok(read.into())
     }
 

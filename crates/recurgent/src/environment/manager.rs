@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lifecycle::dependency::DependencyManifest;
 
-use super::command::{CommandFault, Ended, Workshop};
+use super::command::{CommandEnv, CommandFault, Ended};
 use super::fault::{BuildFault, Stage};
 use super::ready::Package;
 use super::source::Supply;
@@ -26,7 +26,7 @@ pub(super) trait PackageManager {
 
 /// What any of them is given.
 #[derive(Debug)]
-pub(super) struct Commission<'a> {
+pub(super) struct BuildInputs<'a> {
     /// What it is called.
     pub(super) name: &'static str,
     /// Where the environment is to be.
@@ -34,14 +34,14 @@ pub(super) struct Commission<'a> {
     /// Whose packages they are.
     pub(super) interpreter: &'a InterpreterInfo,
     /// Where packages are chosen and fetched.
-    pub(super) workshop: &'a Workshop<'a>,
+    pub(super) command_env: &'a CommandEnv<'a>,
     /// Where what was fetched is built.
-    pub(super) builder: &'a Workshop<'a>,
+    pub(super) builder: &'a CommandEnv<'a>,
     pub(super) supply: &'a Supply,
     pub(super) manifest: &'a DependencyManifest,
 }
 
-impl Commission<'_> {
+impl BuildInputs<'_> {
     /// How a command ended, or why it did not.
     pub(super) fn told(
         &self,

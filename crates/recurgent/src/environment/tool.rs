@@ -7,14 +7,14 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::command::{Ended, Workshop};
+use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, Stage};
 use super::inspection::clear;
 use super::lock;
 use super::source::Supply;
 use super::{Aim, Progress};
 use crate::guest::interpreter::InterpreterInfo;
-use crate::worker::sandbox::Trade;
+use crate::worker::sandbox::InstallPhase;
 
 /// Longest fetching uv may take.
 const FETCH_LIMIT: Duration = Duration::from_mins(5);
@@ -29,7 +29,7 @@ pub(super) struct Search<'a> {
     pub(super) cache: &'a Path,
     pub(super) interpreter: &'a InterpreterInfo,
     pub(super) supply: &'a Supply,
-    pub(super) workshop: &'a Workshop<'a>,
+    pub(super) command_env: &'a CommandEnv<'a>,
 }
 
 impl Search<'_> {
@@ -76,20 +76,20 @@ impl Search<'_> {
         let desk = tools.join(".uv.partial");
         clear(&desk).map_err(unusable)?;
         fs::create_dir_all(&desk).map_err(unusable)?;
-        let mut variables = self.workshop.variables.clone();
+        let mut variables = self.command_env.variables.clone();
         variables.push(("HOME".into(), desk.clone().into()));
         variables.push(("TMPDIR".into(), desk.clone().into()));
-        let workshop = Workshop {
+        let command_env = CommandEnv {
             directory: &desk,
             variables,
             lock: &lock,
-            read: [self.workshop.read.clone(), settings()].concat(),
+            read: [self.command_env.read.clone(), settings()].concat(),
             write: vec![desk.clone()],
             home: &desk,
-            ..self.workshop.clone()
+            ..self.command_env.clone()
         };
         self.write_credentials(&desk).map_err(unusable)?;
-        self.install(&workshop, &desk.join("uv"))?;
+        self.install(&command_env, &desk.join("uv"))?;
         clear(&self.home()).map_err(unusable)?;
         fs::rename(desk.join("uv"), self.home()).map_err(unusable)?;
         clear(&desk).map_err(unusable)?;
@@ -115,14 +115,14 @@ impl Search<'_> {
     }
 
     /// With the interpreter's own pip, or with one in a virtual environment where it has none.
-    fn install(&self, workshop: &Workshop<'_>, target: &Path) -> Result<(), BuildFault> {
+    fn install(&self, command_env: &CommandEnv<'_>, target: &Path) -> Result<(), BuildFault> {
         let python = &self.interpreter.path;
-        let has_pip = self.run(workshop, python, &["-I", "-m", "pip", "--version"])?;
+        let has_pip = self.run(command_env, python, &["-I", "-m", "pip", "--version"])?;
         if has_pip.status == Some(0) {
-            return self.pip(workshop, python, target);
+            return self.pip(command_env, python, target);
         }
-        let venv = workshop.directory.join("pip");
-        let made = self.run(workshop, python, &["-I", "-m", "venv", &venv.to_string_lossy()])?;
+        let venv = command_env.directory.join("pip");
+        let made = self.run(command_env, python, &["-I", "-m", "venv", &venv.to_string_lossy()])?;
         if made.status != Some(0) {
             let said = format!(
                 "uv was not found and cannot be fetched: {} has neither pip nor venv; install uv and set RECURGENT_UV, or install pip. {}",
@@ -131,10 +131,15 @@ impl Search<'_> {
             );
             return Err(BuildFault::Unable { stage: Stage::Tool, said });
         }
-        self.pip(workshop, &venv.join("bin").join("python"), target)
+        self.pip(command_env, &venv.join("bin").join("python"), target)
     }
 
-    fn pip(&self, workshop: &Workshop<'_>, python: &Path, target: &Path) -> Result<(), BuildFault> {
+    fn pip(
+        &self,
+        command_env: &CommandEnv<'_>,
+        python: &Path,
+        target: &Path,
+    ) -> Result<(), BuildFault> {
         let mut arguments: Vec<OsString> =
             ["-I", "-m", "pip", "install", "--no-input", "--no-cache-dir"].map(Into::into).into();
         arguments
@@ -143,8 +148,8 @@ impl Search<'_> {
         arguments.push(target.into());
         arguments.extend(self.indexes());
         arguments.push("uv".into());
-        let ended = workshop
-            .run(&Trade::Tool, python, arguments, FETCH_LIMIT)
+        let ended = command_env
+            .run(&InstallPhase::Tool, python, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, Stage::Tool, "pip", self.supply))?;
         if ended.status == Some(0) {
             return Ok(());
@@ -167,12 +172,12 @@ impl Search<'_> {
 
     fn run(
         &self,
-        workshop: &Workshop<'_>,
+        command_env: &CommandEnv<'_>,
         program: &Path,
         arguments: &[&str],
     ) -> Result<Ended, BuildFault> {
-        workshop
-            .run(&Trade::Tool, program, arguments, FETCH_LIMIT)
+        command_env
+            .run(&InstallPhase::Tool, program, arguments, FETCH_LIMIT)
             .map_err(|fault| BuildFault::command(fault, Stage::Tool, "python", self.supply))
     }
 }

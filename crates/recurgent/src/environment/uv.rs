@@ -7,13 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::command::{Ended, Workshop};
+use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, Stage, mentioned};
-use super::manager::{Commission, PackageManager};
+use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
 use super::source::{self, Source, Supply};
 use super::{Installed, inspection, wheel};
-use crate::worker::sandbox::Trade;
+use crate::worker::sandbox::InstallPhase;
 
 /// Where it installs, below the environment.
 const VENV: &str = ".venv";
@@ -43,7 +43,7 @@ const SPECIMEN: &str = "[project]\nname = \"specimen\"\nversion = \"0\"\nrequire
 /// One build by uv.
 #[derive(Debug)]
 pub(super) struct Uv<'a> {
-    pub(super) given: Commission<'a>,
+    pub(super) given: BuildInputs<'a>,
     /// The program itself.
     pub(super) tool: &'a Path,
     /// Hosts build scripts' packages come from, once such a script may have run.
@@ -82,10 +82,11 @@ impl PackageManager for Uv<'_> {
         let deadline = Instant::now() + limit;
         self.given.write("pyproject.toml", &self.project())?;
         // With nothing remembered, not with `--refresh`, which would have the interpreter started as well.
-        let cache = self.anew.then(|| self.given.workshop.home.join("anew").into_os_string());
-        let workshop = self.given.workshop.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
-        self.introduce(&workshop, limit)?;
-        let mut ended = self.fetch(&workshop, &["lock"], Stage::Resolve, limit)?;
+        let cache = self.anew.then(|| self.given.command_env.home.join("anew").into_os_string());
+        let command_env =
+            self.given.command_env.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
+        self.introduce(&command_env, limit)?;
+        let mut ended = self.fetch(&command_env, &["lock"], Stage::Resolve, limit)?;
         if self.must_build(&ended) {
             ended = self.build(&["lock"], Stage::Resolve, deadline)?;
         }
@@ -108,8 +109,8 @@ impl PackageManager for Uv<'_> {
         let fetched = if self.builds.get().is_some() {
             None
         } else {
-            self.introduce(self.given.workshop, limit)?;
-            Some(self.fetch(self.given.workshop, &SYNC, Stage::Install, limit)?)
+            self.introduce(self.given.command_env, limit)?;
+            Some(self.fetch(self.given.command_env, &SYNC, Stage::Install, limit)?)
         };
         let ended = match fetched {
             Some(ended) if !self.must_build(&ended) => ended,
@@ -167,12 +168,12 @@ impl Uv<'_> {
 
     /// Has uv ask the interpreter what it is, and remember that: where packages are fetched it can start
     /// nothing.
-    fn introduce(&self, workshop: &Workshop<'_>, limit: Duration) -> Result<(), BuildFault> {
+    fn introduce(&self, command_env: &CommandEnv<'_>, limit: Duration) -> Result<(), BuildFault> {
         let arguments = ["python", "find", "--no-project"].map(OsString::from);
         let arguments = arguments.into_iter().chain([self.given.interpreter.path.clone().into()]);
         let ended = self
             .given
-            .told(workshop.run(&Trade::Tool, self.tool, arguments, limit), Stage::Tool)?;
+            .told(command_env.run(&InstallPhase::Tool, self.tool, arguments, limit), Stage::Tool)?;
         match ended.status {
             Some(0) => Ok(()),
             _ => Err(BuildFault::Unable { stage: Stage::Tool, said: ended.output }),
@@ -182,13 +183,13 @@ impl Uv<'_> {
     /// Where nothing that is fetched can run.
     fn fetch(
         &self,
-        workshop: &Workshop<'_>,
+        command_env: &CommandEnv<'_>,
         words: &[&str],
         stage: Stage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
         let arguments = self.arguments(words).chain(self.indexes());
-        self.given.told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), stage)
+        self.given.told(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
     }
 
     /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has
@@ -200,12 +201,13 @@ impl Uv<'_> {
             Some(hosts) => hosts.clone(),
             None => self.reachable(left())?,
         };
-        let trade = Trade::Build(self.builds.get_or_init(|| hosts).clone());
+        let install_phase = InstallPhase::Build(self.builds.get_or_init(|| hosts).clone());
         let mut builder =
             self.given.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
         builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
         builder.input = Some(self.settings().into_bytes());
-        self.given.told(builder.run(&trade, self.tool, self.arguments(words), left()), stage)
+        self.given
+            .told(builder.run(&install_phase, self.tool, self.arguments(words), left()), stage)
     }
 
     /// Whether it failed because something must be built and nothing can be.
@@ -222,7 +224,10 @@ impl Uv<'_> {
         let python = &self.given.interpreter.path;
         // Its status tells of files that are no Python of this version, of which packages have many.
         self.given
-            .told(self.given.builder.run(&Trade::Polish, python, arguments, left), Stage::Install)
+            .told(
+                self.given.builder.run(&InstallPhase::Polish, python, arguments, left),
+                Stage::Install,
+            )
             .map(drop)
     }
 
@@ -236,15 +241,17 @@ impl Uv<'_> {
     /// Hosts uv may talk to while it builds: its sources and proxies, and where the sources' own pages
     /// say files are. Those are found out by having it choose a package every source of sdists has.
     fn reachable(&self, limit: Duration) -> Result<Vec<String>, BuildFault> {
-        let project = self.given.workshop.home.join("hosts");
+        let project = self.given.command_env.home.join("hosts");
         let unusable = |error| BuildFault::file("cannot use", &project, &error);
         inspection::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
         fs::write(project.join("pyproject.toml"), SPECIMEN).map_err(unusable)?;
-        let workshop = Workshop { directory: &project, ..self.given.workshop.clone() };
+        let command_env = CommandEnv { directory: &project, ..self.given.command_env.clone() };
         let arguments = self.arguments(&["lock", "--no-build"]).chain(self.indexes());
         // A source that does not have it names no hosts but its own.
-        self.given
-            .told(workshop.run(&Trade::Fetch, self.tool, arguments, limit), Stage::Resolve)?;
+        self.given.told(
+            command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
+            Stage::Resolve,
+        )?;
         let lock = fs::read_to_string(project.join("uv.lock")).unwrap_or_default();
         let named = lock.split(['"', '\'']).filter_map(source::endpoint);
         let proxies = self.given.builder.variables.iter().filter_map(|(name, value)| {

@@ -112,7 +112,7 @@ pub struct VersionEntry {
 
 /// What became of one thing that was offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ImportNote {
     /// What it is: a tool, a method's programs, a role's patterns.
     pub what: String,
     /// What was done, or why nothing was.
@@ -123,23 +123,23 @@ pub struct Verdict {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
     /// What the store now has.
-    pub taken: Vec<Verdict>,
+    pub taken: Vec<ImportNote>,
     /// What it had already, or has newer.
-    pub skipped: Vec<Verdict>,
+    pub skipped: Vec<ImportNote>,
     /// What contradicts it: neither side is the newer one.
-    pub conflicts: Vec<Verdict>,
+    pub conflicts: Vec<ImportNote>,
 }
 
 impl Merged {
     pub(super) fn take(&mut self, what: &str, why: &str) {
-        self.taken.push(Verdict { what: what.to_owned(), why: why.to_owned() });
+        self.taken.push(ImportNote { what: what.to_owned(), why: why.to_owned() });
     }
 
     pub(super) fn skip(&mut self, what: &str, why: &str) {
-        self.skipped.push(Verdict { what: what.to_owned(), why: why.to_owned() });
+        self.skipped.push(ImportNote { what: what.to_owned(), why: why.to_owned() });
     }
 
     pub(super) fn conflict(&mut self, what: &str, why: &str) {
-        self.conflicts.push(Verdict { what: what.to_owned(), why: why.to_owned() });
+        self.conflicts.push(ImportNote { what: what.to_owned(), why: why.to_owned() });
     }
 }

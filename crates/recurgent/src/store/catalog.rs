@@ -60,7 +60,7 @@ pub struct Decided {
 
 /// How the trial of a challenger ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ruling {
+pub enum Verdict {
     /// It reproduced every recorded call that its incumbent reproduces.
     Passed,
     /// It did not reproduce this one, which its incumbent does.
@@ -95,7 +95,7 @@ pub trait Catalog {
         key: &ArtifactKey,
         incumbent: &Checksum,
         challenger: &Checksum,
-        ruling: &Ruling,
+        verdict: &Verdict,
     ) -> Result<bool, StoreFault>;
 
     /// Lets an earlier version run again: the last one that ran before the current one, or the one named, if it

@@ -18,7 +18,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::bundle::{ArtifactEntry, Bundle, Verdict};
+use super::bundle::{ArtifactEntry, Bundle, ImportNote};
 
 /// The version of the files' form.
 const SCHEMA_VERSION: u64 = 1;
@@ -62,7 +62,7 @@ pub struct Read {
     /// What could be read.
     pub bundle: Bundle,
     /// Files that were refused as a whole, by their path in the directory.
-    pub refused: Vec<Verdict>,
+    pub refused: Vec<ImportNote>,
 }
 
 /// Writes a bundle to a new or empty directory: all of it, or nothing.
@@ -202,7 +202,7 @@ impl Read {
             .and_then(|value| wire::check_version(&value).map(|()| value))
             .and_then(|value| parse(&value, &mut self.bundle));
         if let Err(why) = parsed {
-            self.refused.push(Verdict { what: path.display().to_string(), why });
+            self.refused.push(ImportNote { what: path.display().to_string(), why });
         }
     }
 }

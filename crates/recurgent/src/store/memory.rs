@@ -1,6 +1,6 @@
 //! The store's fake: the same behaviour, gone with the process.
 
-mod lines;
+mod versions;
 mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::pattern::{PatternEvent, repeated};
 use lifecycle::program::Checksum;
-use lifecycle::prompt::{MAX_TOOLS, Surroundings};
+use lifecycle::prompt::{MAX_TOOLS, PromptContext};
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::settlement::{Changes, Kept, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
 use serde_json::Value;
 
-use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
+use super::catalog::{Catalog, Decided, KnownArtifact, Verdict, Version};
 use super::ranking;
 use super::{Exhaustions, MAX_EXHAUSTIONS, MAX_RECALLED, Owner, Store};
-use lines::Line;
 use state::{State, owner_key};
+use versions::Line;
 
 /// A store that keeps nothing beyond its own life.
 #[derive(Debug, Default)]
@@ -45,17 +45,17 @@ impl Store for MemoryStore {
         Ok(Memory { artifacts, earlier: state.earlier(owner, request), ..Memory::default() })
     }
 
-    fn surroundings(
+    fn prompt_context(
         &self,
         owner: &Owner,
         request: &CallRequest,
-    ) -> Result<Surroundings, StoreFault> {
+    ) -> Result<PromptContext, StoreFault> {
         let state = self.state();
         let candidates = state.candidates();
         let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
         let patterns = repeated(&state.patterns_of(&request.role), request, &known);
         let names = ranking::best(candidates, request, MAX_TOOLS);
-        Ok(Surroundings {
+        Ok(PromptContext {
             tools: names
                 .iter()
                 .filter_map(|name| state.known_tool(&Role::parse(name).ok()?))
@@ -228,9 +228,9 @@ impl Catalog for MemoryStore {
         key: &ArtifactKey,
         incumbent: &Checksum,
         challenger: &Checksum,
-        ruling: &Ruling,
+        verdict: &Verdict,
     ) -> Result<bool, StoreFault> {
-        Ok(self.line(key, |line| line.conclude(incumbent, challenger, ruling)))
+        Ok(self.line(key, |line| line.conclude(incumbent, challenger, verdict)))
     }
 
     fn rollback(

@@ -7,7 +7,7 @@
 mod column;
 mod fault;
 mod file;
-mod lines;
+mod versions;
 mod pattern;
 mod read;
 mod transfer;
@@ -24,16 +24,16 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
-use lifecycle::prompt::Surroundings;
+use lifecycle::prompt::PromptContext;
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use self::lines::curation;
+use self::versions::version_admin;
 use super::bundle::{Bundle, Merged};
-use super::catalog::{Catalog, Decided, KnownArtifact, Ruling, Version};
+use super::catalog::{Catalog, Decided, KnownArtifact, Verdict, Version};
 use super::{Exhaustions, Owner, Store};
 use fault::Fault;
 use file::{Check, Opened};
@@ -218,12 +218,12 @@ impl Store for SqliteStore {
         self.read(|connection| read::recall(connection, owner, request))
     }
 
-    fn surroundings(
+    fn prompt_context(
         &self,
         owner: &Owner,
         request: &CallRequest,
-    ) -> Result<Surroundings, StoreFault> {
-        self.read(|connection| read::surroundings(connection, owner, request))
+    ) -> Result<PromptContext, StoreFault> {
+        self.read(|connection| read::prompt_context(connection, owner, request))
     }
 
     fn commit(
@@ -306,23 +306,23 @@ impl Catalog for SqliteStore {
         role: Option<&Role>,
         limit: usize,
     ) -> Result<Vec<KnownArtifact>, StoreFault> {
-        self.read(|connection| curation::artifacts(connection, role, limit))
+        self.read(|connection| version_admin::artifacts(connection, role, limit))
     }
 
     fn versions(&self, key: &ArtifactKey) -> Result<Vec<Version>, StoreFault> {
-        self.read(|connection| curation::versions(connection, key))
+        self.read(|connection| version_admin::versions(connection, key))
     }
 
     fn decisions(&self, key: &ArtifactKey) -> Result<Vec<Decided>, StoreFault> {
-        self.read(|connection| curation::decisions(connection, key))
+        self.read(|connection| version_admin::decisions(connection, key))
     }
 
     fn corpus(&self, key: &ArtifactKey) -> Result<Vec<Case>, StoreFault> {
-        self.read(|connection| curation::corpus(connection, key))
+        self.read(|connection| version_admin::corpus(connection, key))
     }
 
     fn forget_case(&self, key: &ArtifactKey, case: &Case) -> Result<(), StoreFault> {
-        self.write(|transaction| curation::forget_case(transaction, key, case))
+        self.write(|transaction| version_admin::forget_case(transaction, key, case))
     }
 
     fn conclude(
@@ -330,10 +330,10 @@ impl Catalog for SqliteStore {
         key: &ArtifactKey,
         incumbent: &Checksum,
         challenger: &Checksum,
-        ruling: &Ruling,
+        verdict: &Verdict,
     ) -> Result<bool, StoreFault> {
         self.write(|transaction| {
-            curation::conclude(transaction, key, incumbent, challenger, ruling)
+            version_admin::conclude(transaction, key, incumbent, challenger, verdict)
         })
     }
 
@@ -342,11 +342,11 @@ impl Catalog for SqliteStore {
         key: &ArtifactKey,
         to: Option<&Checksum>,
     ) -> Result<Option<Checksum>, StoreFault> {
-        self.write(|transaction| curation::rollback(transaction, key, to))
+        self.write(|transaction| version_admin::rollback(transaction, key, to))
     }
 
     fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault> {
-        self.write(|transaction| curation::pin(transaction, key, pinned))
+        self.write(|transaction| version_admin::pin(transaction, key, pinned))
     }
 }
 
@@ -388,8 +388,8 @@ mod tests {
         let seeks = [
             &read::SEEKS[..],
             &write::SEEKS[..],
-            &lines::SEEKS[..],
-            &curation::SEEKS[..],
+            &versions::SEEKS[..],
+            &version_admin::SEEKS[..],
             &pattern::SEEKS[..],
             &transfer::SEEKS[..],
         ];
@@ -401,7 +401,7 @@ mod tests {
             assert!(!plan.contains("TEMP B-TREE FOR ORDER BY"), "{sql}\n{plan}");
         }
         for sql in
-            [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..], &curation::BOUNDED_SCANS[..]]
+            [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..], &version_admin::BOUNDED_SCANS[..]]
                 .concat()
         {
             let plan = plan(&connection, sql);

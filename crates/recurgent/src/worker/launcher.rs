@@ -7,9 +7,9 @@ use std::sync::Mutex;
 
 use lifecycle::dialect::Language;
 
-use super::nursery::{Activation, BootFault, Place};
 use super::sandbox::{Reached, Sandbox, Seen, Starts};
-use super::zygote::{Spawner, Zygote, ZygoteSeat};
+use super::zygote::{Spawner, Zygote, ZygoteSettings};
+use super::zygote_pool::{Activation, BootFault, Place};
 use super::{WorkerOptions, locked};
 use crate::environment::Ready;
 use crate::grants::Grants;
@@ -81,14 +81,14 @@ impl Launcher {
             local_sockets,
             starts: if in_use.is_some() { Starts::Packages } else { Starts::OwnCode },
         };
-        let seat = ZygoteSeat {
+        let run_limits = ZygoteSettings {
             language: place.language,
             interpreter: &interpreter,
             arguments,
             in_use,
             seen,
         };
-        Zygote::boot(seat, &self.sandbox, &self.spawner)
+        Zygote::boot(run_limits, &self.sandbox, &self.spawner)
     }
 
     /// The interpreter of this language, or what to install.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 
 use super::locked;
-use super::nursery::Place;
 use super::process;
 use super::turn::Worker;
+use super::zygote_pool::Place;
 
 /// Idle workers kept; the one idle for longest goes first.
 const MAX_KEPT: usize = 128;

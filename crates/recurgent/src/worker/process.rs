@@ -3,21 +3,18 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-#[cfg(target_os = "linux")]
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use lifecycle::outcome::Limit;
 use rustix::process::{Pid, Signal};
 
-use super::sandbox::Berth;
-#[cfg(target_os = "linux")]
 use super::sandbox::ProcessorClock;
+use super::sandbox::WorkerResources;
 
 /// Longest a worker that closed its channel may take to end.
 const LAST_BREATH: Duration = Duration::from_millis(500);
 /// Longest the kernel is waited for to end a killed worker; a busy machine takes its time.
-#[cfg(target_os = "linux")]
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// The status a worker exits with that has no memory left to say so.
@@ -109,10 +106,8 @@ pub(super) struct Process {
     /// Processor time it may use.
     cpu_limit: Duration,
     /// Its files and groups, where nothing else removes them.
-    berth: Berth,
-    #[cfg(target_os = "linux")]
+    worker_resources: WorkerResources,
     descriptor: OwnedFd,
-    #[cfg(target_os = "linux")]
     clock: Option<ProcessorClock>,
 }
 
@@ -122,22 +117,15 @@ pub(super) struct Passing {
     /// Which it is.
     pub(super) id: WorkerId,
     /// Given up once it has ended, when there is nothing left in it to end.
-    _berth: Berth,
-    #[cfg(target_os = "linux")]
+    _berth: WorkerResources,
     descriptor: Option<OwnedFd>,
 }
 
 impl Passing {
     /// Whether whoever waits for it need not wait long. So it is said of one that cannot be watched.
-    #[cfg(target_os = "linux")]
     pub(super) fn is_over(&self) -> bool {
         let ended = |it: &OwnedFd| super::zygote::readable(it.as_fd(), Duration::ZERO);
         self.descriptor.as_ref().is_none_or(ended)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn is_over(&self) -> bool {
-        true
     }
 }
 
@@ -147,21 +135,19 @@ impl Process {
     pub(super) fn open(
         id: WorkerId,
         pid: Pid,
-        mut berth: Berth,
+        mut worker_resources: WorkerResources,
         cpu_seconds: u64,
     ) -> io::Result<Self> {
         if pid.is_init() {
             return Err(io::Error::other("no process number"));
         }
-        berth.occupy(pid)?;
+        worker_resources.occupy(pid)?;
         Ok(Self {
             id,
             pid,
             cpu_limit: Duration::from_secs(cpu_seconds),
-            berth,
-            #[cfg(target_os = "linux")]
+            worker_resources,
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
-            #[cfg(target_os = "linux")]
             clock: ProcessorClock::of(pid),
         })
     }
@@ -181,23 +167,15 @@ impl Process {
         self.cpu_time().is_none_or(|used| used < self.cpu_limit / 2)
     }
 
-    #[cfg(target_os = "linux")]
     fn cpu_time(&self) -> Option<Duration> {
         self.clock.as_ref()?.read()
-    }
-
-    /// It is not counted.
-    #[cfg(not(target_os = "linux"))]
-    fn cpu_time(&self) -> Option<Duration> {
-        None
     }
 
     /// To be watched by whoever has it waited for.
     pub(super) fn passing(&mut self) -> Passing {
         Passing {
             id: self.id,
-            _berth: std::mem::take(&mut self.berth),
-            #[cfg(target_os = "linux")]
+            _berth: std::mem::take(&mut self.worker_resources),
             descriptor: self.descriptor.try_clone().ok(),
         }
     }
@@ -217,42 +195,22 @@ impl Process {
 
     /// Whether the number is still this process's. Not so when its zygote died and someone else waited
     /// for it; then the number, and a process group of that number, may be a stranger's.
-    #[cfg(target_os = "linux")]
     fn is_ours(&self) -> bool {
         rustix::process::pidfd_send_signal(&self.descriptor, Signal::KILL).is_ok()
     }
 
-    #[cfg(not(target_os = "linux"))]
-    fn is_ours(&self) -> bool {
-        true
-    }
-
     /// Waits until the kernel has ended it, once killed.
-    #[cfg(target_os = "linux")]
     pub(super) fn await_end(&self) {
         let _ = super::zygote::readable(self.descriptor.as_fd(), KILL_GRACE);
     }
 
-    /// It cannot be watched.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn await_end(&self) {}
-
     /// Whether it ends by itself, now that its channel has closed.
-    #[cfg(target_os = "linux")]
     pub(super) fn ends_by_itself(&self) -> bool {
         super::zygote::readable(self.descriptor.as_fd(), LAST_BREATH)
-    }
-
-    /// Taken for granted where it cannot be watched.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn ends_by_itself(&self) -> bool {
-        std::thread::sleep(LAST_BREATH);
-        true
     }
 }
 
 /// Workers, and others that lead a process group, in whose group somebody else is too.
-#[cfg(target_os = "linux")]
 pub(super) fn accompanied() -> BTreeSet<u32> {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     let led_by = |pid: u32| {
@@ -265,13 +223,7 @@ pub(super) fn accompanied() -> BTreeSet<u32> {
     processes.filter_map(number).filter_map(led_by).collect()
 }
 
-/// They cannot be looked for.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn accompanied() -> BTreeSet<u32> {
-    BTreeSet::new()
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -284,7 +236,8 @@ mod tests {
         spinning.args(["-c", "while :; do :; done"]).process_group(0);
         let mut child = spinning.spawn().unwrap();
         let id = WorkerId { zygote: 0, pid: child.id() };
-        let mut process = Process::open(id, Pid::from_child(&child), Berth::default(), 0).unwrap();
+        let mut process =
+            Process::open(id, Pid::from_child(&child), WorkerResources::default(), 0).unwrap();
         while process.cpu_time() < Some(Duration::from_millis(1)) {
             std::thread::yield_now();
         }

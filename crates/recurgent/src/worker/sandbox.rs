@@ -8,35 +8,21 @@
 //!          └─ berth ──► Berth         one worker's own scratch directory, Landlock ruleset, control groups
 //! ```
 
-#[cfg(target_os = "linux")]
-mod birth;
-#[cfg(target_os = "linux")]
+mod spawn_handshake;
 mod entry;
-mod errand;
-#[cfg(target_os = "linux")]
+mod installer_command;
 mod groups;
-#[cfg(target_os = "linux")]
-mod house;
-#[cfg(target_os = "linux")]
+mod zygote_sandbox;
 mod landlock;
 mod limits;
-#[cfg(target_os = "linux")]
 mod mediator;
-#[cfg(not(target_os = "linux"))]
-#[path = "sandbox/house_elsewhere.rs"]
-mod house;
 mod probe;
-#[cfg(target_os = "linux")]
 mod seal;
-#[cfg(target_os = "linux")]
 mod seccomp;
-#[cfg(target_os = "linux")]
 mod sys;
 mod tally;
 mod tier;
-#[cfg(target_os = "linux")]
 mod user;
-#[cfg(target_os = "linux")]
 mod view;
 
 use std::ffi::{OsStr, OsString};
@@ -50,19 +36,15 @@ use rustix::process::Pid;
 use super::WorkerOptions;
 use crate::grants::Network;
 use crate::identity;
-#[cfg(target_os = "linux")]
-pub(crate) use birth::Birth;
-pub use errand::InstallerLimits;
-pub(crate) use errand::{Errand, Trade};
-#[cfg(not(target_os = "linux"))]
-pub(crate) use house::Birth;
-pub(crate) use house::{Berth, House};
+pub use installer_command::InstallerLimits;
+pub(crate) use installer_command::{InstallPhase, InstallerCommand};
 pub use limits::WorkerLimits;
 pub use probe::Reached;
-#[cfg(target_os = "linux")]
+pub(crate) use spawn_handshake::SpawnHandshake;
 pub(super) use sys::ProcessorClock;
 pub(crate) use tally::Tally;
 pub use tier::{Layer, Layers, Tier};
+pub(crate) use zygote_sandbox::{WorkerResources, ZygoteSandbox};
 
 /// How the name of a scratch directory begins; its host's pid follows.
 const SCRATCH_PREFIX: &str = "recurgent-";
@@ -145,13 +127,11 @@ impl Sandbox {
     fn sweep(&self) {
         for entry in std::fs::read_dir(&self.scratch).into_iter().flatten().flatten() {
             if is_abandoned(&entry.file_name()) {
-                #[cfg(target_os = "linux")]
                 groups::sweep(&entry.path());
                 // Others' directories stay: they are not ours to remove.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        #[cfg(target_os = "linux")]
         groups::sweep_beside(is_abandoned);
     }
 }

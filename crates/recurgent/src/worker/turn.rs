@@ -10,14 +10,14 @@ use lifecycle::outcome::{EndedBy, Limit};
 use lifecycle::program::Checksum;
 
 use super::frame::{self, FRAME_BYTES, FRAME_VALUES, Frame};
-use super::keeper::Errands;
 use super::link::{Link, LinkFault, Watch};
-use super::nursery::Nursery;
 use super::permit::{Answering, Permit};
 use super::pool::Lease;
 use super::process::Process;
+use super::reaper::ReaperQueue;
+use super::zygote_pool::ZygotePool;
 use super::{Shared, after};
-use crate::guest::{Answer, Cancellation, Done, Said, Seat, Turn};
+use crate::guest::{Answer, Cancellation, Done, RunLimits, Said, Turn};
 
 /// Programs a kept worker is taken to hold. Both sides forget the least recently used, and workers hold
 /// more than this, so what is counted on here is never forgotten there.
@@ -32,8 +32,8 @@ const IDLE_BUFFER_BYTES: usize = 64 * 1024;
 pub(super) struct Worker {
     process: Process,
     link: Link,
-    nursery: Arc<Nursery>,
-    errands: Errands,
+    zygote_pool: Arc<ZygotePool>,
+    errands: ReaperQueue,
     /// The context version it holds.
     holds: Option<u64>,
     /// The programs it holds, the one used last at the back.
@@ -49,14 +49,14 @@ impl Worker {
     pub(super) fn new(
         process: Process,
         link: Link,
-        nursery: Arc<Nursery>,
-        errands: Errands,
+        zygote_pool: Arc<ZygotePool>,
+        errands: ReaperQueue,
         alive: Permit,
     ) -> Self {
         Self {
             process,
             link,
-            nursery,
+            zygote_pool,
             errands,
             holds: None,
             programs: VecDeque::new(),
@@ -78,7 +78,7 @@ impl Worker {
 
     /// Has the next spare forked.
     fn have_replaced(&self) {
-        self.errands.refill(&self.nursery);
+        self.errands.refill(&self.zygote_pool);
     }
 
     fn send_order(&mut self, order: &Order<'_>, watch: &Watch<'_>) -> Result<(), LinkFault> {
@@ -127,7 +127,7 @@ impl Worker {
         let ended = self.process.ends_by_itself();
         let overspent = self.process.is_overspent();
         self.process.kill(); // what it left in its process group, if not itself
-        let ending = self.nursery.reap(self.process.id());
+        let ending = self.zygote_pool.reap(self.process.id());
         self.reaped = ending.is_some();
         match ending {
             Some(_) if self.link.tally().is_out_of_memory() => over_memory(),
@@ -155,9 +155,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if !self.reaped {
             self.process.kill();
-            if !self.nursery.keeps_workers_apart() {
-                self.nursery.bury(self.process.id()); // before the next is forked, which could signal it
-            } else if !self.errands.bury(&self.nursery, self.process.passing()) {
+            if !self.zygote_pool.keeps_workers_apart() {
+                self.zygote_pool.bury(self.process.id()); // before the next is forked, which could signal it
+            } else if !self.errands.bury(&self.zygote_pool, self.process.passing()) {
                 self.process.await_end(); // the runtime ends, and leaves nobody behind
             }
         }
@@ -209,11 +209,11 @@ impl WorkerTurn {
         assignment: Assignment,
         permit: Permit,
         order: &Order<'_>,
-        seat: &Seat<'_>,
+        run_limits: &RunLimits<'_>,
     ) -> Result<Self, StartFault> {
         let Assignment { mut worker, lease, trace } = assignment;
-        let clock = Clock::start(seat.time_limit);
-        let ordered = worker.send_order(order, &clock.watch(seat.cancellation));
+        let clock = Clock::start(run_limits.time_limit);
+        let ordered = worker.send_order(order, &clock.watch(run_limits.cancellation));
         if !trace.warm {
             worker.have_replaced();
         }
@@ -221,13 +221,17 @@ impl WorkerTurn {
             Ok(()) => {}
             Err(LinkFault::Closed) => return Err(StartFault::WorkerGone(permit)),
             Err(fault) => {
-                return Err(StartFault::Fault(shared.explain(fault, &mut worker, seat.time_limit)));
+                return Err(StartFault::Fault(shared.explain(
+                    fault,
+                    &mut worker,
+                    run_limits.time_limit,
+                )));
             }
         }
         Ok(Self {
             shared: Arc::clone(shared),
-            agent: seat.agent.to_owned(),
-            cancellation: seat.cancellation.clone(),
+            agent: run_limits.agent.to_owned(),
+            cancellation: run_limits.cancellation.clone(),
             clock,
             permit: Some(permit),
             worker: Some(worker),

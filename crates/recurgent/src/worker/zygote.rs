@@ -28,9 +28,9 @@ use serde_json::{Value, json};
 
 use super::frame::IPC_VERSION;
 use super::link::{GLANCE, Link};
-use super::nursery::BootFault;
 use super::process::{Ending, Process, WorkerId};
-use super::sandbox::{Birth, House, Sandbox, Seen, Tally};
+use super::sandbox::{Sandbox, Seen, SpawnHandshake, Tally, ZygoteSandbox};
+use super::zygote_pool::BootFault;
 use crate::environment::Lock;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
@@ -63,14 +63,14 @@ pub(super) struct Zygote {
     /// Requests not answered yet, oldest first. The zygote answers each once, in order.
     pending: VecDeque<Request>,
     /// Where it and its workers live; gone when they are.
-    house: House,
+    zygote_sandbox: ZygoteSandbox,
     /// Keeps its environment from being removed.
     _in_use: Option<Lock>,
 }
 
 /// What a zygote is booted as.
 #[derive(Debug)]
-pub(super) struct ZygoteSeat<'a> {
+pub(super) struct ZygoteSettings<'a> {
     pub(super) language: Language,
     pub(super) interpreter: &'a InterpreterInfo,
     /// Its environment, as the harness is told; none: the bare language.
@@ -115,13 +115,13 @@ struct Reply {
 impl Zygote {
     /// Boots an interpreter; explains why when it does not come up.
     pub(super) fn boot(
-        seat: ZygoteSeat<'_>,
+        run_limits: ZygoteSettings<'_>,
         sandbox: &Sandbox,
         spawner: &Spawner,
     ) -> Result<Self, BootFault> {
-        let (language, path) = (seat.language, seat.interpreter.path.display());
-        let has_packages = seat.in_use.is_some();
-        let (mut zygote, output) = spawn(seat, sandbox, spawner)
+        let (language, path) = (run_limits.language, run_limits.interpreter.path.display());
+        let has_packages = run_limits.in_use.is_some();
+        let (mut zygote, output) = spawn(run_limits, sandbox, spawner)
             .map_err(|error| BootFault::Unavailable(format!("{path} does not start: {error}")))?;
         let fault = match zygote.await_ready(language, has_packages) {
             Ok(()) => return Ok(zygote),
@@ -170,14 +170,20 @@ impl Zygote {
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
         let refused = |error: io::Error| ZygoteFault::Refused(error.to_string());
-        let berth = self.house.berth().map_err(refused)?;
-        let tally = berth.tally().map_err(refused)?;
-        let (link, theirs) = open_link(self.house.limits().output_bytes, tally).map_err(refused)?;
+        let worker_resources = self.zygote_sandbox.worker_resources().map_err(refused)?;
+        let tally = worker_resources.tally().map_err(refused)?;
+        let (link, theirs) =
+            open_link(self.zygote_sandbox.limits().output_bytes, tally).map_err(refused)?;
         let deadline = Instant::now() + FORK_DEADLINE;
-        let handed: Vec<BorrowedFd<'_>> =
-            theirs.iter().chain(berth.doors()).chain(berth.ruleset()).map(AsFd::as_fd).collect();
-        let scratch = berth.scratch().map(|path| path.to_string_lossy());
-        let fork = json!({"op": "fork", "scratch": scratch, "doors": berth.doors().len()});
+        let handed: Vec<BorrowedFd<'_>> = theirs
+            .iter()
+            .chain(worker_resources.cgroup_fds())
+            .chain(worker_resources.ruleset())
+            .map(AsFd::as_fd)
+            .collect();
+        let scratch = worker_resources.scratch().map(|path| path.to_string_lossy());
+        let fork =
+            json!({"op": "fork", "scratch": scratch, "doors": worker_resources.cgroup_fds().len()});
         self.request(Request::Fork, &fork, &handed)?;
         drop((handed, scratch));
         drop(theirs); // so that the worker's end is the only one, and its end is seen
@@ -185,8 +191,13 @@ impl Zygote {
         match (reply.op.as_str(), reply.pid, reply.sender) {
             ("forked", Some(pid), Some(sender)) => {
                 let id = WorkerId { zygote: self.id, pid };
-                let process = Process::open(id, sender, berth, self.house.limits().cpu_seconds)
-                    .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
+                let process = Process::open(
+                    id,
+                    sender,
+                    worker_resources,
+                    self.zygote_sandbox.limits().cpu_seconds,
+                )
+                .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
                 Ok((process, link))
             }
             ("failed", ..) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),
@@ -318,23 +329,30 @@ fn lost(problem: &str) -> ZygoteFault {
 
 /// The zygote and the output it would explain itself with.
 fn spawn(
-    seat: ZygoteSeat<'_>,
+    run_limits: ZygoteSettings<'_>,
     sandbox: &Sandbox,
     spawner: &Spawner,
 ) -> io::Result<(Zygote, OwnedFd)> {
     static BOOTED: AtomicU64 = AtomicU64::new(0);
-    let house = sandbox.house(seat.seen)?;
+    let zygote_sandbox = sandbox.zygote_sandbox(run_limits.seen)?;
     let (control, theirs) = pair(SocketType::SEQPACKET)?;
     rustix::net::sockopt::set_socket_passcred(&control, true)?;
     // Non-blocking for both ends: a zygote that prints after its boot, unread, must not stop.
     let (output, printed) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let mut command = interpreter::command(seat.language, seat.interpreter, &seat.arguments);
+    let mut command =
+        interpreter::command(run_limits.language, run_limits.interpreter, &run_limits.arguments);
     command.stdin(theirs).stdout(printed.try_clone()?).stderr(printed);
-    let birth = sandbox.confine(&mut command, &house)?;
-    let process = spawner.spawn(command, birth)?;
+    let spawn_handshake = sandbox.confine(&mut command, &zygote_sandbox)?;
+    let process = spawner.spawn(command, spawn_handshake)?;
     let id = BOOTED.fetch_add(1, Ordering::Relaxed);
-    let zygote =
-        Zygote { id, process, control, pending: VecDeque::new(), house, _in_use: seat.in_use };
+    let zygote = Zygote {
+        id,
+        process,
+        control,
+        pending: VecDeque::new(),
+        zygote_sandbox,
+        _in_use: run_limits.in_use,
+    };
     Ok((zygote, output))
 }
 
@@ -397,7 +415,7 @@ pub(super) struct Spawner(mpsc::Sender<SpawnJob>);
 #[derive(Debug)]
 struct SpawnJob {
     command: Command,
-    birth: Birth,
+    spawn_handshake: SpawnHandshake,
     spawned: mpsc::SyncSender<io::Result<Pid>>,
 }
 
@@ -405,35 +423,35 @@ impl Spawner {
     pub(super) fn start() -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel::<SpawnJob>();
         thread::Builder::new().name("recurgent-spawner".to_owned()).spawn(move || {
-            for SpawnJob { command, birth, spawned } in jobs {
+            for SpawnJob { command, spawn_handshake, spawned } in jobs {
                 // Whoever asked waits for this; if it does not, the child sees its control channel close.
-                let _ = spawned.send(start(command, birth));
+                let _ = spawned.send(start(command, spawn_handshake));
             }
         })?;
         Ok(Self(sender))
     }
 
-    fn spawn(&self, command: Command, birth: Birth) -> io::Result<Pid> {
+    fn spawn(&self, command: Command, spawn_handshake: SpawnHandshake) -> io::Result<Pid> {
         let (spawned, reply) = mpsc::sync_channel(1);
         let gone = || io::Error::other("the spawner thread is gone");
-        self.0.send(SpawnJob { command, birth, spawned }).map_err(|_| gone())?;
+        self.0.send(SpawnJob { command, spawn_handshake, spawned }).map_err(|_| gone())?;
         reply.recv().map_err(|_| gone())?
     }
 }
 
 /// The process that runs the command: the one started, or the one born inside its namespaces, which is a
 /// child of ours all the same; the one started has then ended.
-pub(crate) fn start(mut command: Command, birth: Birth) -> io::Result<Pid> {
+pub(crate) fn start(mut command: Command, spawn_handshake: SpawnHandshake) -> io::Result<Pid> {
     let started = command.spawn();
     // The host's copies of the child's descriptors close with the command.
     drop(command);
-    let inside = birth.pid(started.as_ref().ok().map(Pid::from_child));
+    let inside = spawn_handshake.pid(started.as_ref().ok().map(Pid::from_child));
     let ended = match started {
-        Ok(mut child) if birth.is_another() => child.wait().map(drop),
+        Ok(mut child) if spawn_handshake.is_another() => child.wait().map(drop),
         Ok(_) => Ok(()),
         Err(error) => Err(error),
     };
-    let begun = ended.and_then(|()| birth.attend(inside));
+    let begun = ended.and_then(|()| spawn_handshake.attend(inside));
     match (begun, inside) {
         (Ok(()), Some(pid)) => Ok(pid),
         (Ok(()), None) => Err(io::Error::other("it was not born inside its namespaces")),

@@ -45,7 +45,7 @@ impl Trap {
         stage.set("installer_processes", &PROCESSES.to_string());
         let downloads = stage.path("cache").join("uv");
         std::fs::remove_file(&downloads).unwrap(); // the one all tests share
-        let other = stage.shelf().join("another");
+        let other = stage.cache().join("another");
         let secrets = [stage.path("home/.ssh"), stage.path("state"), other.clone(), downloads];
         let mut canaries = Vec::new();
         for directory in &secrets {
@@ -65,11 +65,11 @@ impl Trap {
         let daemon = format!("36000.{host}{}", listener.local_addr().unwrap().port());
         let mut attempts = vec![
             json!(["list", stage.directory.path()]),
-            json!(["list", stage.shelf()]),
+            json!(["list", stage.cache()]),
             json!(["list", "/proc"]),
             json!(["list", "/"]),
             json!(["read", format!("/proc/{host}/environ")]),
-            json!(["create", stage.shelf()]),
+            json!(["create", stage.cache()]),
             json!(["connect", address]),
             json!(["connect", source.address().to_string()]),
             json!(["speak", receiver.local_addr().unwrap().to_string()]),
@@ -246,6 +246,6 @@ fn a_build_script_that_fills_the_disk_is_stopped() {
         assert_eq!(failure.kind.code(), "dependency_install_failed", "{failure:#?}");
         assert!(failure.message.contains("installer_disk_mb"), "{failure:#?}");
         trap.assert_untouched();
-        assert_eq!(trap.stage.environments(), [trap.stage.shelf().join("another")]);
+        assert_eq!(trap.stage.environments(), [trap.stage.cache().join("another")]);
     }
 }

@@ -12,7 +12,7 @@ mod hostile;
 mod policy;
 mod python;
 mod ruby;
-mod shelf;
+mod cache;
 mod sources;
 mod stage;
 mod supervision;

@@ -135,7 +135,7 @@ fn a_version_that_would_run_code_is_refused_before_anything_is_written() {
     let version = format!("1'; File.write('{}', 'x'); '", marker.display());
     let outcome = stage.once("1", &json!([{"name": "beta", "version": version}]));
     assert_eq!(failure(&outcome).kind.code(), "invalid_dependency_manifest");
-    assert!(!marker.exists() && !stage.shelf().exists());
+    assert!(!marker.exists() && !stage.cache().exists());
 }
 
 #[test]

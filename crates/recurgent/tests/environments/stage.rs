@@ -82,13 +82,13 @@ impl Stage {
     }
 
     /// Where environments of its language are.
-    pub(crate) fn shelf(&self) -> PathBuf {
+    pub(crate) fn cache(&self) -> PathBuf {
         self.path("cache").join(format!("{}-envs", self.language.name()))
     }
 
     /// Environments there are, ready or not.
     pub(crate) fn environments(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(self.shelf()) else { return Vec::new() };
+        let Ok(entries) = std::fs::read_dir(self.cache()) else { return Vec::new() };
         entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
     }
 

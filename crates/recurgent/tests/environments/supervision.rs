@@ -54,9 +54,9 @@ fn two_hundred_calls_of_fifty_agents_run_four_at_a_time() {
     assert_eq!(ran.len(), 200);
     let most = most_at_once(&ran);
     assert!((2..=4).contains(&most), "{most} ran at once");
-    assert!(workers_in(&stage.shelf()) > 0, "they are found while they live");
+    assert!(workers_in(&stage.cache()) > 0, "they are found while they live");
     drop(runtime);
-    assert_eq!(workers_in(&stage.shelf()), 0, "none outlives its runtime");
+    assert_eq!(workers_in(&stage.cache()), 0, "none outlives its runtime");
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn callers_queue_for_a_worker_where_all_are_at_work() {
 }
 
 /// Processes of this test whose command line names its environments.
-fn workers_in(shelf: &std::path::Path) -> usize {
-    let shelf = shelf.to_str().unwrap();
+fn workers_in(cache: &std::path::Path) -> usize {
+    let cache = cache.to_str().unwrap();
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("cmdline")).ok())
-        .filter(|line| line.contains(shelf))
+        .filter(|line| line.contains(cache))
         .count()
 }
 

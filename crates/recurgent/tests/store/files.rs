@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lifecycle::artifact::Verdict;
+use lifecycle::artifact::RunVerdict;
 use lifecycle::call::StoreFault;
 use lifecycle::program::Checksum;
 use recurgent::Runtime;
@@ -115,7 +115,7 @@ fn a_store_of_an_older_schema_keeps_its_programs() {
     drop(old);
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(recalled(&store), ("two".to_owned(), 7, 2));
-    commit(&store, "c", &ok("c").scores("two", Verdict::Succeeded));
+    commit(&store, "c", &ok("c").scores("two", RunVerdict::Succeeded));
     let receipt = commit(&store, "c", &ok("c").admits(program("three")));
     assert_eq!(receipt.generations, Some(3));
     assert_eq!(store.rollback(&key(), None).unwrap(), Some(Checksum::of("two")));

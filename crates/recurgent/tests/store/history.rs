@@ -19,8 +19,8 @@ fn history_belongs_to_the_session_or_else_to_the_agent_object() {
         }
         assert_eq!(calls(store, &alone("a1"), 10, None), ["c1"]);
         assert_eq!(calls(store, &in_session("s"), 10, None), ["c3", "c4"]);
-        assert_eq!(store.surroundings(&in_session("s"), &call("c5")).unwrap().history_count, 2);
-        assert_eq!(store.surroundings(&alone("a9"), &call("c5")).unwrap().history_count, 0);
+        assert_eq!(store.prompt_context(&in_session("s"), &call("c5")).unwrap().history_count, 2);
+        assert_eq!(store.prompt_context(&alone("a9"), &call("c5")).unwrap().history_count, 0);
     });
 }
 
@@ -50,7 +50,7 @@ fn history_is_bounded() {
             let id = format!("c{n}");
             store.commit(&owner, &call(&id), &ok(&id).0).unwrap();
         }
-        assert_eq!(store.surroundings(&owner, &call("c")).unwrap().history_count, MAX_HISTORY);
+        assert_eq!(store.prompt_context(&owner, &call("c")).unwrap().history_count, MAX_HISTORY);
         let kept = calls(store, &owner, usize::MAX, None);
         assert_eq!(kept.len() as u64, MAX_HISTORY);
         assert_eq!(kept.last(), Some(&format!("c{most}")));

@@ -109,7 +109,7 @@ fn what_is_written_again_and_again_is_told_to_the_model_at_the_root() {
             commit(store, id, &ok(id).observes(id, "t", labels));
         }
         let told = |request: &CallRequest| -> Vec<(String, usize, usize, Option<String>)> {
-            let told = store.surroundings(&alone("a1"), request).unwrap().patterns;
+            let told = store.prompt_context(&alone("a1"), request).unwrap().patterns;
             told.into_iter().map(|p| (p.capability, p.seen, p.of, p.tool)).collect()
         };
         let fetches = ("http_fetch".to_owned(), 3, 5, Some("reader".to_owned()));

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
-use lifecycle::artifact::Verdict;
+use lifecycle::artifact::RunVerdict;
 use lifecycle::call::StoreFault;
 use lifecycle::request::CallRequest;
 use lifecycle::standing::Standing;
@@ -60,7 +60,7 @@ fn work(store: &dyn Store, worker: &str) {
         let changes = if n == 0 {
             ok(&id).admits(program("result = 1"))
         } else {
-            ok(&id).scores("result = 1", Verdict::Succeeded)
+            ok(&id).scores("result = 1", RunVerdict::Succeeded)
         };
         let changes = if n < 20 { changes.forges(&id, None) } else { changes };
         store.commit(&alone(worker), &call(&id), &changes.0).unwrap();
@@ -123,7 +123,7 @@ fn a_killed_process_loses_no_acknowledged_call() {
 
         let store = SqliteStore::open(&path).unwrap();
         assert!(store.notices().is_empty());
-        let kept = store.surroundings(&in_session("s"), &call("c")).unwrap().history_count;
+        let kept = store.prompt_context(&in_session("s"), &call("c")).unwrap().history_count;
         assert!(
             (acknowledged..=acknowledged + 1).contains(&kept),
             "{acknowledged} acknowledged, {kept} kept"
@@ -167,7 +167,7 @@ fn a_process_that_dies_in_the_middle_of_any_write_loses_no_acknowledged_call() {
 
         let store = SqliteStore::open(&path).unwrap();
         assert!(store.notices().is_empty(), "round {round}");
-        let kept = store.surroundings(&in_session("s"), &call("c")).unwrap().history_count;
+        let kept = store.prompt_context(&in_session("s"), &call("c")).unwrap().history_count;
         assert!(
             (acknowledged..=acknowledged + 1).contains(&kept),
             "round {round}: {acknowledged} acknowledged, {kept} kept"

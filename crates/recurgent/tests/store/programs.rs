@@ -1,6 +1,6 @@
 //! Programs: recalled, replaced, counted, listed.
 
-use lifecycle::artifact::{Artifact, ArtifactKey, Generation, Verdict};
+use lifecycle::artifact::{Artifact, ArtifactKey, Generation, RunVerdict};
 use lifecycle::attempt::RetryLane;
 use lifecycle::contract::Fingerprint;
 use lifecycle::dependency::DependencyManifest;
@@ -69,7 +69,7 @@ fn the_newest_version_takes_over_and_an_old_text_may_return() {
             commit(store, "c", &ok("c").admits(program(&format!("result = {n}"))));
         }
         assert_eq!(recalled(store), ("result = 19".to_owned(), 1, 0));
-        commit(store, "c", &ok("c").scores("result = 15", Verdict::Failed));
+        commit(store, "c", &ok("c").scores("result = 15", RunVerdict::Failed));
         commit(store, "c", &ok("c").admits(program("result = 15")));
         assert_eq!(
             recalled(store),
@@ -105,7 +105,8 @@ fn programs_under_different_contracts_live_side_by_side() {
 fn a_verdict_counts_for_the_program_it_is_about() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("result = 1")));
-        let verdicts = [Verdict::Succeeded, Verdict::Failed, Verdict::Answered, Verdict::Excused];
+        let verdicts =
+            [RunVerdict::Succeeded, RunVerdict::Failed, RunVerdict::Answered, RunVerdict::Excused];
         for verdict in verdicts {
             commit(store, "c", &ok("c").scores("result = 1", verdict));
             commit(store, "c", &ok("c").scores("result = 2", verdict));
@@ -118,8 +119,8 @@ fn a_verdict_counts_for_the_program_it_is_about() {
 fn repairs_that_did_not_take_over_are_counted() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("one")));
-        commit(store, "c", &failed("c").scores("one", Verdict::Failed).mends("one"));
-        commit(store, "c", &failed("c").scores("one", Verdict::Exhausted).mends("one"));
+        commit(store, "c", &failed("c").scores("one", RunVerdict::Failed).mends("one"));
+        commit(store, "c", &failed("c").scores("one", RunVerdict::Exhausted).mends("one"));
         let artifact = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0);
         assert_eq!((artifact.repairs, artifact.failures), (2, 2));
         assert_eq!(artifact.repute.recent.as_str(), "sfx");
@@ -170,7 +171,7 @@ fn siblings_are_known_with_the_state_they_keep() {
         commit(store, "c", &ok("c").generates(keeps("store", "x", &["memory"], &["memory"])));
         commit(store, "c", &ok("c").generates(keeps("clear", "none", &[], &[])));
         commit(store, "c", &ok("c").generates(keeps("add", "none", &["own"], &[])));
-        let shown = store.surroundings(&alone("a1"), &call("c")).unwrap().siblings;
+        let shown = store.prompt_context(&alone("a1"), &call("c")).unwrap().siblings;
         let told: Vec<_> = shown
             .iter()
             .map(|s| (s.method.as_str(), s.reads.join(","), s.writes.join(",")))

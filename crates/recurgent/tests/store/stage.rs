@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use lifecycle::admission::{Case, Inputs, Observed};
 use lifecycle::artifact::{
     Artifact, ArtifactChange, ArtifactKey, Cacheability, Generation, RUNTIME_VERSION, Repute,
-    Trigger, Verdict,
+    RunVerdict, Trigger,
 };
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
@@ -122,7 +122,7 @@ impl Draft {
         self
     }
 
-    pub(crate) fn scores(mut self, code: &str, verdict: Verdict) -> Self {
+    pub(crate) fn scores(mut self, code: &str, verdict: RunVerdict) -> Self {
         self.0.artifacts.push(ArtifactChange::Score { checksum: Checksum::of(code), verdict });
         self
     }
@@ -248,7 +248,7 @@ pub(crate) fn case(argument: u32, digest: &str) -> Case {
             kwargs: serde_json::Map::new(),
             context: serde_json::Map::new(),
         },
-        observed: Observed { verdict: Verdict::Succeeded, digest: digest.to_owned() },
+        observed: Observed { verdict: RunVerdict::Succeeded, digest: digest.to_owned() },
     }
 }
 

@@ -1,11 +1,11 @@
 //! How programs prove themselves: trials, recorded calls, standings, the way back.
 
 use lifecycle::admission::{Admission, MAX_CASES};
-use lifecycle::artifact::{Artifact, Cacheability, Generation, Verdict};
+use lifecycle::artifact::{Artifact, Cacheability, Generation, RunVerdict};
 use lifecycle::program::Checksum;
 use lifecycle::standing::{DecisionKind, Standing};
 use recurgent::store::MAX_VERSIONS;
-use recurgent::store::catalog::{MAX_DECISIONS, Ruling};
+use recurgent::store::catalog::{MAX_DECISIONS, Verdict};
 use serde_json::json;
 
 use crate::stage::{
@@ -26,7 +26,7 @@ fn a_new_version_that_has_recorded_calls_to_reproduce_waits_for_its_trial() {
         let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
         assert_eq!((repute.cases, repute.challenger), (1, Some(Checksum::of("two"))));
         let (one, two) = (Checksum::of("one"), Checksum::of("two"));
-        assert!(store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap());
+        assert!(store.conclude(&key(), &one, &two, &Verdict::Passed).unwrap());
         assert_eq!(
             line(store),
             [("two".into(), Standing::Probation, true), ("one".into(), Standing::Probation, false)]
@@ -42,8 +42,8 @@ fn a_challenger_that_breaks_a_recorded_call_stays_a_candidate_with_it() {
         commit(store, "c", &ok("c").admits(program("one")).accepts(case(1, "a")));
         commit(store, "c", &ok("c").admits(program("two")));
         let (one, two) = (Checksum::of("one"), Checksum::of("two"));
-        let ruling = Ruling::Failed(Box::new(case(1, "a")));
-        assert!(!store.conclude(&key(), &one, &two, &ruling).unwrap());
+        let verdict = Verdict::Failed(Box::new(case(1, "a")));
+        assert!(!store.conclude(&key(), &one, &two, &verdict).unwrap());
         let [candidate, incumbent] = &store.versions(&key()).unwrap()[..] else { panic!() };
         assert_eq!(candidate.failing_case, Some(case(1, "a")));
         assert_eq!(candidate.artifact.repute.standing, Standing::Candidate);
@@ -66,12 +66,12 @@ fn a_challenger_that_comes_too_late_does_not_take_over() {
         commit(store, "c", &ok("c").admits(program("two")));
         let (one, two) = (Checksum::of("one"), Checksum::of("two"));
         store.pin(&key(), true).unwrap();
-        assert!(!store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap(), "pinned meanwhile");
+        assert!(!store.conclude(&key(), &one, &two, &Verdict::Passed).unwrap(), "pinned meanwhile");
         store.pin(&key(), false).unwrap();
         let other = Checksum::of("three");
-        assert!(!store.conclude(&key(), &other, &two, &Ruling::Passed).unwrap());
+        assert!(!store.conclude(&key(), &other, &two, &Verdict::Passed).unwrap());
         assert_eq!(recalled(store).0, "one");
-        assert!(store.conclude(&key(), &one, &two, &Ruling::Passed).unwrap());
+        assert!(store.conclude(&key(), &one, &two, &Verdict::Passed).unwrap());
     });
 }
 
@@ -83,7 +83,7 @@ fn a_program_that_comes_again_proves_itself_anew() {
             store.commit(&in_session(session), &call("c"), &draft.0).unwrap();
             line(store)[0].1
         };
-        let worked = || ok("c").scores("one", Verdict::Succeeded);
+        let worked = || ok("c").scores("one", RunVerdict::Succeeded);
         calls("first", ok("c").admits(program("one")));
         calls("second", worked());
         calls("third", ok("c").admits(program("one")));
@@ -112,7 +112,7 @@ fn what_takes_over_and_what_does_not() {
         assert_eq!(takes_over(ok("c").admits(program("five"))), Some(Admission::KeptForPinned));
         store.pin(&key(), false).unwrap();
         for _ in 0..3 {
-            commit(store, "c", &failed("c").scores("three", Verdict::Failed));
+            commit(store, "c", &failed("c").scores("three", RunVerdict::Failed));
         }
         assert_eq!(
             takes_over(ok("c").generates(impure("six"))),
@@ -129,7 +129,7 @@ fn only_calls_of_the_version_that_runs_are_recorded_each_once_and_not_too_many()
         commit(store, "c", &ok("c").admits(program("one")).accepts(case(0, "a")));
         commit(store, "c", &ok("c").admits(program("two")).accepts(case(99, "b")));
         for n in 0..2 * MAX_CASES {
-            commit(store, "c", &ok("c").scores("one", Verdict::Succeeded).accepts(case(n, "c")));
+            commit(store, "c", &ok("c").scores("one", RunVerdict::Succeeded).accepts(case(n, "c")));
         }
         let corpus = store.corpus(&key()).unwrap();
         assert_eq!(corpus.len(), usize::try_from(MAX_CASES).unwrap());
@@ -149,7 +149,7 @@ fn rolling_back_goes_to_the_last_version_that_ran_and_forgives_it() {
         commit(store, "c", &ok("c").admits(program("one")));
         assert_eq!(store.rollback(&key(), None).unwrap(), None, "there is nothing before it");
         for _ in 0..3 {
-            commit(store, "c", &failed("c").scores("one", Verdict::Failed));
+            commit(store, "c", &failed("c").scores("one", RunVerdict::Failed));
         }
         commit(store, "c", &ok("c").admits(program("two")).accepts(case(1, "a")));
         commit(store, "c", &ok("c").admits(program("three")));
@@ -199,19 +199,19 @@ fn standings_follow_the_record_and_every_change_is_kept() {
         assert_eq!(standing(), Standing::Probation);
         let score = |verdict| commit(store, "c", &ok("c").scores("one", verdict)).decision;
         for _ in 0..15 {
-            assert_eq!(score(Verdict::Succeeded).unwrap().kind, DecisionKind::ContinueProbation);
-            assert_eq!(score(Verdict::Excused), None, "what the world did is no evidence");
+            assert_eq!(score(RunVerdict::Succeeded).unwrap().kind, DecisionKind::ContinueProbation);
+            assert_eq!(score(RunVerdict::Excused), None, "what the world did is no evidence");
         }
-        let elsewhere = ok("c").scores("one", Verdict::Succeeded);
+        let elsewhere = ok("c").scores("one", RunVerdict::Succeeded);
         let other = in_session("another");
         let decision = store.commit(&other, &call("c"), &elsewhere.0).unwrap().decision.unwrap();
         assert_eq!((decision.kind, standing()), (DecisionKind::Promote, Standing::Durable));
         assert_eq!(decision.rationale["session_count"], json!(2));
         assert_eq!(decision.rationale["calls"], json!(17));
         for _ in 0..12 {
-            assert_eq!(score(Verdict::Failed).unwrap().kind, DecisionKind::Hold);
+            assert_eq!(score(RunVerdict::Failed).unwrap().kind, DecisionKind::Hold);
         }
-        assert_eq!(score(Verdict::Failed).unwrap().kind, DecisionKind::Degrade);
+        assert_eq!(score(RunVerdict::Failed).unwrap().kind, DecisionKind::Degrade);
         assert_eq!(standing(), Standing::Degraded);
         let kinds: Vec<_> =
             store.decisions(&key()).unwrap().iter().map(|d| d.decision.kind).collect();

@@ -55,7 +55,7 @@ fn surroundings_show_the_tools_that_fit_and_the_other_methods_of_the_role() {
             let method = Method::parse(name).unwrap();
             commit(store, "c", &ok("c").admits(Artifact { method, ..program("result = 1") }));
         }
-        let shown = store.surroundings(&alone("a1"), &call("c")).unwrap();
+        let shown = store.prompt_context(&alone("a1"), &call("c")).unwrap();
         let names: Vec<_> = shown.tools.iter().map(|known| known.tool.name.as_str()).collect();
         assert_eq!(names.len(), MAX_TOOLS);
         assert_eq!(names[..2], ["number_cruncher", "tool_3"], "shared words first, then use");

@@ -148,10 +148,10 @@ fn the_filter_refuses_every_way_to_signal_the_zygote() {
         &[libc::SYS_rt_sigqueueinfo, 1, 0, NOWHERE],
         &[libc::SYS_rt_tgsigqueueinfo, 1, 1, 0, NOWHERE],
     ];
-    let walls = under(Layer::Namespaces);
-    let reached = found(walls, CALLS, vec![json!(calls)]);
+    let namespaces = under(Layer::Namespaces);
+    let reached = found(namespaces, CALLS, vec![json!(calls)]);
     assert_eq!(reached.as_array().map(Vec::len), Some(calls.len()), "{reached}");
-    assert_eq!(found(walls.with(Layer::Seccomp), CALLS, vec![json!(calls)]), json!([]));
+    assert_eq!(found(namespaces.with(Layer::Seccomp), CALLS, vec![json!(calls)]), json!([]));
 }
 
 /// Where the host makes the connections there is no other way to make one.

@@ -15,7 +15,7 @@ use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
 use recurgent::grants::Grants;
-use recurgent::guest::{Answer, Ask, Cancellation, Done, Guest, Said, Seat, Turn};
+use recurgent::guest::{Answer, Ask, Cancellation, Done, Guest, RunLimits, Said, Turn};
 use recurgent::worker::{WorkerOptions, Workers};
 use serde_json::{Map, Value, json};
 
@@ -165,13 +165,13 @@ impl Driver {
     fn try_start(&self, prepared: &Prepared<'_>) -> Result<Box<dyn Turn>, WorkerFault> {
         let Prepared { program, request, vetted, environment } = prepared;
         let order = Order { request, program: vetted, proven: program.proven };
-        let seat = Seat {
+        let run_limits = RunLimits {
             agent: program.agent,
             time_limit: program.limit,
             cancellation: &program.cancellation,
             grants: &program.grants,
         };
-        self.guest(program.language).start(environment, &order, &seat)
+        self.guest(program.language).start(environment, &order, &run_limits)
     }
 
     /// What contains its workers.

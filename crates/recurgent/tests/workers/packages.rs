@@ -119,7 +119,7 @@ fn a_package_that_attacks_while_it_is_loaded_finds_nothing() {
         bait.path().display(),
         std::process::id()
     );
-    let shelf = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
     for (language, source, code) in [
         (
             Language::Python,
@@ -128,9 +128,9 @@ fn a_package_that_attacks_while_it_is_loaded_finds_nothing() {
         ),
         (Language::Ruby, RUBY, "[Bad::AT_LOAD, Bad.look]"),
     ] {
-        let root = shelf.path().join(language.name());
+        let root = cache.path().join(language.name());
         std::fs::create_dir(&root).unwrap();
-        open_to_all(shelf.path());
+        open_to_all(cache.path());
         environment(&root, language, &format!("{constants}{source}"));
         for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
             let driver = Driver::with(|options| options.layers = tier.layers());
@@ -144,10 +144,10 @@ fn a_package_that_attacks_while_it_is_loaded_finds_nothing() {
 
 #[test]
 fn a_package_that_makes_processes_without_end_harms_its_own_environment_only() {
-    let shelf = tempfile::tempdir().unwrap();
-    open_to_all(shelf.path());
+    let cache = tempfile::tempdir().unwrap();
+    open_to_all(cache.path());
     for (language, source) in BOTH.into_iter().zip(BOMBS) {
-        let root = shelf.path().join(language.name());
+        let root = cache.path().join(language.name());
         std::fs::create_dir(&root).unwrap();
         environment(&root, language, source);
         let driver = Driver::with(|options| options.limits.processes = 2);

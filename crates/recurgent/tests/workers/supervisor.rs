@@ -72,16 +72,16 @@ fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
 #[test]
 fn environments_have_zygotes_of_their_own() {
     let driver = Driver::new();
-    let shelf = tempfile::tempdir().unwrap();
+    let cache = tempfile::tempdir().unwrap();
     for (name, guest) in [("x", "python"), ("y", "python"), ("x", "ruby"), ("y", "ruby")] {
-        let root = shelf.path().join(guest).join(name);
+        let root = cache.path().join(guest).join(name);
         std::fs::create_dir_all(&root).unwrap();
         let ready = json!({"guest": guest, "manifest": [], "lock_checksum": "", "source_mode": "",
             "sources": [], "prepared_at": "", "packages": [], "provides": [], "library": "", "proofs": []});
         std::fs::write(root.join(".ready"), ready.to_string()).unwrap();
     }
     for language in BOTH {
-        let roots = shelf.path().join(language.name());
+        let roots = cache.path().join(language.name());
         let (x, y) = (roots.join("x"), roots.join("y"));
         let zygotes = [None, x.to_str(), y.to_str(), None]
             .map(|environment| driver.zygote(language, environment));

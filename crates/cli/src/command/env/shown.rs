@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use recurgent::PreparationTicket;
-use recurgent::environment::{Standing, Stored};
+use recurgent::environment::{CacheState, Stored};
 use recurgent::lifecycle::execution::Environment;
 use serde_json::{Value, json};
 
@@ -64,9 +64,9 @@ pub(super) fn summary(stored: &Stored) -> Value {
 
 pub(super) fn row(stored: &Stored, paint: Paint) -> String {
     let style = match stored.standing {
-        Standing::Ready => Style::Good,
-        Standing::Building => Style::Warning,
-        Standing::Unfinished | Standing::Superseded => Style::Faint,
+        CacheState::Ready => Style::Good,
+        CacheState::Building => Style::Warning,
+        CacheState::Unfinished | CacheState::Superseded => Style::Faint,
     };
     let packages: Vec<String> =
         stored.manifest.dependencies().iter().map(|d| clean(&d.to_string())).collect();

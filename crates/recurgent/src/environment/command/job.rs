@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 
-use super::{CommandFault, Ended, Workshop};
+use super::{CommandEnv, CommandFault, Ended};
 use crate::worker;
-use crate::worker::sandbox::Birth;
+use crate::worker::sandbox::SpawnHandshake;
 
 /// Output kept of one command: the last of it, where tools say what went wrong.
 pub(super) const OUTPUT_BYTES: usize = 64 * 1024;
@@ -35,11 +35,15 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn start(mut command: Command, birth: Birth, input: Stdio) -> io::Result<Self> {
+    pub(super) fn start(
+        mut command: Command,
+        spawn_handshake: SpawnHandshake,
+        input: Stdio,
+    ) -> io::Result<Self> {
         let (output, printed) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&output, rustix::fs::OFlags::NONBLOCK)?;
         command.stdin(input).stdout(printed.try_clone()?).stderr(printed);
-        let pid = worker::start_inside(command, birth)?;
+        let pid = worker::start_inside(command, spawn_handshake)?;
         Ok(Self { pid, status: None, output, kept: Vec::new() })
     }
 
@@ -48,7 +52,7 @@ impl Job {
         &mut self,
         deadline: Instant,
         limit: Duration,
-        workshop: &Workshop<'_>,
+        command_env: &CommandEnv<'_>,
     ) -> Result<Ended, CommandFault> {
         let mut measured = Instant::now();
         loop {
@@ -58,15 +62,15 @@ impl Job {
                 let status = self.status.and_then(WaitStatus::exit_status);
                 return Ok(Ended { status, output: self.said() });
             }
-            if workshop.cancellation.is_cancelled() {
+            if command_env.cancellation.is_cancelled() {
                 return Err(CommandFault::Cancelled);
             }
             if Instant::now() >= deadline {
                 return Err(CommandFault::TimedOut { limit, output: self.said() });
             }
             if measured.elapsed() >= MEASURE {
-                if workshop.is_oversized() {
-                    return Err(CommandFault::Oversized { limit: workshop.limits.disk_bytes });
+                if command_env.is_oversized() {
+                    return Err(CommandFault::Oversized { limit: command_env.limits.disk_bytes });
                 }
                 measured = Instant::now();
             }

@@ -4,11 +4,11 @@ use super::job::OUTPUT_BYTES;
 use super::*;
 
 fn run(script: &str, limit: Duration, cancellation: &Cancellation) -> Result<Ended, CommandFault> {
-    run_as(&Trade::Build(Vec::new()), script, limit, cancellation)
+    run_as(&InstallPhase::Build(Vec::new()), script, limit, cancellation)
 }
 
 fn run_as(
-    trade: &Trade,
+    install_phase: &InstallPhase,
     script: &str,
     limit: Duration,
     cancellation: &Cancellation,
@@ -18,7 +18,7 @@ fn run_as(
     let variables = vec![("PATH".into(), "/usr/bin:/bin".into())];
     let home = tempfile::tempdir().unwrap();
     let options = crate::worker::WorkerOptions::new("/usr/bin:/bin", std::env::temp_dir());
-    let workshop = Workshop {
+    let command_env = CommandEnv {
         directory: directory.path(),
         variables,
         lock: &lock,
@@ -30,7 +30,7 @@ fn run_as(
         limits: InstallerLimits { memory_bytes: 1 << 30, processes: 64, disk_bytes: 8 << 20 },
         input: None,
     };
-    workshop.run(trade, Path::new("/bin/sh"), ["-c", script], limit)
+    command_env.run(install_phase, Path::new("/bin/sh"), ["-c", script], limit)
 }
 
 const AMPLE: Duration = Duration::from_secs(20);
@@ -108,7 +108,7 @@ fn memory_is_limited_for_all_it_starts() {
 #[test]
 fn what_fetches_can_start_nothing() {
     let cancellation = Cancellation::default();
-    let ended = run_as(&Trade::Fetch, "/bin/true; echo on", AMPLE, &cancellation).unwrap();
+    let ended = run_as(&InstallPhase::Fetch, "/bin/true; echo on", AMPLE, &cancellation).unwrap();
     assert_ne!(ended.status, Some(0), "{}", ended.output);
     assert!(!ended.output.contains("on"), "{}", ended.output);
 }

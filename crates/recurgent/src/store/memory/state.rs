@@ -25,7 +25,7 @@ use super::super::{
     Exhaustions, HISTORY_BATCH, MAX_CANDIDATES, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY,
     MAX_REASK_DISTANCE, MAX_SIBLINGS_KNOWN, MAX_TOOL_METHODS, Owner, merged, session_mark,
 };
-use super::lines::Line;
+use super::versions::Line;
 use crate::upkeep::time_before;
 
 #[derive(Debug, Default)]

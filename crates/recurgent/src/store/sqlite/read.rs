@@ -6,7 +6,7 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
-use lifecycle::prompt::{MAX_TOOLS, Surroundings};
+use lifecycle::prompt::{MAX_TOOLS, PromptContext};
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::standing::StateKeys;
 use lifecycle::tool::{KnownTool, Tool};
@@ -20,8 +20,8 @@ use super::super::{
 };
 use super::column::{Json, Word};
 use super::fault::Fault;
-use super::lines;
 use super::pattern;
+use super::versions;
 use super::{SessionSummary, owner_key};
 
 pub(super) fn recall(
@@ -30,7 +30,7 @@ pub(super) fn recall(
     request: &CallRequest,
 ) -> Result<Memory, Fault> {
     let earlier = pattern::earlier(connection, owner, request)?;
-    Ok(Memory { artifacts: lines::recall(connection, request)?, earlier, ..Memory::default() })
+    Ok(Memory { artifacts: versions::recall(connection, request)?, earlier, ..Memory::default() })
 }
 
 const CANDIDATES: &str = "
@@ -42,11 +42,11 @@ const SIBLINGS: &str = "
 const HISTORY_COUNT: &str =
     "SELECT history_count FROM owners WHERE kind = ?1 AND name = ?2 AND role = ?3";
 
-pub(super) fn surroundings(
+pub(super) fn prompt_context(
     connection: &Connection,
     owner: &Owner,
     request: &CallRequest,
-) -> Result<Surroundings, Fault> {
+) -> Result<PromptContext, Fault> {
     let candidates = rows(connection, CANDIDATES, [MAX_CANDIDATES], |row| {
         Ok(Candidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
     })?;
@@ -65,7 +65,7 @@ pub(super) fn surroundings(
         Ok(SiblingState { method: row.get(0)?, reads, writes })
     })?;
     let count = one(connection, HISTORY_COUNT, owner_key(owner), |row| row.get(0))?;
-    Ok(Surroundings {
+    Ok(PromptContext {
         tools,
         siblings: merged(siblings),
         history_count: count.unwrap_or(0),

@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 use super::super::bundle::{ArtifactEntry, Bundle, ToolEntry, VersionEntry};
 use super::column::{Json, Word};
 use super::fault::Fault;
-use super::lines;
 use super::pattern;
 use super::read;
+use super::versions;
 use super::write::run;
 
 pub(super) use merge::merge;
@@ -88,7 +88,7 @@ fn artifacts(connection: &Connection, only: Option<&str>) -> Result<Vec<Artifact
 
 /// What is stored under one key.
 fn artifact(connection: &Connection, key: &ArtifactKey) -> Result<Option<ArtifactEntry>, Fault> {
-    Ok(entries(connection, ARTIFACT, lines::columns(key))?.pop())
+    Ok(entries(connection, ARTIFACT, versions::columns(key))?.pop())
 }
 
 fn entries(

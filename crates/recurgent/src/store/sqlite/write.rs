@@ -14,10 +14,10 @@ use rusqlite::{Connection, Params, params};
 use super::super::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner};
 use super::column::{Json, Word};
 use super::fault::Fault;
-use super::lines;
 use super::owner_key;
 use super::pattern;
 use super::read::one;
+use super::versions;
 
 /// Agent objects without a session whose history is kept; the longest unused go first.
 const MAX_INSTANCES: u64 = 1_000;
@@ -41,7 +41,7 @@ pub(super) fn commit(
         }
     }
     count_call(transaction, request, changes.kept.is_some())?;
-    let mut receipt = lines::settle(transaction, owner, request, changes)?;
+    let mut receipt = versions::settle(transaction, owner, request, changes)?;
     if let Some(lane) = changes.exhausted {
         count_exhaustion(transaction, request, lane)?;
     }

@@ -28,9 +28,9 @@ pub(super) struct Entry {
     /// Doors of the control groups to be in.
     pub(super) groups: Vec<OwnedFd>,
     pub(super) limits: Vec<(Resource, Rlimit)>,
-    pub(super) walls: Option<Walls>,
+    pub(super) namespaces: Option<Namespaces>,
     /// Whether capabilities are given up.
-    pub(super) humble: bool,
+    pub(super) drop_capabilities: bool,
     /// The user to become.
     pub(super) user: Option<u32>,
     pub(super) ruleset: Option<OwnedFd>,
@@ -43,7 +43,7 @@ pub(super) struct Entry {
 
 /// Own namespaces, with an own root.
 #[derive(Debug)]
-pub(super) struct Walls {
+pub(super) struct Namespaces {
     /// `unshare` flags.
     pub(super) namespaces: i32,
     /// Files and what to write into them, where an own user namespace is needed.
@@ -55,7 +55,7 @@ pub(super) struct Walls {
     /// Whether the host's files are let go of by a child, which is waited for before anything hostile runs.
     pub(super) let_go_beside: bool,
     /// Told the number of the process that goes on inside.
-    pub(super) birth: OwnedFd,
+    pub(super) spawn_handshake: OwnedFd,
 }
 
 impl Entry {
@@ -66,8 +66,8 @@ impl Entry {
         for door in &self.groups {
             rustix::io::write(door, b"0")?;
         }
-        if let Some(walls) = &self.walls {
-            walls.enter()?;
+        if let Some(namespaces) = &self.namespaces {
+            namespaces.enter()?;
         }
         for (resource, limit) in &self.limits {
             rustix::process::setrlimit(*resource, *limit)?;
@@ -75,16 +75,16 @@ impl Entry {
         // Descendants that lose their parent become the zygote's, which ends and waits for them.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         sys::close_on_exec()?;
-        if self.humble {
+        if self.drop_capabilities {
             drop_bounding_set();
         }
         if let Some(user) = self.user {
             become_user(user)?;
-        } else if self.humble {
+        } else if self.drop_capabilities {
             // Who stays who he is keeps no groups either, where he has a right to leave them.
             let _ = rustix::thread::set_thread_groups(&[]);
         }
-        if self.humble {
+        if self.drop_capabilities {
             give_up_capabilities()?;
         }
         // A change of user disarms it.
@@ -109,7 +109,7 @@ impl Entry {
     }
 }
 
-impl Walls {
+impl Namespaces {
     fn enter(&self) -> io::Result<()> {
         sys::unshare(self.namespaces)?;
         for (path, content) in &self.maps {
@@ -119,7 +119,7 @@ impl Walls {
         // Only a child is in the new process namespace. It is the host's child, so that the host, and
         // not a process left here for nothing else, waits for it.
         if let Some(inside) = sys::fork_sibling()? {
-            let told = rustix::io::write(&self.birth, &inside.to_ne_bytes());
+            let told = rustix::io::write(&self.spawn_handshake, &inside.to_ne_bytes());
             sys::exit(i32::from(told.is_err()));
         }
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

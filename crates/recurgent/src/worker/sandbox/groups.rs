@@ -132,7 +132,7 @@ impl Branch {
     }
 
     /// What a process that has one thread writes `0` to, to be in it with all it starts from then on.
-    pub(super) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
+    pub(super) fn cgroup_fds(&self) -> io::Result<Vec<OwnedFd>> {
         let door = |(hierarchy, path): (&Hierarchy, PathBuf)| hierarchy.open_door(&path);
         self.directories().map(door).collect()
     }
@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(members(&path), [Pid::from_child(&added)]);
             let mut entering = Command::new("sh");
             entering.args(["-c", "printf 0 >&0 && echo in && exec sleep 600"]);
-            entering.stdin(branch.doors().unwrap().remove(0)).stdout(Stdio::piped());
+            entering.stdin(branch.cgroup_fds().unwrap().remove(0)).stdout(Stdio::piped());
             let mut entered = entering.spawn().unwrap();
             let mut said = [0; 3];
             entered.stdout.take().unwrap().read_exact(&mut said).unwrap();

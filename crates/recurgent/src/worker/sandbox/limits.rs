@@ -2,7 +2,6 @@
 
 use rustix::process::{Resource, Rlimit};
 
-#[cfg(target_os = "linux")]
 use super::groups::Share;
 
 /// Workers of one zygote that may use up all their processes at once before others go without.
@@ -44,7 +43,6 @@ impl Default for WorkerLimits {
     }
 }
 
-#[cfg(target_os = "linux")]
 impl WorkerLimits {
     /// What one worker's processes may use up together.
     pub(super) fn share(&self) -> Share {

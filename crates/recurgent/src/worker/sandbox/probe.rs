@@ -69,18 +69,11 @@ pub(super) fn climb(sandbox: &Sandbox) -> Reached {
     Reached { tier, layers, missing, shares_zygotes, uncontained }
 }
 
-#[cfg(target_os = "linux")]
 fn scopes_signals() -> bool {
     super::landlock::scopes_signals()
 }
 
-#[cfg(not(target_os = "linux"))]
-fn scopes_signals() -> bool {
-    false
-}
-
 /// Runs a tiny process inside, sealed as a worker is.
-#[cfg(target_os = "linux")]
 fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     use std::os::fd::OwnedFd;
     if layers.has(Layer::Namespaces)
@@ -89,16 +82,17 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     {
         return Err(io::Error::other("root has no right to mount (CAP_SYS_ADMIN)"));
     }
-    let mut house = sandbox.house_of(layers, Seen::default())?;
-    let berth = house.berth()?;
-    let ruleset = berth.ruleset().map(OwnedFd::try_clone).transpose()?;
-    let seal = house.take_seal();
+    let mut zygote_sandbox = sandbox.house_of(layers, Seen::default())?;
+    let worker_resources = zygote_sandbox.worker_resources()?;
+    let ruleset = worker_resources.ruleset().map(OwnedFd::try_clone).transpose()?;
+    let seal = zygote_sandbox.take_seal();
     let mut command = Command::new(NOTHING);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let birth = sandbox.confine_as(&mut command, &house, Some((seal, ruleset)))?;
+    let spawn_handshake =
+        sandbox.confine_as(&mut command, &zygote_sandbox, Some((seal, ruleset)))?;
     let spawned = command.spawn();
     drop(command); // and with it the end of the pipe a birth would be told on
-    let inside = birth.is_another().then(|| birth.pid(None)).flatten();
+    let inside = spawn_handshake.is_another().then(|| spawn_handshake.pid(None)).flatten();
     let outer = spawned.and_then(|mut child| child.wait());
     let inner = inside.map(|pid| {
         rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
@@ -109,14 +103,6 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
         (true, None | Some(true)) => Ok(()),
         (_, _) => Err(io::Error::other("the process that tried it failed")),
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn contain(_sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
-    if layers == Tier::Process.layers() {
-        return Ok(());
-    }
-    Err(io::Error::other("it needs Linux"))
 }
 
 /// Why a layer is missing, and what would bring it.

@@ -37,12 +37,12 @@ impl Tier {
     /// What it is made of.
     pub fn layers(self) -> Layers {
         let process = Layers::NONE.with(Layer::Limits);
-        let humble = process.with(Layer::Identity).with(Layer::Seccomp);
+        let drop_capabilities = process.with(Layer::Identity).with(Layer::Seccomp);
         match self {
             Self::Process => process,
-            Self::Landlock => humble.with(Layer::Landlock),
-            Self::Namespaces => humble.with(Layer::Namespaces),
-            Self::Sealed => humble.with(Layer::Landlock).with(Layer::Namespaces),
+            Self::Landlock => drop_capabilities.with(Layer::Landlock),
+            Self::Namespaces => drop_capabilities.with(Layer::Namespaces),
+            Self::Sealed => drop_capabilities.with(Layer::Landlock).with(Layer::Namespaces),
         }
     }
 

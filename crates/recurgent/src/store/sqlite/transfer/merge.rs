@@ -13,7 +13,7 @@ use super::super::super::bundle::{ArtifactEntry, Bundle, Merged, ToolEntry, Vers
 use super::super::column::Json;
 use super::super::fault::Fault;
 use super::super::write::run;
-use super::super::{lines, pattern, read};
+use super::super::{pattern, read, versions};
 use super::tools;
 
 /// What a column holds for a program that comes from elsewhere and does not say.
@@ -152,7 +152,7 @@ const DROP_ARTIFACT: &str = "
     DELETE FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
 
 fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), Fault> {
-    run(transaction, DROP_ARTIFACT, lines::columns(&artifact.key()))?;
+    run(transaction, DROP_ARTIFACT, versions::columns(&artifact.key()))?;
     let current = artifact.versions.iter().find(|version| version.checksum == artifact.current);
     let newest = artifact.versions.iter().map(|version| version.number).max();
     let row = Cells::default()

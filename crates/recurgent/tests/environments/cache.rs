@@ -4,7 +4,7 @@ use std::fs::FileTimes;
 use std::time::{Duration, SystemTime};
 
 use recurgent::PreparationStatus;
-use recurgent::environment::{Removal, Shelf, Standing, Stored};
+use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
 use serde_json::json;
 
 use crate::sources::PackageSource;
@@ -40,27 +40,27 @@ fn environments_are_listed_and_removed_unless_they_are_in_use() {
     let runtime = stage.runtime();
     let mut agent = runtime.agent("tester").build().unwrap();
     value(&call(&mut agent, "check"));
-    let shelf = runtime.shelf().unwrap();
-    let half_built = stage.shelf().join("0".repeat(64));
+    let cache = runtime.cache().unwrap();
+    let half_built = stage.cache().join("0".repeat(64));
     std::fs::create_dir(&half_built).unwrap();
 
-    let listed = shelf.list();
+    let listed = cache.list();
     assert_eq!(listed.len(), 2);
-    let ready = listed.iter().find(|stored| stored.standing == Standing::Ready).unwrap();
+    let ready = listed.iter().find(|stored| stored.standing == CacheState::Ready).unwrap();
     assert_eq!(declared(ready), ["outer-part >=1"]);
     assert_eq!(ready.packages, ["inner-part 1.0", "outer-part 1.0"]);
     assert_eq!(ready.source_mode, "internal_only");
     assert!(ready.bytes > 0 && ready.is_in_use());
-    assert_eq!(shelf.find(&ready.id[..8]), std::slice::from_ref(ready));
-    assert_eq!(shelf.find("no-such-id"), []);
+    assert_eq!(cache.find(&ready.id[..8]), std::slice::from_ref(ready));
+    assert_eq!(cache.find("no-such-id"), []);
 
-    assert_eq!(shelf.remove(ready), Removal::InUse, "it has a zygote in it");
-    let unneeded = shelf.unneeded(Duration::from_hours(1));
-    assert_eq!(standings(&unneeded), [Standing::Unfinished], "the other one is too young");
-    assert_eq!(shelf.remove(&unneeded[0]), Removal::Removed);
+    assert_eq!(cache.remove(ready), Removal::InUse, "it has a zygote in it");
+    let unneeded = cache.unneeded(Duration::from_hours(1));
+    assert_eq!(standings(&unneeded), [CacheState::Unfinished], "the other one is too young");
+    assert_eq!(cache.remove(&unneeded[0]), Removal::Removed);
     assert!(!half_built.exists() && ready.root.exists());
     drop((agent, runtime));
-    assert_eq!(shelf.remove(ready), Removal::Removed);
+    assert_eq!(cache.remove(ready), Removal::Removed);
     assert_eq!(stage.environments().len(), 0);
 }
 
@@ -68,7 +68,7 @@ fn declared(stored: &Stored) -> Vec<String> {
     stored.manifest.dependencies().iter().map(ToString::to_string).collect()
 }
 
-fn standings(stored: &[Stored]) -> Vec<Standing> {
+fn standings(stored: &[Stored]) -> Vec<CacheState> {
     stored.iter().map(|stored| stored.standing).collect()
 }
 
@@ -76,17 +76,17 @@ fn standings(stored: &[Stored]) -> Vec<Standing> {
 fn what_was_used_lately_is_needed_and_looking_is_no_use() {
     let stage = PackageSource::wheels().stage();
     value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
-    let shelf = stage.runtime().shelf().unwrap();
-    let ready = std::fs::File::open(shelf.list()[0].root.join(".ready")).unwrap();
+    let cache = stage.runtime().cache().unwrap();
+    let ready = std::fs::File::open(cache.list()[0].root.join(".ready")).unwrap();
     let (week, day) = (Duration::from_hours(7 * 24), Duration::from_hours(24));
     let ago = |age| SystemTime::now() - age;
     ready.set_times(FileTimes::new().set_modified(ago(week)).set_accessed(ago(day / 2))).unwrap();
-    assert_eq!(shelf.unneeded(day), [], "made a week ago, used today");
+    assert_eq!(cache.unneeded(day), [], "made a week ago, used today");
     ready.set_times(FileTimes::new().set_modified(ago(week)).set_accessed(ago(2 * day))).unwrap();
     for _ in 0..2 {
-        assert_eq!(shelf.unneeded(day).len(), 1, "looking at it does not count");
+        assert_eq!(cache.unneeded(day).len(), 1, "looking at it does not count");
     }
-    assert_eq!(shelf.unneeded(3 * day), []);
+    assert_eq!(cache.unneeded(3 * day), []);
 }
 
 #[test]
@@ -103,14 +103,14 @@ fn what_some_process_builds_is_not_removed() {
     let ample = Duration::from_mins(1);
     assert_eq!(reached.recv_timeout(ample).unwrap(), "resolving dependencies");
     assert_eq!(reached.recv_timeout(ample).unwrap(), "installing 1 package");
-    let shelf = runtime.shelf().unwrap();
-    let under_way = shelf.list();
-    assert_eq!(standings(&under_way), [Standing::Building]);
-    assert_eq!(shelf.unneeded(Duration::ZERO), []);
-    assert_eq!(shelf.remove(&under_way[0]), Removal::BeingBuilt);
+    let cache = runtime.cache().unwrap();
+    let under_way = cache.list();
+    assert_eq!(standings(&under_way), [CacheState::Building]);
+    assert_eq!(cache.unneeded(Duration::ZERO), []);
+    assert_eq!(cache.remove(&under_way[0]), Removal::BeingBuilt);
     assert_eq!(ticket.await_ready(ample), PreparationStatus::Ready);
     assert_eq!(reached.recv_timeout(ample).unwrap(), "loading packages");
-    assert_eq!(standings(&shelf.list()), [Standing::Ready]);
+    assert_eq!(standings(&cache.list()), [CacheState::Ready]);
 }
 
 /// Both guests: an environment, refreshed after its source got something newer.
@@ -137,7 +137,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
         let gates = stage.open_directory("gates");
         stage.set("write_paths", gates.to_str().unwrap());
         let runtime = stage.runtime();
-        let shelf = runtime.shelf().unwrap();
+        let cache = runtime.cache().unwrap();
         stage.writes("check", code, &json!([{"name": package}]));
         stage.writes(
             "wait",
@@ -148,7 +148,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
         assert_eq!(value(&call(&mut agent, "check")), versions[0]);
         source.set_outdated(false);
         assert_eq!(value(&call(&mut agent, "check")), versions[0], "a hit asks nobody");
-        let first = shelf.list().remove(0);
+        let first = cache.list().remove(0);
 
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| call(&mut agent, "wait"));
@@ -164,20 +164,20 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
                 ticket.failure()
             );
             assert!(!ticket.environment().unwrap().cache_hit);
-            assert_eq!(shelf.remove(&first), Removal::InUse);
+            assert_eq!(cache.remove(&first), Removal::InUse);
             std::fs::write(gates.join("gate"), "").unwrap();
             // It loads only now what it was promised when it started.
             assert_eq!(value(&waiting.join().unwrap()), versions[0]);
         });
-        let both = shelf.list();
-        assert_eq!(standings(&both), [Standing::Superseded, Standing::Ready]);
+        let both = cache.list();
+        assert_eq!(standings(&both), [CacheState::Superseded, CacheState::Ready]);
         assert_eq!(both[0].root, first.root);
         assert_eq!(value(&call(&mut agent, "check")), versions[1]);
         let logged = stage.logged();
         assert_eq!(logged["environment_cache_hit"], json!(true));
         assert_eq!(logged["env_id"], json!(first.id), "it is the same environment");
         drop((agent, runtime));
-        remove_all(&shelf);
+        remove_all(&cache);
     }
 }
 
@@ -186,12 +186,12 @@ const AMPLE: Duration = Duration::from_mins(1);
 const RUBY_WAIT: &str = "File.write('GATE.reached', '')\nsleep 0.01 until File.exist?('GATE')\nrequire 'beta'\nBeta::VERSION";
 const PYTHON_WAIT: &str = "import os, time, pathlib\npathlib.Path('GATE.reached').touch()\nwhile not os.path.exists('GATE'):\n    time.sleep(0.01)\nimport inner_part\nresult = inner_part.NAME";
 
-fn remove_all(shelf: &Shelf) {
-    assert_eq!(shelf.unneeded(Duration::from_hours(1)).len(), 1, "the superseded one");
-    for stored in shelf.list() {
-        assert_eq!(shelf.remove(&stored), Removal::Removed);
+fn remove_all(cache: &EnvironmentCache) {
+    assert_eq!(cache.unneeded(Duration::from_hours(1)).len(), 1, "the superseded one");
+    for stored in cache.list() {
+        assert_eq!(cache.remove(&stored), Removal::Removed);
     }
-    let left = std::fs::read_dir(shelf.directory())
+    let left = std::fs::read_dir(cache.directory())
         .unwrap()
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().ends_with("-envs"));
@@ -209,13 +209,13 @@ fn a_refresh_that_fails_changes_nothing() {
     let mut stage = source.stage();
     let beta = json!([{"name": "beta"}]);
     let before = value(&stage.once("require 'beta'\nBeta::VERSION", &beta)).clone();
-    let shelf = stage.runtime().shelf().unwrap();
-    let listed = shelf.list();
+    let cache = stage.runtime().cache().unwrap();
+    let listed = cache.list();
     let fails = |stage: &crate::stage::Stage| {
         let ticket = stage.runtime().refresh(&listed[0]).start();
         assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
-        assert_eq!(shelf.list()[0].root, listed[0].root);
-        assert_eq!(standings(&shelf.list()), [Standing::Ready]);
+        assert_eq!(cache.list()[0].root, listed[0].root);
+        assert_eq!(standings(&cache.list()), [CacheState::Ready]);
         ticket.failure().unwrap()
     };
     stage.set("blocked_gems", "beta");

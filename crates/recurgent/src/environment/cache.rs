@@ -13,13 +13,13 @@ use super::{generation, inspection, lock};
 
 /// Where environments are kept.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct EnvironmentCache {
     cache: PathBuf,
 }
 
 /// What an environment on disk is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum CacheState {
     /// Programs run in it.
     Ready,
     /// Some process is making it.
@@ -30,7 +30,7 @@ pub enum Standing {
     Superseded,
 }
 
-impl Standing {
+impl CacheState {
     /// As it is shown.
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ pub struct Stored {
     /// Where it is.
     pub root: PathBuf,
     /// What it is good for.
-    pub standing: Standing,
+    pub standing: CacheState,
     /// What was declared.
     pub manifest: DependencyManifest,
     /// Every package, as `name version`.
@@ -82,7 +82,7 @@ pub enum Removal {
     Failed(String),
 }
 
-impl Shelf {
+impl EnvironmentCache {
     /// The one in a cache directory, which need not exist.
     pub fn new(cache: PathBuf) -> Self {
         Self { cache }
@@ -121,9 +121,9 @@ impl Shelf {
         self.list()
             .into_iter()
             .filter(|stored| match stored.standing {
-                Standing::Unfinished | Standing::Superseded => true,
-                Standing::Ready => aged(stored),
-                Standing::Building => false,
+                CacheState::Unfinished | CacheState::Superseded => true,
+                CacheState::Ready => aged(stored),
+                CacheState::Building => false,
             })
             .collect()
     }
@@ -176,10 +176,10 @@ impl Stored {
         let used_at = fs::metadata(root.join(READY)).ok().as_ref().and_then(last_used);
         let ready = Ready::peek(language, &root);
         let standing = match &ready {
-            Some(_) if generation::current(place, id) == root => Standing::Ready,
-            None if lock::is_held(&root.with_extension("lock")) => Standing::Building,
-            Some(_) => Standing::Superseded,
-            None => Standing::Unfinished,
+            Some(_) if generation::current(place, id) == root => CacheState::Ready,
+            None if lock::is_held(&root.with_extension("lock")) => CacheState::Building,
+            Some(_) => CacheState::Superseded,
+            None => CacheState::Unfinished,
         };
         let bytes = size(&root);
         let stored = Self {
@@ -226,7 +226,7 @@ impl Stored {
     }
 }
 
-/// Reading `.ready` is how a process begins to use an environment.
+/// CachedInspection `.ready` is how a process begins to use an environment.
 fn last_used(meta: &Metadata) -> Option<SystemTime> {
     meta.accessed().ok().max(meta.modified().ok())
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::nursery::Nursery;
 use super::process::Passing;
+use super::zygote_pool::ZygotePool;
 use super::{Shared, locked};
 
 /// Between two looks whether killed workers have ended.
@@ -18,11 +18,11 @@ const MAX_PASSING: usize = 64;
 
 /// Something to do soon.
 #[derive(Debug)]
-enum Errand {
+enum ReaperJob {
     /// Fork the next spare.
-    Refill(Arc<Nursery>),
+    Refill(Arc<ZygotePool>),
     /// Have a killed worker waited for.
-    Bury(Arc<Nursery>, Passing),
+    Bury(Arc<ZygotePool>, Passing),
     /// Look for what is idle.
     Tidy,
     /// End the thread.
@@ -31,41 +31,41 @@ enum Errand {
 
 /// Where errands are left.
 #[derive(Debug, Clone)]
-pub(super) struct Errands(mpsc::Sender<Errand>);
+pub(super) struct ReaperQueue(mpsc::Sender<ReaperJob>);
 
 // Once the keeper has stopped, zygotes are closed, which does all of these at once: that nobody hears
 // an errand then is right.
-impl Errands {
-    pub(super) fn refill(&self, nursery: &Arc<Nursery>) {
-        let _ = self.0.send(Errand::Refill(Arc::clone(nursery)));
+impl ReaperQueue {
+    pub(super) fn refill(&self, zygote_pool: &Arc<ZygotePool>) {
+        let _ = self.0.send(ReaperJob::Refill(Arc::clone(zygote_pool)));
     }
 
     /// Says whether anybody hears it.
-    pub(super) fn bury(&self, nursery: &Arc<Nursery>, worker: Passing) -> bool {
-        self.0.send(Errand::Bury(Arc::clone(nursery), worker)).is_ok()
+    pub(super) fn bury(&self, zygote_pool: &Arc<ZygotePool>, worker: Passing) -> bool {
+        self.0.send(ReaperJob::Bury(Arc::clone(zygote_pool), worker)).is_ok()
     }
 
     pub(super) fn tidy(&self) {
-        let _ = self.0.send(Errand::Tidy);
+        let _ = self.0.send(ReaperJob::Tidy);
     }
 }
 
 /// The thread, once started.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    errands: Errands,
+pub(super) struct Reaper {
+    errands: ReaperQueue,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Errands left for a keeper.
 #[derive(Debug)]
-pub(super) struct Waiting(mpsc::Receiver<Errand>);
+pub(super) struct Waiting(mpsc::Receiver<ReaperJob>);
 
-impl Keeper {
+impl Reaper {
     /// Errands can be left at once; they are run when the thread is started.
     pub(super) fn new() -> (Self, Waiting) {
         let (sender, receiver) = mpsc::channel();
-        (Self { errands: Errands(sender), thread: Mutex::default() }, Waiting(receiver))
+        (Self { errands: ReaperQueue(sender), thread: Mutex::default() }, Waiting(receiver))
     }
 
     /// Starts the thread; it tidies `shared` every `period`, without keeping it alive.
@@ -82,13 +82,13 @@ impl Keeper {
         Ok(())
     }
 
-    pub(super) fn errands(&self) -> Errands {
+    pub(super) fn errands(&self) -> ReaperQueue {
         self.errands.clone()
     }
 
     /// Ends the thread when its errands are done.
     pub(super) fn stop(&self) {
-        let _ = self.errands.0.send(Errand::Stop);
+        let _ = self.errands.0.send(ReaperJob::Stop);
         if let Some(thread) = locked(&self.thread).take() {
             // It cannot have panicked; if it has, there is nothing left to stop.
             let _ = thread.join();
@@ -96,22 +96,22 @@ impl Keeper {
     }
 }
 
-fn run_errands(errands: &mpsc::Receiver<Errand>, shared: &Weak<Shared>, period: Duration) {
+fn run_errands(errands: &mpsc::Receiver<ReaperJob>, shared: &Weak<Shared>, period: Duration) {
     let (mut killed, mut tidied) = (Killed::default(), Instant::now());
     loop {
         let due = period.saturating_sub(tidied.elapsed());
         let next = errands.recv_timeout(due.min(killed.period()));
         match next {
-            Ok(Errand::Refill(nursery)) => nursery.refill(),
-            Ok(Errand::Bury(nursery, worker)) => killed.0.push((nursery, worker)),
+            Ok(ReaperJob::Refill(zygote_pool)) => zygote_pool.refill(),
+            Ok(ReaperJob::Bury(zygote_pool, worker)) => killed.0.push((zygote_pool, worker)),
             Err(RecvTimeoutError::Timeout) if tidied.elapsed() < period => {}
-            Ok(Errand::Tidy) | Err(RecvTimeoutError::Timeout) => {
+            Ok(ReaperJob::Tidy) | Err(RecvTimeoutError::Timeout) => {
                 tidied = Instant::now();
                 if let Some(shared) = shared.upgrade() {
                     shared.tidy();
                 }
             }
-            Ok(Errand::Stop) | Err(RecvTimeoutError::Disconnected) => return killed.bury(0),
+            Ok(ReaperJob::Stop) | Err(RecvTimeoutError::Disconnected) => return killed.bury(0),
         }
         killed.bury(MAX_PASSING);
     }
@@ -120,7 +120,7 @@ fn run_errands(errands: &mpsc::Receiver<Errand>, shared: &Weak<Shared>, period: 
 /// Killed workers on their way out, oldest first. The kernel takes its time to take their walls down, and a zygote
 /// that waits for that forks none meanwhile: it is told when there is nothing left to wait for.
 #[derive(Default)]
-struct Killed(Vec<(Arc<Nursery>, Passing)>);
+struct Killed(Vec<(Arc<ZygotePool>, Passing)>);
 
 impl Killed {
     /// How long nobody need look after them.
@@ -131,11 +131,11 @@ impl Killed {
     /// Has those waited for that have ended, and the oldest beyond `most`.
     fn bury(&mut self, most: usize) {
         let mut excess = self.0.len().saturating_sub(most);
-        self.0.retain(|(nursery, worker)| {
+        self.0.retain(|(zygote_pool, worker)| {
             let due = excess > 0 || worker.is_over();
             excess = excess.saturating_sub(1);
             if due {
-                nursery.bury(worker.id);
+                zygote_pool.bury(worker.id);
             }
             !due
         });

@@ -1,7 +1,7 @@
 //! Stored programs: every version made under one key, which of them runs, and what they are held to.
 
 use lifecycle::admission::{Admission, Case, Incumbent, MAX_CASES, admit};
-use lifecycle::artifact::{Artifact, ArtifactChange, ArtifactKey, Generation, Repute, Verdict};
+use lifecycle::artifact::{Artifact, ArtifactChange, ArtifactKey, Generation, Repute, RunVerdict};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PROMPT_VERSION;
 use lifecycle::request::{CallRequest, Role};
@@ -39,7 +39,7 @@ macro_rules! artifact_id {
     };
 }
 
-pub(super) mod curation;
+pub(super) mod version_admin;
 
 /// The first column after those of an artifact.
 const REST: usize = 14;
@@ -273,7 +273,7 @@ fn score(
     transaction: &Connection,
     key: &ArtifactKey,
     checksum: &Checksum,
-    verdict: Verdict,
+    verdict: RunVerdict,
     session: &str,
 ) -> Result<Option<Decision>, Fault> {
     let Some(mark) = verdict.mark() else { return Ok(None) };
@@ -284,7 +284,7 @@ fn score(
         language,
         contract,
         checksum.as_str(),
-        verdict == Verdict::Succeeded,
+        verdict == RunVerdict::Succeeded,
         verdict.speaks_against(),
         mark.to_string(),
         WINDOW,

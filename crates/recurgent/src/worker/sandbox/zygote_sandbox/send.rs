@@ -10,19 +10,19 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::process::{Gid, Resource, Uid};
 use rustix::thread::CapabilitySet;
 
-use super::super::birth::Birth;
 use super::super::entry::Entry;
-use super::super::errand::Errand;
+use super::super::installer_command::InstallerCommand;
 use super::super::landlock::{Access, Ruleset};
 use super::super::limits::ceiling;
 use super::super::mediator::Terms;
 use super::super::seal::{Seal, WorkerLimit};
 use super::super::seccomp::Filter;
+use super::super::spawn_handshake::SpawnHandshake;
 use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
 use super::super::user::{has_capability, made_up_user, tasks_of_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
 use super::super::{Layer, Sandbox, Seen, Starts};
-use super::{Groups, House, pipe_with};
+use super::{Groups, ZygoteSandbox, pipe_with};
 use crate::grants::Network;
 
 impl Sandbox {
@@ -30,38 +30,46 @@ impl Sandbox {
     pub(crate) fn send(
         &self,
         command: &mut Command,
-        errand: &Errand<'_>,
-    ) -> io::Result<(House, Birth)> {
-        let house = self.house_for(errand)?;
-        let has = |layer| house.layers.has(layer);
-        let (walls, number) = if has(Layer::Namespaces) {
-            let (birth, told) = pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            let mut walls = house.walls(told)?;
+        installer_command: &InstallerCommand<'_>,
+    ) -> io::Result<(ZygoteSandbox, SpawnHandshake)> {
+        let zygote_sandbox = self.house_for(installer_command)?;
+        let has = |layer| zygote_sandbox.layers.has(layer);
+        let (namespaces, number) = if has(Layer::Namespaces) {
+            let (spawn_handshake, told) = pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            let mut namespaces = zygote_sandbox.namespaces(told)?;
             // So that programs which do not ask where temporary files go have a place for them.
-            walls.binds.push(Bind {
-                source: c_path(errand.home)?,
-                target: c_path(&house.root()?.join(SCRATCH.trim_start_matches('/')))?,
+            namespaces.binds.push(Bind {
+                source: c_path(installer_command.home)?,
+                target: c_path(&zygote_sandbox.root()?.join(SCRATCH.trim_start_matches('/')))?,
                 attributes: MOUNT_NO_SUID | MOUNT_NO_DEVICES,
             });
-            (Some(walls), Some(birth))
+            (Some(namespaces), Some(spawn_handshake))
         } else {
             (None, None)
         };
-        let (connections, listener) = house.mediation()?;
+        let (connections, listener) = zygote_sandbox.mediation()?;
         let listener = listener.map(|(told, terms)| (told, Terms { for_tool: true, ..terms }));
         let entry = Entry {
             host: rustix::process::getpid(),
-            groups: house.doors()?,
-            limits: if has(Layer::Limits) { errand.limits.lowered() } else { Vec::new() },
-            walls,
-            humble: has(Layer::Identity),
-            user: house.user,
-            ruleset: has(Layer::Landlock).then(|| house.errand_ruleset(errand)).transpose()?,
-            filter: has(Layer::Seccomp).then(|| Filter::zygote(house.sockets())).transpose()?,
+            groups: zygote_sandbox.cgroup_fds()?,
+            limits: if has(Layer::Limits) {
+                installer_command.limits.lowered()
+            } else {
+                Vec::new()
+            },
+            namespaces,
+            drop_capabilities: has(Layer::Identity),
+            user: zygote_sandbox.user,
+            ruleset: has(Layer::Landlock)
+                .then(|| zygote_sandbox.errand_ruleset(installer_command))
+                .transpose()?,
+            filter: has(Layer::Seccomp)
+                .then(|| Filter::zygote(zygote_sandbox.sockets()))
+                .transpose()?,
             connections,
-            seal: Some((house.errand_seal(errand)?, None)),
+            seal: Some((zygote_sandbox.errand_seal(installer_command)?, None)),
         };
-        let directory = c_path(errand.directory)?;
+        let directory = c_path(installer_command.directory)?;
         #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
         // SAFETY: as in `confine_as`: bare system calls on values made beforehand.
         unsafe {
@@ -70,23 +78,24 @@ impl Sandbox {
                 Ok(rustix::process::chdir(directory.as_c_str())?)
             });
         }
-        Ok((house, Birth { number, connections: listener }))
+        Ok((zygote_sandbox, SpawnHandshake { number, connections: listener }))
     }
 
-    fn house_for(&self, errand: &Errand<'_>) -> io::Result<House> {
+    fn house_for(&self, installer_command: &InstallerCommand<'_>) -> io::Result<ZygoteSandbox> {
         let layers = self.reached().layers;
         let walled = layers.has(Layer::Namespaces);
-        let written = || errand.write.iter().cloned().chain([errand.home.to_owned()]);
+        let written =
+            || installer_command.write.iter().cloned().chain([installer_command.home.to_owned()]);
         let seen = Seen {
-            read: errand.read.to_vec(),
+            read: installer_command.read.to_vec(),
             write: written().collect(),
-            network: errand.trade.network(walled),
+            network: installer_command.install_phase.network(walled),
             local_sockets: true,
             starts: Starts::WhatItWrites,
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
         let above = Seen { read: parents.collect(), ..Seen::default() };
-        let hands_over = errand.trade.is_hostile()
+        let hands_over = installer_command.install_phase.is_hostile()
             && layers.has(Layer::Identity)
             && has_capability(CapabilitySet::CHOWN)
             && (walled || (seen.is_open_to_all() && above.is_open_to_all()));
@@ -97,8 +106,8 @@ impl Sandbox {
             }
         }
         let directory = self.directory()?;
-        let groups = layers.has(Layer::Cgroups).then(|| errand.limits.share());
-        Ok(House {
+        let groups = layers.has(Layer::Cgroups).then(|| installer_command.limits.share());
+        Ok(ZygoteSandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
             directory,
             layers,
@@ -112,7 +121,7 @@ impl Sandbox {
     }
 }
 
-impl House {
+impl ZygoteSandbox {
     /// Lets its user open what it is given.
     pub(crate) fn hand_over(&self, descriptor: &OwnedFd) -> io::Result<()> {
         let user = self.user.map(|user| (Uid::from_raw(user), Gid::from_raw(user)));
@@ -138,7 +147,7 @@ impl House {
 
     /// By what was shown, not by what an own root holds: the processes beside it are nobody's business,
     /// a package manager's own, with what it knows, least of all.
-    fn errand_ruleset(&self, errand: &Errand<'_>) -> io::Result<OwnedFd> {
+    fn errand_ruleset(&self, installer_command: &InstallerCommand<'_>) -> io::Result<OwnedFd> {
         let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
         for path in view::readable(&self.seen) {
             ruleset.allow(&path, Access::Read)?;
@@ -149,24 +158,26 @@ impl House {
         for path in DEVICES {
             ruleset.allow(Path::new(path), Access::Write)?;
         }
-        for path in errand.write.iter().map(AsRef::as_ref).chain([errand.home]) {
+        for path in
+            installer_command.write.iter().map(AsRef::as_ref).chain([installer_command.home])
+        {
             ruleset.allow(path, Access::Own)?;
         }
         Ok(ruleset.finish())
     }
 
-    fn errand_seal(&self, errand: &Errand<'_>) -> io::Result<Seal> {
+    fn errand_seal(&self, installer_command: &InstallerCommand<'_>) -> io::Result<Seal> {
         let mut seal = Seal::default();
-        if self.layers.has(Layer::Limits) && errand.trade.is_hostile() {
+        if self.layers.has(Layer::Limits) && installer_command.install_phase.is_hostile() {
             let own_count = self.is_walled() || self.user.is_some();
             let others = if own_count { 0 } else { tasks_of_user(self.id()) };
-            let value = (errand.limits.processes + others).min(ceiling(Resource::Nproc));
+            let value = (installer_command.limits.processes + others).min(ceiling(Resource::Nproc));
             seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
         }
         if self.layers.has(Layer::Seccomp) {
             // The first process is the installer itself: its threads must be able to wake each other.
             seal.filter(&Filter::worker(false)?);
-            if !errand.trade.employs() {
+            if !installer_command.install_phase.employs() {
                 seal.filter(&Filter::alone()?);
             }
         }

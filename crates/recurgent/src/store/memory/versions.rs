@@ -1,14 +1,14 @@
 //! Stored programs, as `sqlite/lines.rs` keeps them.
 
 use lifecycle::admission::{Admission, Case, Incumbent, MAX_CASES, admit};
-use lifecycle::artifact::{Artifact, Generation, Repute, Verdict};
+use lifecycle::artifact::{Artifact, Generation, Repute, RunVerdict};
 use lifecycle::program::Checksum;
 use lifecycle::select::unfit;
 use lifecycle::settlement::Receipt;
 use lifecycle::standing::{Decision, Evidence, Standing, StandingMode, StateKeys, Window, decide};
 
 use super::super::MAX_VERSIONS;
-use super::super::catalog::{Decided, KnownArtifact, MAX_DECISIONS, Ruling, Version};
+use super::super::catalog::{Decided, KnownArtifact, MAX_DECISIONS, Verdict, Version};
 
 /// Everything under one key.
 #[derive(Debug, Default)]
@@ -117,14 +117,14 @@ impl Line {
     pub(super) fn score(
         &mut self,
         checksum: &Checksum,
-        verdict: Verdict,
+        verdict: RunVerdict,
         session: &str,
         agreement: f64,
     ) -> Option<Decision> {
         verdict.mark()?;
         let kept = self.versions.iter_mut().find(|kept| kept.checksum() == checksum)?;
         let artifact = &mut kept.generation.artifact;
-        artifact.successes += u32::from(verdict == Verdict::Succeeded);
+        artifact.successes += u32::from(verdict == RunVerdict::Succeeded);
         artifact.failures += u32::from(verdict.speaks_against());
         artifact.repute.recent.push(verdict);
         if !kept.sessions.iter().any(|known| known == session) {
@@ -165,19 +165,19 @@ impl Line {
         &mut self,
         incumbent: &Checksum,
         challenger: &Checksum,
-        ruling: &Ruling,
+        verdict: &Verdict,
     ) -> bool {
         let Some(number) = self.number_of(challenger) else { return false };
         if self.challenger == Some(number) {
             self.challenger = None;
         }
-        match ruling {
-            Ruling::Passed if !self.pinned && self.number_of(incumbent) == Some(self.current) => {
+        match verdict {
+            Verdict::Passed if !self.pinned && self.number_of(incumbent) == Some(self.current) => {
                 self.let_run(number);
                 true
             }
-            Ruling::Passed => false,
-            Ruling::Failed(case) => {
+            Verdict::Passed => false,
+            Verdict::Failed(case) => {
                 if let Some(kept) = self.versions.iter_mut().find(|kept| kept.number == number) {
                     kept.failing_case = Some(Case::clone(case));
                 }

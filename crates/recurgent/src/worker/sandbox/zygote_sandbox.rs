@@ -17,14 +17,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Pid, Resource, Uid};
 use serde_json::{Value, json};
 
-use super::birth::Birth;
-use super::entry::{Entry, Walls};
+use super::entry::{Entry, Namespaces};
 use super::groups::{Branch, Share, Tree};
 use super::landlock::{self, Access, Ruleset};
 use super::limits::ceiling;
 use super::mediator::Terms;
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
+use super::spawn_handshake::SpawnHandshake;
 use super::tally::Tally;
 use super::user::{made_up_user, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
@@ -36,7 +36,7 @@ const SHARERS: u64 = 8;
 
 /// One zygote's place.
 #[derive(Debug)]
-pub(crate) struct House {
+pub(crate) struct ZygoteSandbox {
     groups: Option<Groups>,
     directory: Scratch,
     layers: Layers,
@@ -59,29 +59,29 @@ struct Groups {
 
 /// What one worker is given.
 #[derive(Debug, Default)]
-pub(crate) struct Berth {
+pub(crate) struct WorkerResources {
     group: Option<Branch>,
     /// Its scratch directory, where the seal does not make one.
     own: Option<Scratch>,
     /// Of its groups.
-    doors: Vec<OwnedFd>,
+    cgroup_fds: Vec<OwnedFd>,
     ruleset: Option<OwnedFd>,
 }
 
 impl Sandbox {
     /// A place for a zygote.
-    pub(crate) fn house(&self, seen: Seen) -> io::Result<House> {
+    pub(crate) fn zygote_sandbox(&self, seen: Seen) -> io::Result<ZygoteSandbox> {
         self.house_of(self.reached().layers, seen)
     }
 
     /// A place contained by these layers.
-    pub(super) fn house_of(&self, layers: Layers, seen: Seen) -> io::Result<House> {
+    pub(super) fn house_of(&self, layers: Layers, seen: Seen) -> io::Result<ZygoteSandbox> {
         let directory = self.directory()?;
         let walled = layers.has(Layer::Namespaces);
         let user = made_up_user()
             .filter(|_| layers.has(Layer::Identity) && (walled || seen.is_open_to_all()));
         let groups = layers.has(Layer::Cgroups).then(|| self.limits.everybody());
-        let mut house = House {
+        let mut zygote_sandbox = ZygoteSandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
             seal: Seal::default(),
             ruleset: None,
@@ -93,25 +93,31 @@ impl Sandbox {
             user,
         };
         if walled && layers.has(Layer::Landlock) {
-            house.ruleset = Some(house.walled_ruleset()?);
+            zygote_sandbox.ruleset = Some(zygote_sandbox.walled_ruleset()?);
         }
-        house.seal = self.seal(&house)?;
-        house.environment = self.environment(&house);
-        Ok(house)
+        zygote_sandbox.seal = self.seal(&zygote_sandbox)?;
+        zygote_sandbox.environment = self.environment(&zygote_sandbox);
+        Ok(zygote_sandbox)
     }
 
-    fn seal(&self, house: &House) -> io::Result<Seal> {
+    fn seal(&self, zygote_sandbox: &ZygoteSandbox) -> io::Result<Seal> {
         let mut seal = Seal::default();
-        let walled = house.layers.has(Layer::Namespaces);
+        let walled = zygote_sandbox.layers.has(Layer::Namespaces);
         if walled {
             seal.open_to_others(true); // or it could not write its own maps
-            seal.own_scratch(house.id(), self.limits.scratch_bytes, self.limits.scratch_files);
+            seal.own_scratch(
+                zygote_sandbox.id(),
+                self.limits.scratch_bytes,
+                self.limits.scratch_files,
+            );
         }
-        if house.layers.has(Layer::Limits) {
-            let value = match (walled, house.user) {
+        if zygote_sandbox.layers.has(Layer::Limits) {
+            let value = match (walled, zygote_sandbox.user) {
                 (true, _) => self.limits.processes,
                 (false, Some(_)) => self.limits.processes * SHARERS,
-                (false, None) => self.limits.processes * SHARERS + tasks_of_user(house.id()),
+                (false, None) => {
+                    self.limits.processes * SHARERS + tasks_of_user(zygote_sandbox.id())
+                }
             };
             let value = value.min(ceiling(Resource::Nproc));
             seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
@@ -121,86 +127,96 @@ impl Sandbox {
             seal.limit(WorkerLimit { resource: libc::RLIMIT_CPU, value: seconds, most });
             seal.end_by(libc::SIGBUS); // scratch space is full; Ruby would make an abort of it
         }
-        if house.layers.has(Layer::Landlock) {
+        if zygote_sandbox.layers.has(Layer::Landlock) {
             seal.landlock();
         }
-        if house.layers.has(Layer::Seccomp) {
+        if zygote_sandbox.layers.has(Layer::Seccomp) {
             seal.filter(&Filter::worker(walled)?);
         }
-        if house.keeps_to_itself() {
+        if zygote_sandbox.keeps_to_itself() {
             seal.open_to_others(false);
         }
         Ok(seal)
     }
 
     /// What the harness carries out: the zygote before it is ready, each worker after its fork.
-    fn seals(house: &House) -> Value {
+    fn seals(zygote_sandbox: &ZygoteSandbox) -> Value {
         let mut zygote = Seal::default();
-        if house.lets_go_beside() {
+        if zygote_sandbox.lets_go_beside() {
             zygote.await_child();
         }
-        if house.keeps_to_itself() {
+        if zygote_sandbox.keeps_to_itself() {
             zygote.open_to_others(false);
         }
         json!({
             "zygote": zygote.to_json(),
-            "worker": house.seal.to_json(),
-            "network": house.seen.network != Network::Off,
+            "worker": zygote_sandbox.seal.to_json(),
+            "network": zygote_sandbox.seen.network != Network::Off,
         })
     }
 
     /// All a worker sees of the environment: nothing of the host's is inherited.
-    fn environment(&self, house: &House) -> Vec<(&'static str, OsString)> {
-        let scratch = if house.layers.has(Layer::Namespaces) {
+    fn environment(&self, zygote_sandbox: &ZygoteSandbox) -> Vec<(&'static str, OsString)> {
+        let scratch = if zygote_sandbox.layers.has(Layer::Namespaces) {
             OsStr::new(SCRATCH)
         } else {
-            house.directory.as_ref().as_os_str()
+            zygote_sandbox.directory.as_ref().as_os_str()
         };
         vec![
             ("PATH", self.path.clone()),
             ("LANG", "C.UTF-8".into()),
             ("HOME", scratch.to_owned()),
             ("TMPDIR", scratch.to_owned()),
-            ("RECURGENT_SEAL", Self::seals(house).to_string().into()),
+            ("RECURGENT_SEAL", Self::seals(zygote_sandbox).to_string().into()),
         ]
     }
 
     /// Makes `command` start inside.
-    pub(crate) fn confine(&self, command: &mut Command, house: &House) -> io::Result<Birth> {
-        self.confine_as(command, house, None)
+    pub(crate) fn confine(
+        &self,
+        command: &mut Command,
+        zygote_sandbox: &ZygoteSandbox,
+    ) -> io::Result<SpawnHandshake> {
+        self.confine_as(command, zygote_sandbox, None)
     }
 
     /// The same; a probe goes on as far as a worker would.
     pub(super) fn confine_as(
         &self,
         command: &mut Command,
-        house: &House,
+        zygote_sandbox: &ZygoteSandbox,
         worker: Option<(Seal, Option<OwnedFd>)>,
-    ) -> io::Result<Birth> {
-        command.env_clear().envs(house.environment.iter().map(|(name, value)| (name, value)));
-        let has = |layer| house.layers.has(layer);
-        let (walls, number) = if has(Layer::Namespaces) {
-            let (birth, told) = pipe_with(PipeFlags::CLOEXEC)?;
-            (Some(house.walls(told)?), Some(birth))
+    ) -> io::Result<SpawnHandshake> {
+        command
+            .env_clear()
+            .envs(zygote_sandbox.environment.iter().map(|(name, value)| (name, value)));
+        let has = |layer| zygote_sandbox.layers.has(layer);
+        let (namespaces, number) = if has(Layer::Namespaces) {
+            let (spawn_handshake, told) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(zygote_sandbox.namespaces(told)?), Some(spawn_handshake))
         } else {
-            command.current_dir(&house.directory);
+            command.current_dir(&zygote_sandbox.directory);
             (None, None)
         };
-        let (connections, listener) = house.mediation()?;
+        let (connections, listener) = zygote_sandbox.mediation()?;
         let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
         let entry = Entry {
             host: rustix::process::getpid(),
-            groups: house.doors()?,
+            groups: zygote_sandbox.cgroup_fds()?,
             limits: if has(Layer::Limits) {
-                self.limits.lowered(walls.is_some())
+                self.limits.lowered(namespaces.is_some())
             } else {
                 Vec::new()
             },
-            walls,
-            humble: has(Layer::Identity),
-            user: house.user,
-            ruleset: bare.then(|| house.bare_ruleset(house.directory.as_ref())).transpose()?,
-            filter: has(Layer::Seccomp).then(|| Filter::zygote(house.sockets())).transpose()?,
+            namespaces,
+            drop_capabilities: has(Layer::Identity),
+            user: zygote_sandbox.user,
+            ruleset: bare
+                .then(|| zygote_sandbox.bare_ruleset(zygote_sandbox.directory.as_ref()))
+                .transpose()?,
+            filter: has(Layer::Seccomp)
+                .then(|| Filter::zygote(zygote_sandbox.sockets()))
+                .transpose()?,
             connections,
             seal: worker,
         };
@@ -211,11 +227,11 @@ impl Sandbox {
         unsafe {
             command.pre_exec(move || entry.enter());
         }
-        Ok(Birth { number, connections: listener })
+        Ok(SpawnHandshake { number, connections: listener })
     }
 }
 
-impl House {
+impl ZygoteSandbox {
     /// Whether its processes must refuse to be looked into, because no Landlock domain does so for them.
     fn keeps_to_itself(&self) -> bool {
         self.layers.has(Layer::Namespaces) && !self.layers.has(Layer::Landlock)
@@ -241,23 +257,23 @@ impl House {
     }
 
     /// How its first process gets into its groups.
-    fn doors(&self) -> io::Result<Vec<OwnedFd>> {
-        self.groups.as_ref().map_or_else(|| Ok(Vec::new()), |groups| groups.first.doors())
+    fn cgroup_fds(&self) -> io::Result<Vec<OwnedFd>> {
+        self.groups.as_ref().map_or_else(|| Ok(Vec::new()), |groups| groups.first.cgroup_fds())
     }
 
     /// What one more worker is given.
-    pub(crate) fn berth(&self) -> io::Result<Berth> {
+    pub(crate) fn worker_resources(&self) -> io::Result<WorkerResources> {
         let share = self.limits.share();
         let group = self.groups.as_ref().map(|groups| groups.tree.branch(share)).transpose()?;
-        let doors = group.as_ref().map(Branch::doors).transpose()?.unwrap_or_default();
+        let cgroup_fds = group.as_ref().map(Branch::cgroup_fds).transpose()?.unwrap_or_default();
         if self.layers.has(Layer::Namespaces) {
             let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
-            return Ok(Berth { group, own: None, doors, ruleset });
+            return Ok(WorkerResources { group, own: None, cgroup_fds, ruleset });
         }
         let own = self.own_directory()?;
         let has_landlock = self.layers.has(Layer::Landlock);
         let ruleset = has_landlock.then(|| self.bare_ruleset(own.as_ref())).transpose()?;
-        Ok(Berth { group, own: Some(own), doors, ruleset })
+        Ok(WorkerResources { group, own: Some(own), cgroup_fds, ruleset })
     }
 
     fn own_directory(&self) -> io::Result<Scratch> {
@@ -317,7 +333,7 @@ impl House {
         Ok(root)
     }
 
-    fn walls(&self, birth: OwnedFd) -> io::Result<Walls> {
+    fn namespaces(&self, spawn_handshake: OwnedFd) -> io::Result<Namespaces> {
         let root = self.root()?;
         let mut namespaces = libc::CLONE_NEWNS
             | libc::CLONE_NEWPID
@@ -337,14 +353,14 @@ impl House {
                 (c"/proc/self/gid_map".into(), format!("{group} {group} 1").into_bytes()),
             ];
         }
-        Ok(Walls {
+        Ok(Namespaces {
             namespaces,
             maps,
             processes: c_path(&root.join("proc"))?,
             binds: view::binds(&root, &self.seen)?,
             let_go_beside: self.lets_go_beside(),
             root: c_path(&root)?,
-            birth,
+            spawn_handshake,
         })
     }
 
@@ -388,15 +404,15 @@ impl Groups {
     }
 }
 
-impl Berth {
+impl WorkerResources {
     /// Where the worker works, where its seal does not say so.
     pub(crate) fn scratch(&self) -> Option<&Path> {
         self.own.as_ref().map(AsRef::as_ref)
     }
 
     /// How it gets into its groups by itself.
-    pub(crate) fn doors(&self) -> &[OwnedFd] {
-        &self.doors
+    pub(crate) fn cgroup_fds(&self) -> &[OwnedFd] {
+        &self.cgroup_fds
     }
 
     pub(crate) fn ruleset(&self) -> Option<&OwnedFd> {
@@ -410,7 +426,7 @@ impl Berth {
 
     /// Takes in its worker, which has its descriptors and has been told nothing yet.
     pub(crate) fn occupy(&mut self, worker: Pid) -> io::Result<()> {
-        (self.doors, self.ruleset) = (Vec::new(), None);
+        (self.cgroup_fds, self.ruleset) = (Vec::new(), None);
         self.group.as_ref().map_or(Ok(()), |group| group.add(worker))
     }
 }
@@ -426,16 +442,19 @@ mod tests {
         let sandbox = Sandbox::new(&Config::defaults().worker_options());
         for starts in [Starts::OwnCode, Starts::Packages, Starts::WhatItWrites] {
             let seen = Seen { starts, ..Seen::default() };
-            let house = sandbox.house(seen).unwrap();
-            let waits = Sandbox::seals(&house)["zygote"]
+            let zygote_sandbox = sandbox.zygote_sandbox(seen).unwrap();
+            let waits = Sandbox::seals(&zygote_sandbox)["zygote"]
                 .as_array()
                 .unwrap()
                 .iter()
                 .any(|step| step[0] == libc::SYS_wait4);
-            assert_eq!(waits, starts == Starts::OwnCode && house.layers.has(Layer::Namespaces));
-            if house.layers.has(Layer::Namespaces) {
+            assert_eq!(
+                waits,
+                starts == Starts::OwnCode && zygote_sandbox.layers.has(Layer::Namespaces)
+            );
+            if zygote_sandbox.layers.has(Layer::Namespaces) {
                 let (_, told) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-                assert_eq!(house.walls(told).unwrap().let_go_beside, waits);
+                assert_eq!(zygote_sandbox.namespaces(told).unwrap().let_go_beside, waits);
             }
         }
     }

@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit};
 
-#[cfg(target_os = "linux")]
 use super::groups::Share;
 use super::limits::lowered;
 use crate::grants::Network;
 
 /// One command of a package manager.
 #[derive(Debug)]
-pub(crate) struct Errand<'a> {
-    pub(crate) trade: &'a Trade,
+pub(crate) struct InstallerCommand<'a> {
+    pub(crate) install_phase: &'a InstallPhase,
     /// Seen beside the system's own directories.
     pub(crate) read: &'a [PathBuf],
     /// Where it may write, and run what it wrote.
@@ -27,7 +26,7 @@ pub(crate) struct Errand<'a> {
 
 /// What a command is for, which decides whom it may talk to and what it may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trade {
+pub(crate) enum InstallPhase {
     /// Asks the tool itself, or fetches it. No package is involved.
     Tool,
     /// Chooses, downloads and unpacks packages. Talks to whoever its sources refer to, and can start no
@@ -40,7 +39,7 @@ pub(crate) enum Trade {
     Build(Vec<String>),
 }
 
-impl Trade {
+impl InstallPhase {
     /// Whether it may start processes.
     pub(super) fn employs(&self) -> bool {
         match self {
@@ -83,7 +82,6 @@ pub struct InstallerLimits {
 /// Descriptors one process may hold: package managers fetch much at once.
 const OPEN_FILES: u64 = 4096;
 
-#[cfg(target_os = "linux")]
 impl InstallerLimits {
     /// What a package manager and all it starts may use up together.
     pub(super) fn share(&self) -> Share {

@@ -88,7 +88,7 @@ impl BootFault {
 
 /// The source of workers for one place.
 #[derive(Debug)]
-pub(super) struct Nursery {
+pub(super) struct ZygotePool {
     place: Place,
     /// Held while an exchange with the zygote lasts: it serves one at a time anyway, and whoever finds
     /// the spare being forked wants to wait for just that.
@@ -110,7 +110,7 @@ struct FailedBoots {
     fault: BootFault,
 }
 
-impl Nursery {
+impl ZygotePool {
     pub(super) fn new(place: Place) -> Self {
         Self { place, state: Mutex::default() }
     }

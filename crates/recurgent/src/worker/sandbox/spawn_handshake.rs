@@ -12,14 +12,14 @@ use super::mediator::{self, Terms};
 
 /// What is told of a process that is about to go inside.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct SpawnHandshake {
     /// Its number, where namespaces give it another process.
     pub(super) number: Option<OwnedFd>,
     /// The descriptor its connections are put to, and what is granted.
     pub(super) connections: Option<(OwnedFd, Terms)>,
 }
 
-impl Birth {
+impl SpawnHandshake {
     /// The process inside: the one started, unless namespaces made it another. To be asked once the
     /// command, and with it the other end, is gone.
     pub(crate) fn pid(&self, started: Option<Pid>) -> Option<Pid> {

@@ -12,7 +12,7 @@ use super::super::fault::Fault;
 use super::super::read::{bounded, one, rows};
 use super::super::write::run;
 use super::{COUNT_CASES, LET_RUN, REST, SET_STANDING, artifact, bound, columns, record_decision};
-use crate::store::catalog::{Decided, KnownArtifact, Ruling, Version};
+use crate::store::catalog::{Decided, KnownArtifact, Verdict, Version};
 
 const FORGET_CASE: &str =
     concat!("DELETE FROM corpus WHERE inputs_digest = ?5 AND artifact_id = ", artifact_id!());
@@ -206,7 +206,7 @@ pub(in crate::store::sqlite) fn conclude(
     key: &ArtifactKey,
     incumbent: &Checksum,
     challenger: &Checksum,
-    ruling: &Ruling,
+    verdict: &Verdict,
 ) -> Result<bool, Fault> {
     let rivals = bound(key, [challenger.as_str(), incumbent.as_str()]);
     let found = one(transaction, RIVALS, rivals, |row| {
@@ -215,8 +215,8 @@ pub(in crate::store::sqlite) fn conclude(
     })?;
     let Some((id, version, recent, standing, may_replace)) = found else { return Ok(false) };
     let (id, version): (i64, u32) = (id, version);
-    match ruling {
-        Ruling::Passed if may_replace => {
+    match verdict {
+        Verdict::Passed if may_replace => {
             run(transaction, LET_RUN, params![id, version])?;
             let evidence = Evidence { recent, sessions: 1, state_key_agreement: None };
             let decision = decide(standing, &evidence);
@@ -224,8 +224,8 @@ pub(in crate::store::sqlite) fn conclude(
             record_decision(transaction, id, challenger, &decision)?;
             Ok(true)
         }
-        Ruling::Passed => run(transaction, WITHDRAW, params![id, version]).map(|_| false),
-        Ruling::Failed(case) => {
+        Verdict::Passed => run(transaction, WITHDRAW, params![id, version]).map(|_| false),
+        Verdict::Failed(case) => {
             run(transaction, WITHDRAW, params![id, version])?;
             run(transaction, SET_FAILING, params![id, version, Json(case)])?;
             Ok(false)

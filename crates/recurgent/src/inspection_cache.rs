@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lifecycle::dialect::Language;
-use lifecycle::program::{Reading, VettedProgram};
+use lifecycle::program::{CachedInspection, VettedProgram};
 
 /// Programs kept.
 const KEPT: usize = 64;
@@ -13,11 +13,11 @@ const KEPT_BYTES: usize = 512 * 1024;
 
 /// The readings of one runtime, the one used last at the back.
 #[derive(Debug, Default)]
-pub(crate) struct Readings(Mutex<VecDeque<Reading>>);
+pub(crate) struct InspectionCache(Mutex<VecDeque<CachedInspection>>);
 
-impl Readings {
+impl InspectionCache {
     /// What was read of a text. Told by the text itself: what else a store says of it is not trusted.
-    pub(crate) fn of(&self, language: Language, source: &str) -> Option<Reading> {
+    pub(crate) fn of(&self, language: Language, source: &str) -> Option<CachedInspection> {
         let mut kept = self.kept();
         let at = kept.iter().rposition(|reading| reading.is_of(language, source))?;
         let reading = kept.remove(at)?;
@@ -29,20 +29,22 @@ impl Readings {
     pub(crate) fn keep(&self, program: &VettedProgram) {
         let text = program.program();
         if self.of(text.language, &text.source).is_none() {
-            self.add(Reading::of(program));
+            self.add(CachedInspection::of(program));
         }
     }
 
-    fn add(&self, reading: Reading) {
+    fn add(&self, reading: CachedInspection) {
         let mut kept = self.kept();
         kept.push_back(reading);
-        let bytes = |kept: &VecDeque<Reading>| kept.iter().map(Reading::bytes).sum::<usize>();
+        let bytes = |kept: &VecDeque<CachedInspection>| {
+            kept.iter().map(CachedInspection::bytes).sum::<usize>()
+        };
         while kept.len() > KEPT || bytes(&kept) > KEPT_BYTES {
             kept.pop_front();
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Reading>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<CachedInspection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +66,7 @@ mod tests {
         let code = "result = args[0] + 1";
         let model = Arc::new(Scripted::new().with("*", code));
         let runtime = Runtime::builder(config).provider(model).build().unwrap();
-        let known = || runtime.readings().of(Language::Python, code).is_some();
+        let known = || runtime.inspection_cache().of(Language::Python, code).is_some();
         assert!(!known());
         runtime.agent("adder").build().unwrap().call("add", (1,)).unwrap();
         assert!(known());
@@ -72,22 +74,25 @@ mod tests {
 
     #[test]
     fn the_programs_used_last_are_kept_as_far_as_there_is_room() {
-        let readings = Readings::default();
+        let inspection_cache = InspectionCache::default();
         let add = |source: &str| {
-            readings.add(Reading::new(Language::Python, source).unwrap());
+            inspection_cache.add(CachedInspection::new(Language::Python, source).unwrap());
         };
-        let has = |source: &str| readings.of(Language::Python, source).is_some();
+        let has = |source: &str| inspection_cache.of(Language::Python, source).is_some();
         add("used = 1");
         for n in 0..2 * KEPT {
             add(&format!("n = {n}"));
             assert!(has("used = 1"));
         }
         assert!(has(&format!("n = {}", 2 * KEPT - 1)) && !has("n = 0"));
-        assert!(readings.of(Language::Ruby, "used = 1").is_none());
+        assert!(inspection_cache.of(Language::Ruby, "used = 1").is_none());
         for n in 0..8 {
             add(&format!("long = '{}{n}'", "x".repeat(KEPT_BYTES / 5)));
         }
         assert!(!has("used = 1"));
-        assert!(readings.kept().iter().map(Reading::bytes).sum::<usize>() <= KEPT_BYTES);
+        assert!(
+            inspection_cache.kept().iter().map(CachedInspection::bytes).sum::<usize>()
+                <= KEPT_BYTES
+        );
     }
 }
