@@ -1,0 +1,237 @@
+//! Files that an older version wrote still open, run without a model and replay with the same results.
+//!
+//! `tests/upgrade/README.md` describes the files.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A copy of one version's files, and the new binary to use on them. No model is configured.
+struct Fixture {
+    dir: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let fixture = Self { dir: tempfile::tempdir().unwrap() };
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade/0.1"), fixture.dir.path());
+        fixture
+    }
+
+    /// The store and the log of the older version, where the new one looks for them.
+    fn with_state() -> Self {
+        let fixture = Self::new();
+        std::fs::create_dir(fixture.path("state")).unwrap();
+        for (from, to) in [("store.sqlite", "recurgent.sqlite"), ("log.jsonl", "recurgent.jsonl")] {
+            std::fs::copy(fixture.path(from), fixture.path("state").join(to)).unwrap();
+        }
+        fixture
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs a command line with `--json` and returns what it prints. Only calls may report an error.
+    fn json(&self, line: &[&str]) -> Value {
+        let output = Command::new(env!("CARGO_BIN_EXE_recurgent"))
+            .args(line)
+            .arg("--json")
+            .current_dir(self.dir.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.dir.path())
+            .env("RECURGENT_STATE_DIR", self.path("state"))
+            .env("RECURGENT_CACHE_DIR", self.path("cache"))
+            .output()
+            .unwrap();
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert!(line[0] == "call" || output.status.success(), "{line:?}: {out}{err}");
+        serde_json::from_str(&out).unwrap_or_else(|_| panic!("{line:?} printed {out}{err}"))
+    }
+
+    /// Every stored program answers, in an order that calls of one session depend on.
+    #[track_caller]
+    fn check_calls(&self, calls: &[StoredCall]) {
+        for (guest, line, expected) in calls {
+            let words: Vec<&str> = line.split(' ').collect();
+            let outcome = self.json(&[&["call", "--guest", guest], words.as_slice()].concat());
+            let seen =
+                if outcome["status"] == "ok" { &outcome["value"] } else { &outcome["error_type"] };
+            assert_eq!(seen, &expected.parse::<Value>().unwrap(), "{guest}: {line}: {outcome}");
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Language, arguments of `recurgent call`, and the value or error type it must give, as JSON.
+type StoredCall = (&'static str, &'static str, &'static str);
+
+/// What the programs of the store and of the export do.
+const STORED: &[StoredCall] = &[
+    ("python", "statistics mean [2,4]", "3.0"),
+    ("ruby", "statistics mean [2,4]", "3"),
+    // The version before this one raised here.
+    ("python", "statistics mean []", "0"),
+    ("ruby", "statistics mean []", "0"),
+    // A repair that failed its trial returns the number of numbers.
+    ("python", "statistics spread [5,9,7]", "4"),
+    ("ruby", "statistics spread [5,9,7]", "4"),
+    ("python", "directory lookup bo", "\"200\""),
+    ("ruby", "directory lookup bo", "\"200\""),
+    ("python", "directory lookup dee", "\"not_found\""),
+    ("ruby", "directory lookup dee", "\"not_found\""),
+    (
+        "python",
+        "big square 10000000000000000000001",
+        "100000000000000000000020000000000000000000001",
+    ),
+    ("ruby", "big square 10000000000000000000001", "100000000000000000000020000000000000000000001"),
+    // Calls a forged tool with a contract.
+    ("python", "assistant plan 7 1", r#"{"metres": 7000, "days": 1}"#),
+    ("ruby", "assistant plan 7 1", r#"{"metres": 7000, "days": 1}"#),
+    ("python", "greeter greet Cy", "\"Hello, Cy!\""),
+    ("python", "dice roll 0", "true"),
+];
+
+/// What the sessions of the store remember.
+const REMEMBERED: &[StoredCall] = &[
+    ("python", "calculator memory --session desk", "12"),
+    ("ruby", "calculator memory --session counter", "12"),
+    ("python", "calculator add 1 --session desk", "13"),
+    ("ruby", "calculator add 2 --session counter", "14"),
+    ("ruby", "calculator memory --session desk", "13"),
+];
+
+#[test]
+fn a_stores_programs_and_sessions_are_used_without_a_model() {
+    let fixture = Fixture::with_state();
+    fixture.check_calls(STORED);
+    fixture.check_calls(REMEMBERED);
+    assert_eq!(fixture.json(&["store", "check"])["ok"], json!(true));
+}
+
+#[test]
+fn a_stores_versions_tools_and_history_are_listed() {
+    let fixture = Fixture::with_state();
+    let history = fixture.json(&["sessions", "history", "desk"]);
+    assert_eq!(history["agents"]["calculator"][1]["args"], json!([4]), "{history}");
+
+    let tools = fixture.json(&["tools", "list"]);
+    let tools = tools["tools"].as_array().unwrap();
+    let converter = tools.iter().find(|tool| tool["name"] == "unit_converter").unwrap();
+    assert_eq!(
+        (&converter["usage_count"], &converter["deliverable"]),
+        (&json!(4), &json!({"type": "number"}))
+    );
+
+    // Role, method, whether it is pinned, and standing and trigger of each version, newest first.
+    let versions = [
+        ("statistics", "mean", true, [["probation", "repair"], ["probation", "fresh"]]),
+        ("statistics", "spread", false, [["candidate", "repair"], ["probation", "fresh"]]),
+        ("greeter", "greet", false, [["degraded", "repair"], ["probation", "fresh"]]),
+    ];
+    for (role, method, pinned, expected) in versions {
+        let shown = fixture.json(&["tools", "show", role]);
+        let methods = shown["methods"].as_array().unwrap();
+        let found =
+            methods.iter().find(|one| one["method"] == method && one["language"] == "python");
+        let found = found.unwrap_or_else(|| panic!("{role}.{method}: {shown}"));
+        let versions: Vec<Value> = found["versions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| json!([one["standing"], one["trigger"]]))
+            .collect();
+        assert_eq!(
+            (&found["pinned"], json!(versions)),
+            (&json!(pinned), json!(expected)),
+            "{role}.{method}"
+        );
+    }
+}
+
+#[test]
+fn an_export_is_imported_and_its_programs_run_without_a_model() {
+    let fixture = Fixture::new();
+    let report = fixture.json(&["store", "import", "export"]);
+    assert_eq!((&report["skipped"], &report["conflicts"]), (&json!([]), &json!([])), "{report}");
+    fixture.check_calls(STORED);
+    let shown = fixture.json(&["tools", "show", "unit_converter"]);
+    assert_eq!(shown["contract"]["deliverable"], json!({"type": "number"}), "{shown}");
+}
+
+#[test]
+fn recordings_replay_with_the_same_outcome() {
+    for guest in ["python", "ruby"] {
+        let fixture = Fixture::new();
+        let recording = format!("recording-{guest}.jsonl");
+        let outcome = fixture
+            .json(&["call", "planner", "plan", "4", "--guest", guest, "--replay", &recording]);
+        assert_eq!(outcome["value"], json!({"metres": 4000}), "{guest}: {outcome}");
+    }
+}
+
+#[test]
+fn logged_calls_are_shown_and_replay_the_same() {
+    let fixture = Fixture::with_state();
+    let log = std::fs::read_to_string(fixture.path("log.jsonl")).unwrap();
+    let calls: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(calls.len(), 8);
+    for call in calls {
+        let id = call["call_id"].as_str().unwrap();
+        let replayed = fixture.json(&["trace", "replay", id]);
+        assert_eq!(
+            replayed["same"],
+            json!(true),
+            "{}.{}: {replayed}",
+            call["role"],
+            call["method"]
+        );
+        fixture.json(&["trace", "show", id]);
+    }
+}
+
+#[test]
+fn every_key_of_a_configuration_file_has_the_same_value() {
+    let fixture = Fixture::new();
+    let folder = fixture.path(".config/recurgent");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(fixture.path("config.toml"), folder.join("config.toml")).unwrap();
+    let settings = fixture.json(&["config"]);
+    let settings = settings["settings"].as_array().unwrap();
+
+    let file = std::fs::read_to_string(fixture.path("config.toml")).unwrap();
+    let lines: Vec<(&str, &str)> = file.lines().filter_map(|line| line.split_once(" = ")).collect();
+    assert_eq!(lines.len(), 59);
+    for (key, text) in lines {
+        let found = settings.iter().find(|setting| setting["key"] == key);
+        let found = found.unwrap_or_else(|| panic!("{key} is not a setting any more"));
+        // A list of the file is printed as texts separated by commas.
+        let text = text.trim_matches(['[', ']']).replace('"', "");
+        assert_eq!(found["value"].as_str().unwrap_or_default(), text, "{key}: {found}");
+        assert!(found["source"].as_str().unwrap().ends_with("config.toml"), "{found}");
+    }
+}
