@@ -35,6 +35,14 @@ pub use lifecycle::request::Arguments;
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 
+/// JSON as calls use it: strict, with integers of any size and objects in the order they were written. It is not the
+/// embedding program's own `serde_json`, whose features it leaves alone.
+pub mod json {
+    pub use serde_json::{
+        Error, Map, Number, Value, from_slice, from_str, from_value, json, to_string, to_value,
+    };
+}
+
 /// The README's program compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

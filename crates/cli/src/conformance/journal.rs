@@ -14,7 +14,7 @@ const SCHEMA: &str = include_str!("../../../../specs/log-entry.schema.json");
 
 static VALIDATOR: LazyLock<Result<jsonschema::Validator, String>> = LazyLock::new(|| {
     let schema: Value = serde_json::from_str(SCHEMA).map_err(|error| error.to_string())?;
-    jsonschema::validator_for(&schema).map_err(|error| error.to_string())
+    jsonschema::validator_for(&serde_json::to_standard(&schema)).map_err(|error| error.to_string())
 });
 
 /// The log as far as it was read, and which calls of steps wrote what.
@@ -42,7 +42,7 @@ impl Journal {
                 .map_err(|error| format!("log entry {number} is not JSON: {error}"))?;
             let validator =
                 VALIDATOR.as_ref().map_err(|problem| format!("the log schema: {problem}"))?;
-            if let Some(error) = validator.iter_errors(&entry).next() {
+            if let Some(error) = validator.iter_errors(&serde_json::to_standard(&entry)).next() {
                 let place = error.instance_path().to_string();
                 return Err(format!("log entry {number} breaks its schema at {place:?}: {error}"));
             }

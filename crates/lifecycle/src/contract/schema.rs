@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use jsonschema::{PatternOptions, Validator};
-use serde_json::Value;
+use serde_json::{Value, to_standard};
 
 use crate::excerpt::shortened;
 
@@ -31,7 +31,7 @@ impl Schema {
         jsonschema::options()
             .offline()
             .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
-            .build(schema)
+            .build(&to_standard(schema))
             .map(Self)
             .map_err(|error| {
                 let place = error.instance_path().as_str();
@@ -45,9 +45,10 @@ impl Schema {
             let breach = Breach::new(Mismatch::SchemaViolation, "$".to_owned(), value);
             return Err(breach.expecting(&limit).detail("constraint_path", AT));
         }
-        self.0.validate(value).map_err(|error| {
-            let path = dollar_path(error.instance_path().as_str(), value);
-            Breach::new(Mismatch::SchemaViolation, path, error.instance())
+        self.0.validate(&to_standard(value)).map_err(|error| {
+            let pointer = error.instance_path().as_str();
+            let found = value.pointer(pointer).unwrap_or(value);
+            Breach::new(Mismatch::SchemaViolation, dollar_path(pointer, value), found)
                 .expecting(&error.masked_with("it").to_string())
                 .shaped("schema")
                 .detail("constraint_path", format!("{AT}{}", error.schema_path()))
