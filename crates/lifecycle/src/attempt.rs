@@ -1,7 +1,7 @@
 //! One try, why it was rejected, and what happens next.
 
 mod reason;
-mod told;
+mod feedback;
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
-use told::{excerpt, message};
+use feedback::{excerpt, message};
 
-pub use reason::{Budgets, Reason, RetryLane, Stage};
+pub use reason::{Budgets, Reason, ReasonClass, RetryLane, RetryRow, Stage, StoredNext};
 
 /// Where an attempt's program came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Origin {
     Artifact(Checksum),
     /// A model, shown a stored program that failed.
     Repair {
-        /// What it mends.
+        /// The program it repairs.
         of: Checksum,
         /// Repairs since the method was last written from nothing, this one included.
         number: u32,
@@ -45,8 +45,8 @@ impl Origin {
     }
 }
 
-/// Metadata of a failure that its retry is told: what broke a contract, and what is wrong with a package.
-const TOLD_METADATA: [&str; 13] = [
+/// Metadata of a failure that goes into the feedback of its retry.
+const FEEDBACK_METADATA: [&str; 13] = [
     "mismatch",
     "path",
     "expected",
@@ -62,7 +62,7 @@ const TOLD_METADATA: [&str; 13] = [
     "required_correction",
 ];
 
-/// Violations told beside the first.
+/// Violations in a feedback block beside the first.
 const MAX_FURTHER: usize = 2;
 
 /// Why an attempt was rejected.
@@ -70,7 +70,7 @@ const MAX_FURTHER: usize = 2;
 pub struct Rejection {
     /// Its row in the retry table.
     pub reason: Reason,
-    /// What the call ends as, if it ends here.
+    /// The failure of the call, if it ends here.
     pub failure: Failure,
     /// The program, if there was one.
     pub program: Option<GeneratedProgram>,
@@ -115,13 +115,13 @@ impl Rejection {
         self
     }
 
-    /// Whether it was sent back for its style only: then its answer must not be lost.
+    /// Whether every violation is advisory: then the program may still run.
     pub fn is_advice(&self, policy: &GuardrailPolicy) -> bool {
         let advisory = |violation: &Violation| violation.severity(policy) == Severity::Advisory;
         !self.violations.is_empty() && self.violations.iter().all(advisory)
     }
 
-    /// The one structured block a retry is told: what was wrong, where, and what is left.
+    /// The one structured feedback block of a retry: what was wrong, where, and the budget left.
     pub fn feedback(&self, remaining: u32, policy: &GuardrailPolicy) -> Value {
         let mut block = match self.violations.first() {
             Some(violation) => violation.to_json(policy),
@@ -134,10 +134,10 @@ impl Rejection {
         };
         if self.violations.len() > 1 {
             let further = self.violations.iter().skip(1).take(MAX_FURTHER);
-            let told = further.map(|violation| Value::Object(violation.to_json(policy)));
-            block.insert("further_violations".to_owned(), told.collect());
+            let further = further.map(|violation| Value::Object(violation.to_json(policy)));
+            block.insert("further_violations".to_owned(), further.collect());
         }
-        for key in TOLD_METADATA {
+        for key in FEEDBACK_METADATA {
             if let Some(value) = self.failure.metadata.get(key) {
                 block.insert(key.to_owned(), value.clone());
             }
@@ -161,7 +161,7 @@ impl Rejection {
     }
 }
 
-/// One try, as the log tells it.
+/// One try, as it is logged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attempt {
     /// Where its program came from.
@@ -176,17 +176,17 @@ pub struct Attempt {
     pub capabilities: Capabilities,
     /// What it printed.
     pub output: Output,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: Option<WorkerTrace>,
     /// How long it took, model included.
     pub took: Duration,
-    /// Its program was sent back for its style, and ran after all because nothing better came.
+    /// Its program was advised against or degraded, and ran because no better one could be obtained.
     pub last_resort: bool,
 }
 
 impl Attempt {
-    /// The lane whose budget this attempt used up. A stored program's failure uses none, nor does that of a
-    /// last resort: there is no retry after it.
+    /// The lane whose budget this attempt used. A stored program's failure uses none, nor does that of a last
+    /// resort: no retry follows it.
     pub fn lane(&self) -> Option<RetryLane> {
         match self.origin {
             _ if self.last_resort => None,
@@ -197,7 +197,8 @@ impl Attempt {
         }
     }
 
-    /// When it was rejected. Giving up and a spent allowance end an attempt anywhere: how far it came tells where.
+    /// When it was rejected. Cancellation and a spent allowance can end an attempt at any stage: the stage is how far
+    /// the attempt came.
     pub fn failed_at(&self) -> Option<Stage> {
         let reason = self.rejection.as_ref()?.reason;
         if !matches!(reason, Reason::Cancelled | Reason::AllowanceSpent) {
@@ -210,7 +211,7 @@ impl Attempt {
         })
     }
 
-    /// What to tell observers, when it was rejected; `id` counts from 1.
+    /// The event of its rejection; `id` counts from 1.
     pub fn rolled_back(&self, id: usize) -> Option<EventKind> {
         let rejection = self.rejection.as_ref()?;
         let violation = rejection.violations.first();
@@ -231,11 +232,11 @@ impl Attempt {
         if self.code.is_some() {
             stages.push("generated");
         }
-        // A rejected program again was looked at no further.
+        // A repeated program is not validated again.
         let is_repeated = self.rejection.as_ref().is_some_and(|rejection| rejection.repeated);
         let is_barred =
             matches!(self.failed_at(), Some(Stage::Generation | Stage::Validation)) || is_repeated;
-        // Guardrails may also speak while a program runs and after it: then it was validated before.
+        // A guardrail may also reject a program while it runs or after: then it was validated before.
         if self.worker.is_some() || !is_barred {
             stages.push("validated");
         }
@@ -279,7 +280,7 @@ pub fn next(attempts: &[Attempt], rejection: &Rejection, budgets: &Budgets) -> N
     }
 }
 
-/// What a call ends as when a lane is spent; `retries` is how many were made in it.
+/// The failure a call ends with when a lane is spent; `retries` is how many were made in it.
 fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
     let last = rejection.failure.clone();
     match (lane, rejection.reason, rejection.violations.first()) {

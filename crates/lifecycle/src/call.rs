@@ -42,7 +42,7 @@ pub use prepare::{Execute, Prepare};
 use retry::Advised;
 use underway::Underway;
 
-/// What a top-level caller is told when guardrails could not be satisfied.
+/// The message of a top-level call whose guardrail retries are exhausted.
 pub const BOUNDARY_MESSAGE: &str = "This request couldn't be completed after multiple attempts.";
 
 /// What the embedding program may tune.
@@ -135,11 +135,11 @@ struct Call {
     policy: Policy,
     attempts: Vec<Attempt>,
     selected: Result<Artifact, Miss>,
-    /// The state other methods keep, as the last prompt told it.
+    /// The state other methods keep, as the last prompt showed it.
     siblings: Vec<SiblingState>,
-    /// A program sent back for its style: it runs after all when nothing better comes.
+    /// A program with advisory violations: it runs if no better one can be obtained.
     advised: Option<Box<Advised>>,
-    /// What was asked before it, if this may correct it.
+    /// The call before it that this one may correct.
     earlier: Option<PatternEvent>,
     usage: Usage,
     model_calls: u32,
@@ -238,7 +238,7 @@ impl Call {
         if let Some(rejection) = self.repeats(&program) {
             return self.reject(underway, &rejection);
         }
-        // A stored program was held to its siblings when it was new.
+        // A stored program was checked against its siblings when it was new.
         let siblings = match underway.origin {
             Origin::Artifact(_) => &[],
             Origin::Repair { .. } | Origin::Fresh => self.siblings.as_slice(),

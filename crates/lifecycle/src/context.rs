@@ -1,4 +1,4 @@
-//! An agent's memory: string keys, JSON values, and a version that tells what changed since when.
+//! An agent's memory: string keys, JSON values, and a version per change.
 //!
 //! The host owns it. A worker holds a copy at a known version and is sent only what changed, so the cost
 //! of a call follows what changed, not what is kept. Values are shared, so a copy costs its keys only.
@@ -60,7 +60,7 @@ impl ContextChanges {
     }
 }
 
-/// What a worker must be told to hold `version`.
+/// What a worker must receive to hold `version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextDelta {
     /// The version reached.

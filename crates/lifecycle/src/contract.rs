@@ -84,7 +84,7 @@ impl ContractSource {
     }
 }
 
-/// Why a contract was refused: its author's to mend, so every text says what to write instead.
+/// Why a contract was refused. Every message says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ContractFault {
     /// A text field holds something else.
@@ -101,7 +101,7 @@ pub enum ContractFault {
         /// The field.
         field: &'static str,
     },
-    /// A type name nobody knows.
+    /// An unknown type name.
     #[error(
         "`{path}` names the unknown type `{found}`: write object, array, string, number, integer, \
          boolean or null, or leave it out to allow any"
@@ -160,7 +160,7 @@ pub enum ContractFault {
         /// Its length.
         bytes: usize,
     },
-    /// `deliverable.schema` is no JSON Schema this runtime can check.
+    /// A JSON Schema that this runtime cannot check.
     #[error(
         "`{path}` cannot be checked ({reason}): write a valid JSON Schema whose references point into \
          itself (#/$defs/..) and whose patterns use no look-around"

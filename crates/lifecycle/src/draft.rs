@@ -224,14 +224,7 @@ impl DraftFault {
             Self::RateLimited { message, .. } => (Reason::RateLimited, FailureKind::RateLimited, message),
             Self::Auth(message) => (Reason::ProviderAuth, FailureKind::ProviderAuth, message),
             Self::Refused(message) => (Reason::ProviderRefusal, FailureKind::ProviderRefusal, message),
-            Self::TimedOut(limit) => (
-                Reason::ProviderTimeout,
-                FailureKind::Timeout(Waited::Provider),
-                format!(
-                    "the model did not answer within {} s; raise provider_timeout_seconds or try again",
-                    limit.as_secs_f64()
-                ),
-            ),
+            Self::TimedOut(limit) => return (Reason::ProviderTimeout, timed_out(limit)),
             Self::Truncated => (
                 Reason::Truncated,
                 FailureKind::InvalidCode,
@@ -246,4 +239,14 @@ impl DraftFault {
         };
         (reason, Failure::new(kind, message))
     }
+}
+
+/// The failure of a service that did not answer within `limit`.
+fn timed_out(limit: Duration) -> Failure {
+    let message = format!(
+        "the model did not answer within {} s; raise provider_timeout_seconds or try again",
+        limit.as_secs_f64()
+    );
+    Failure::new(FailureKind::Timeout(Waited::Provider), message)
+        .with("waited_seconds", limit.as_secs_f64())
 }

@@ -1,11 +1,11 @@
-//! What observers are told while a call is under way. They can watch; they cannot change anything.
+//! Events of a call under way. Observers receive them and cannot change the call.
 
 use std::time::Duration;
 
 use crate::outcome::Outcome;
 use crate::request::{CallId, CallRequest, TraceId};
 
-/// Who an event is about.
+/// The call an event is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// The tree.
@@ -36,9 +36,9 @@ impl Subject {
 /// Something that happened in a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// To whom.
+    /// The call.
     pub subject: Subject,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
@@ -54,10 +54,10 @@ pub enum EventKind {
     Generating {
         /// Which attempt this is for, from 1.
         attempt: usize,
-        /// Whether it is told what went wrong before.
+        /// Whether its prompt has feedback on an earlier program.
         with_feedback: bool,
     },
-    /// The packages a program declares are being had.
+    /// The packages a program declares are being installed.
     Preparing {
         /// What takes a while, for people.
         what: String,

@@ -1,4 +1,4 @@
-//! The guest seam: what a worker is told to run, what it reports, and how running can go wrong.
+//! The guest seam: what a worker is ordered to run, what it reports, and how running can fail.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Environment {
 /// The packages of one attempt, from declaration to environment; what was not reached is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Packages {
-    /// As the payload had them.
+    /// As the payload declared them.
     pub declared: Option<Value>,
     /// What normalisation left out, and why.
     pub notes: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Packages {
 }
 
 /// Why no environment could be given. Failures carry what is known of `env_id`, `dependency_name`,
-/// `stage` and `source`; whose call it was is added here.
+/// `stage` and `source`; the agent and method are added here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvironmentFault {
     /// A package of the lock is against the policy.
@@ -77,20 +77,20 @@ pub enum EnvironmentFault {
     InstallFailed(Box<Failure>),
     /// What was installed cannot be loaded.
     ActivationFailed(Box<Failure>),
-    /// A source did not answer: no program is to blame.
+    /// A source did not answer: no program is at fault.
     SourceUnreachable(Box<Failure>),
     /// It is still being prepared elsewhere.
     Preparing(Box<Failure>),
     /// The guest language or its packaging tool is missing.
     GuestMissing(String),
-    /// Packages would be contained less than is asked for.
+    /// The required sandbox tier could not be reached for packages.
     Uncontained(String),
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
 }
 
 impl EnvironmentFault {
-    /// What came of it, where no call is there to be told.
+    /// The failure, outside of a call.
     pub fn into_failure(self) -> Failure {
         self.judged().1
     }
@@ -156,15 +156,15 @@ impl<'a> Order<'a> {
 pub struct Report {
     /// How the program ended.
     pub ending: ReportEnding,
-    /// What it did to its copy of the memory.
+    /// Its changes to memory.
     pub changes: ContextChanges,
     /// Tools it forged by `delegate`; durable only if the attempt is accepted.
     pub forged: Vec<Tool>,
-    /// Guardrails it ran into while asking the host.
+    /// Guardrails it broke while asking the host.
     pub violations: Vec<Violation>,
     /// What it printed.
     pub output: Output,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: WorkerTrace,
 }
 
@@ -177,7 +177,7 @@ pub enum ReportEnding {
     Reported {
         /// Its type.
         reported: Reported,
-        /// Its words.
+        /// Its message.
         message: String,
         /// Its data.
         metadata: Map<String, Value>,
@@ -186,10 +186,12 @@ pub enum ReportEnding {
     Raised {
         /// The guest's exception class.
         class: String,
-        /// Its words.
+        /// Its message.
         message: String,
         /// Where in the program.
         location: Option<Position>,
+        /// What else the guest knows of it.
+        facts: Box<ExceptionFacts>,
     },
     /// The interpreter's own compiler refused it.
     Malformed(SyntaxFault),
@@ -205,8 +207,23 @@ pub enum ReportEnding {
         /// With this status.
         status: i64,
     },
-    /// It ran into a limit.
+    /// It reached a limit.
     Limited(Limit, String),
+}
+
+/// What a guest reports of an exception beside class, message and location. Blame is decided from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExceptionFacts {
+    /// Qualified class names, from the class of the exception up to the root of the hierarchy.
+    pub class_chain: Vec<String>,
+    /// The same of the root cause, if the exception was raised because of another.
+    pub cause_chain: Vec<String>,
+    /// The symbolic error number of an operating system error, e.g. `ECONNREFUSED`.
+    pub errno: Option<String>,
+    /// The file of an operating system error.
+    pub path: Option<String>,
+    /// Whether the frame that raised it, or that called into a library, belongs to the program.
+    pub raised_in_program: bool,
 }
 
 /// What a program printed, each stream cut at a limit.
@@ -220,7 +237,7 @@ pub struct Output {
     pub dropped_bytes: u64,
 }
 
-/// Which worker ran an attempt, for the log.
+/// The worker that ran an attempt, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerTrace {
     /// Its process.
@@ -242,22 +259,22 @@ pub enum WorkerFault {
     TimedOut(Duration),
     /// The worker ended.
     Crashed {
-        /// Who ended it.
+        /// What ended it.
         by: EndedBy,
         /// How.
         detail: String,
     },
-    /// It ran into a limit the host keeps.
+    /// It reached a limit the host enforces.
     Limited(Limit, String),
     /// The environment could not be activated in it.
     ActivationFailed(Box<Failure>),
-    /// No worker could be had.
+    /// No worker could be started.
     Unavailable(String),
-    /// The tree's time was up before or while it ran.
+    /// The call tree's time was spent before or while it ran.
     AllowanceSpent(Box<Overdraft>),
-    /// None could be contained as well as was asked for.
+    /// The required sandbox tier could not be reached.
     Uncontained(String),
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
 }
 
@@ -299,7 +316,7 @@ impl WorkerFault {
     }
 }
 
-/// The failure for a limit a program ran into.
+/// The failure for a limit a program reached.
 pub(crate) fn limited(limit: Limit, detail: String) -> Failure {
     Failure::new(FailureKind::ResourceLimit(limit), detail).with("limit", limit.name())
 }

@@ -1,4 +1,4 @@
-//! Judgement: what each thing that can come of a program means. Accepted, or rejected for a reason.
+//! Judgement: whether what a program reported is accepted, or the reason it is rejected for.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::request::CallRequest;
 
-/// What the guests raise in a program that is refused something for a guardrail's sake.
+/// The class guests raise in a program when the host refuses an ask because of a guardrail.
 const REFUSAL_CLASS: &str = "ToolRegistryViolation";
 
 /// What an answer is judged by.
@@ -47,7 +47,7 @@ pub(crate) fn judge(
             let failure = Failure { kind, message, metadata };
             if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
         }
-        ReportEnding::Raised { class, message, location } => {
+        ReportEnding::Raised { class, message, location, facts: _ } => {
             let class = shortened(&class, MAX_CODE_CHARS);
             let failure = Failure::new(FailureKind::Execution, format!("{class}: {message}"))
                 .with("error_class", class)
@@ -75,7 +75,7 @@ pub(crate) fn judge(
     }
 }
 
-/// Where a program was refused something, if it let the refusal end it.
+/// Where a program was refused an ask, if the refusal ended it.
 fn refused_at(ending: &ReportEnding) -> Option<Position> {
     match ending {
         ReportEnding::Raised { class, location, .. } if class == REFUSAL_CLASS => *location,
@@ -138,7 +138,7 @@ pub(crate) fn barred(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Re
     Rejection { location, violations, ..Rejection::new(reason, failure) }
 }
 
-/// A payload that is no program.
+/// A payload that is not a program.
 pub(crate) fn undrafted(fault: &PayloadFault) -> Rejection {
     match fault {
         PayloadFault::Manifest(fault) => Rejection::new(Reason::ManifestInvalid, fault.failure()),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::admission::Admission;
 use crate::artifact::{Cacheability, Trigger};
-use crate::attempt::{Attempt, Origin, RetryLane, Stage, spent};
+use crate::attempt::{Attempt, Origin, Rejection, RetryLane, Stage, spent};
 use crate::call::Commit;
 use crate::contract::ContractSource;
 use crate::excerpt::shortened;
@@ -28,7 +28,7 @@ const MAX_OUTPUT_CHARS: usize = 2000;
 /// Room made for an entry's fields.
 const FIELDS: usize = 128;
 
-/// What the shell knows and the machine does not.
+/// What the library knows beside the call's steps.
 #[derive(Debug, Clone)]
 pub struct Circumstances {
     /// When it ended and how long it took.
@@ -189,7 +189,7 @@ fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
         "guardrail_violation_subtype":
             rejected.and_then(|rejection| rejection.violations.first()).map(Violation::subtype),
         "rollback_applied": !failures.is_empty(),
-        "retry_feedback_injected": was_told(attempts),
+        "retry_feedback_injected": had_feedback(attempts),
         "latest_failure_stage": failed_at,
         "latest_failure_class": rejected.map(|rejection| rejection.class().to_owned()),
         "latest_failure_message": rejected.map(|rejection| short(&rejection.failure.message)),
@@ -204,8 +204,8 @@ fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
     });
 }
 
-/// Whether the last attempt was told of an earlier one. A service that failed gives nothing to tell.
-fn was_told(attempts: &[Attempt]) -> bool {
+/// Whether the last attempt's prompt had feedback on an earlier one. A transport fault gives no feedback.
+fn had_feedback(attempts: &[Attempt]) -> bool {
     let earlier = attempts.split_last().map_or(&[][..], |(_, earlier)| earlier);
     earlier
         .iter()
@@ -238,7 +238,7 @@ fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
     })
 }
 
-/// Of a stored program's text it is known: it would not have been selected else.
+/// A stored program's digest is known: selection verified it.
 fn digest(attempt: &Attempt) -> Option<Checksum> {
     let code = attempt.code.as_deref()?;
     match &attempt.origin {
@@ -256,9 +256,16 @@ fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Val
         "error_class": rejection.class(),
         "error_message": short(&rejection.failure.message),
         "location": rejection.location,
+        "metadata": metadata(rejection),
         "violation": rejection.violations.first().map(|violation| violation.to_json(policy)),
         "repeated": rejection.repeated,
     }))
+}
+
+/// The failure's own metadata; that of a violation is logged as such.
+fn metadata(rejection: &Rejection) -> Option<Map<String, Value>> {
+    let metadata = &rejection.failure.metadata;
+    (rejection.violations.is_empty() && !metadata.is_empty()).then(|| bounded_map(metadata))
 }
 
 fn contract(entry: &mut Map<String, Value>, commit: &Commit) {
@@ -308,7 +315,7 @@ fn artifact(entry: &mut Map<String, Value>, commit: &Commit) {
     });
 }
 
-/// What the stored program's record makes of it.
+/// The decision about the stored program's standing.
 fn promotion(entry: &mut Map<String, Value>, commit: &Commit) {
     let decision = commit.receipt().decision.as_ref();
     let enforced = commit.standing_mode() == StandingMode::Enforced;
@@ -353,7 +360,7 @@ fn outcome(entry: &mut Map<String, Value>, commit: &Commit) {
         "outcome_method_name": outcome.method,
         "outcome_value_class": outcome.value().filter(|value| !value.is_null()).map(type_name),
         "outcome_error_type": failure.map(|failure| failure.kind.code()),
-        "outcome_error_message": failure.map(|failure| told_message(&failure.message)),
+        "outcome_error_message": failure.map(|failure| logged_message(&failure.message)),
         "outcome_error_metadata": failure.filter(|f| !f.metadata.is_empty()).map(|f| bounded_map(&f.metadata)),
         "outcome_value": outcome.value().map(bounded),
     });
@@ -387,7 +394,7 @@ fn patterns(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Cir
     });
 }
 
-/// What the call left in history and among the values later ones can refer to.
+/// What the call added to history and to the content store.
 fn memory(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
     let size = commit.receipt().history_count;
     let kept = |key: &str| circumstances.summary.get(key).filter(|_| size.is_some());
@@ -424,8 +431,8 @@ fn why_not_kept(commit: &Commit) -> &'static str {
     }
 }
 
-/// The message of a call's failure, as its entry tells it.
-pub fn told_message(message: &str) -> String {
+/// The message of a call's failure, as its entry holds it.
+pub fn logged_message(message: &str) -> String {
     shortened(message, MAX_OUTCOME_MESSAGE_CHARS)
 }
 

@@ -1,4 +1,4 @@
-//! Secrets do not reach the log or the store: values under telling names, and texts that look like keys.
+//! Secrets do not reach the log or the store: values under names such as `password`, and texts that look like keys.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ const SECRET_WORDS: [&str; 9] = [
     "credential",
     "credentials",
 ];
-/// The letters of which every such name has all of one of these: most names are told apart at a glance.
+/// The letters of which every such name has all of one of these: most names are ruled out quickly.
 const SECRET_LETTERS: [u32; 6] = [
     letters("pas"),
     letters("secret"),

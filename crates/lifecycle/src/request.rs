@@ -1,4 +1,4 @@
-//! What is asked: who is called, with what, on whose behalf, and what it may cost.
+//! A call request: the agent and method, the arguments, the caller, and the allowance.
 
 use std::fmt;
 use std::num::NonZeroU8;
@@ -82,7 +82,7 @@ name!(
     Role, "role", "calculator"
 );
 name!(
-    /// What is asked of an agent: `add`, `fetch_url`.
+    /// A method of an agent: `add`, `fetch_url`.
     Method, "method", "add"
 );
 name!(
@@ -197,7 +197,7 @@ impl Arguments {
         self.args.is_empty() && self.kwargs.is_empty()
     }
 
-    /// Size of their JSON text in bytes, for holding them to a limit.
+    /// Size of their JSON text in bytes, to compare with a limit.
     pub fn encoded_bytes(&self) -> usize {
         let args: usize = self.args.iter().map(encoded_bytes).sum();
         let kwargs: usize =
@@ -280,26 +280,26 @@ pub struct CallRequest {
     pub id: CallId,
     /// Its place in the tree.
     pub lineage: Lineage,
-    /// Who is asked.
+    /// The agent's role.
     pub role: Role,
-    /// What is asked.
+    /// The method called.
     pub method: Method,
-    /// With what.
+    /// Its arguments.
     pub arguments: Arguments,
-    /// What the answer must look like, if anyone said.
+    /// What the answer must look like, if given.
     pub contract: Option<Contract>,
     /// The language programs are written in.
     pub language: Language,
     /// The agent's memory as it is before the call.
     pub context: Context,
-    /// The packages the agent's environment holds since its last success; `None`: it has had none.
+    /// The packages the agent's environment holds since its last success; `None`: there was none.
     pub manifest: Option<DependencyManifest>,
     /// What the tree may use.
     pub allowance: Allowance,
 }
 
 impl CallRequest {
-    /// The contract it is made under, as stored programs are told apart by it.
+    /// The fingerprint of its contract, part of the key of stored programs.
     pub fn contract_fingerprint(&self) -> Fingerprint {
         self.contract.as_ref().map_or_else(Fingerprint::none, Contract::fingerprint)
     }

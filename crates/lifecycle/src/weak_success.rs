@@ -1,4 +1,4 @@
-//! Successes that say little: told to people and to the evaluator, never to the caller.
+//! Successes that say little: shown to people and to the evaluator, never to the caller.
 //!
 //! A signal is an observation. It changes no outcome: a tool's success stays what the tool said it is.
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::outcome::Outcome;
 
-/// Fields of a result that are looked at; what comes after is not.
+/// Fields of a result that are examined.
 const MAX_FIELDS: usize = 64;
-/// Signals told of one result.
+/// Signals kept of one result.
 const MAX_SIGNALS: usize = 8;
-/// Characters of a field's name or a status that are told.
+/// Characters kept of a field's name or a status.
 const MAX_TEXT_CHARS: usize = 64;
 /// A text longer than this is content, whatever words are in it.
 const MAX_PLACEHOLDER_BYTES: usize = 80;
@@ -38,7 +38,7 @@ const STATUS_FIELDS: [&str; 4] = ["state", "status", "result_status", "outcome"]
 /// Fields that hold what was asked for as one text.
 const BODY_FIELDS: [&str; 8] =
     ["answer", "body", "content", "html", "markdown", "message", "summary", "text"];
-/// Words of a status that take back what it says.
+/// Words of a status that qualify a success.
 const RESERVATIONS: [&str; 10] = [
     "degraded",
     "dummy",
@@ -115,8 +115,9 @@ pub fn signals(outcome: &Outcome) -> Vec<WeakSignal> {
     let Some(value) = outcome.value() else { return Vec::new() };
     let mut signals: Vec<WeakSignal> = of_value(value, None).into_iter().collect();
     if let Value::Object(fields) = value {
-        let told = fields.iter().take(MAX_FIELDS).filter_map(|(name, value)| of_field(name, value));
-        signals.extend(told.take(MAX_SIGNALS));
+        let found =
+            fields.iter().take(MAX_FIELDS).filter_map(|(name, value)| of_field(name, value));
+        signals.extend(found.take(MAX_SIGNALS));
     }
     signals
 }

@@ -89,7 +89,12 @@ fn reports() -> Vec<Result<Report, WorkerFault>> {
         report(ReportEnding::Value(json!([]))),
         reported("not_found", false),
         reported("flaky", true),
-        report(ReportEnding::Raised { class: "E".into(), message: "m".into(), location: None }),
+        report(ReportEnding::Raised {
+            class: "E".into(),
+            message: "m".into(),
+            location: None,
+            facts: Box::default(),
+        }),
         Err(WorkerFault::Crashed { by: EndedBy::Host, detail: "shutdown".into() }),
     ]
 }

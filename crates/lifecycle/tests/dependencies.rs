@@ -361,7 +361,12 @@ fn what_is_held_may_be_imported_without_being_declared() {
 
 #[test]
 fn a_manifest_is_kept_only_after_success() {
-    let raised = || ReportEnding::Raised { class: "E".into(), message: "m".into(), location: None };
+    let raised = || ReportEnding::Raised {
+        class: "E".into(),
+        message: "m".into(),
+        location: None,
+        facts: Box::default(),
+    };
     let ran = run(Scene::new().declaring(&slugify(">=8")), answered());
     assert_eq!(kept(ran), Some(manifest(&slugify(">=8"))));
 

@@ -280,9 +280,12 @@ fn answer(word: &str) -> Answer {
         "refused" => Answer::Prepares(EnvironmentFault::Refused(unfit())),
         "value" => ran(ReportEnding::Value(json!([1]))),
         "contract broken" => ran(ReportEnding::Value(json!([]))),
-        "raises" => {
-            ran(ReportEnding::Raised { class: "E".into(), message: "boom".into(), location: None })
-        }
+        "raises" => ran(ReportEnding::Raised {
+            class: "E".into(),
+            message: "boom".into(),
+            location: None,
+            facts: Box::default(),
+        }),
         "not_found" => says(word, false),
         "flaky" | "network_error" => says(word, true),
         "shutdown" => {
@@ -461,7 +464,12 @@ fn an_authored_error_type_of_any_length_is_kept_short() {
     let endless = "x".repeat(1 << 20);
     for ending in [
         says(&endless, false),
-        ran(ReportEnding::Raised { class: endless, message: "boom".into(), location: None }),
+        ran(ReportEnding::Raised {
+            class: endless,
+            message: "boom".into(),
+            location: None,
+            facts: Box::default(),
+        }),
     ] {
         let Answer::Runs(Ok(report)) = ending else { panic!("it runs") };
         let Step::Recall(recall) = begin(request(), Policy::default()) else { panic!("recall") };

@@ -30,7 +30,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
         Performance { agent, tree, started: Instant::now(), rolled_back: 0, prompt: None };
     runtime
         .observers()
-        .tell(&request, || EventKind::Started { arguments: request.arguments.to_string() });
+        .notify(&request, || EventKind::Started { arguments: request.arguments.to_string() });
     let policy = agent.policy(request.language);
     let mut step = match agent.readiness() {
         Ok(()) => call::begin(request, policy),
@@ -54,7 +54,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
             Step::Execute(execute) => {
                 let began = Instant::now();
                 runtime.inspection_cache().keep(execute.order().program);
-                runtime.observers().tell(execute.order().request, || execute.event());
+                runtime.observers().notify(execute.order().request, || execute.event());
                 let report = Host::new(agent, execute.order(), tree).run(execute.environment());
                 execute.executed(report, began.elapsed())
             }
@@ -64,7 +64,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
     }
 }
 
-/// What a model is paid for its answer, good or not.
+/// What the model's answer cost, usable or not.
 fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
     match reply {
         Ok(draft) => Some(draft.usage),
@@ -73,19 +73,19 @@ fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
     }
 }
 
-/// What the loop keeps beside the step.
+/// State of the loop beside the step.
 struct Performance<'a> {
     agent: &'a Agent,
     tree: &'a Tree,
     started: Instant,
-    /// Rejected attempts observers were told of.
+    /// Rejected attempts observers were notified of.
     rolled_back: usize,
     /// The last prompt, for the debug log.
     prompt: Option<Prompt>,
 }
 
 impl Performance<'_> {
-    /// What the store knows, and what was read of it before.
+    /// Reads the store, and adds cached inspections of the programs found.
     fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
         let runtime = self.agent.runtime();
         let mut memory = runtime.store().recall(self.agent.owner(), request)?;
@@ -94,12 +94,12 @@ impl Performance<'_> {
         Ok(memory)
     }
 
-    /// Asks the model, if the tree may still afford it.
+    /// Asks the model, if the call tree's allowance permits.
     fn generate(&mut self, generate: &mut Generate) -> Result<Draft, DraftFault> {
         let (runtime, options) = (self.agent.runtime(), self.agent.options());
         self.tree.reserve_model_call()?;
         self.tree.pause(generate.pause())?;
-        runtime.observers().tell(generate.request(), || generate.event());
+        runtime.observers().notify(generate.request(), || generate.event());
         let prompt_context = runtime
             .store()
             .prompt_context(self.agent.owner(), generate.request())
@@ -117,7 +117,7 @@ impl Performance<'_> {
                 model,
                 timeout: self.tree.within(options.provider_timeout),
                 max_output_tokens: reserved.max_output_tokens,
-                is_retry: generate.is_told(),
+                is_retry: generate.has_feedback(),
                 cancellation: &self.tree.cancellation,
             },
         );
@@ -125,14 +125,14 @@ impl Performance<'_> {
         reply
     }
 
-    /// Gives the program the packages it declares; observers are told what takes long.
+    /// Installs the packages the program declares; observers are notified of what takes long.
     fn prepare(&self, prepare: &Prepare) -> Result<Environment, EnvironmentFault> {
         let (runtime, request) = (self.agent.runtime(), prepare.request());
         let aim = Aim {
             cancellation: &self.tree.cancellation,
             progress: &|progress| {
                 let what = || EventKind::Preparing { what: progress.to_string() };
-                runtime.observers().tell(request, what);
+                runtime.observers().notify(request, what);
             },
             replaces: None,
         };
@@ -140,7 +140,7 @@ impl Performance<'_> {
         environments.prepare(request.language, prepare.manifest(), runtime.workers(), &aim)
     }
 
-    /// A rejected attempt left nothing behind, its kept worker included. Observers are told once.
+    /// A rejected attempt leaves nothing behind: its kept worker is discarded. Observers are notified once per attempt.
     fn note_rejections(&mut self, step: &Step) {
         let attempts = step.attempts();
         for (index, attempt) in attempts.iter().enumerate().skip(self.rolled_back) {
@@ -149,7 +149,7 @@ impl Performance<'_> {
                 .runtime()
                 .guest(step.request().language)
                 .discard(&self.agent.owner().instance);
-            self.agent.runtime().observers().tell(step.request(), || kind);
+            self.agent.runtime().observers().notify(step.request(), || kind);
         }
         self.rolled_back = attempts.len();
     }
@@ -175,7 +175,7 @@ impl Performance<'_> {
         }
         runtime
             .observers()
-            .tell(settled.commit().request(), || settled.commit().event(self.started.elapsed()));
+            .notify(settled.commit().request(), || settled.commit().event(self.started.elapsed()));
         settled.into_parts()
     }
 

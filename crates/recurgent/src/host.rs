@@ -1,4 +1,4 @@
-//! What a running program may ask, and how it is answered: always by an ordinary call, read or refusal.
+//! What a running program may ask, and the answer: an ordinary call, a read, or a refusal.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const MAX_TOOLS: usize = 1000;
 const MAX_AGENTS: usize = 1000;
 /// Most they may remember together, as JSON: it is kept by the host, which no limit of a worker's bounds.
 const MAX_AGENT_MEMORY: usize = 64 << 20;
-/// Most breaches of rules told of one attempt.
+/// Most violations reported of one attempt.
 const MAX_VIOLATIONS: usize = 16;
 
 /// The host side of one attempt.
@@ -55,7 +55,7 @@ impl<'a> Host<'a> {
         let tree = self.tree;
         tree.has_time()?;
         self.converse(environment).map_err(|fault| {
-            // Its limit was cut to what the tree had left.
+            // Its limit was cut to what was left of the tree's time.
             let is_late = matches!(fault, WorkerFault::TimedOut(_));
             tree.has_time().err().filter(|_| is_late).unwrap_or(fault)
         })
@@ -240,13 +240,13 @@ impl<'a> Host<'a> {
         Err(self.violated(violation))
     }
 
-    /// What breaks a rule is refused, and told when the program ends.
+    /// An ask that breaks a rule is refused, and reported when the program ends.
     fn violated(&mut self, violation: Violation) -> Refusal {
         let refusal = Refusal {
             error_type: violation.violation_type().name().to_owned(),
             message: violation.message.clone(),
         };
-        // Who goes on asking is told of the first ones: a retry mends no more of them.
+        // Only the first violations are kept: a retry corrects no more than those.
         if self.violations.len() < MAX_VIOLATIONS {
             self.violations.push(violation);
         }

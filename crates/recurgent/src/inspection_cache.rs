@@ -11,18 +11,18 @@ const KEPT: usize = 64;
 /// Bytes of program text kept; what was read of it takes several times as much.
 const KEPT_BYTES: usize = 512 * 1024;
 
-/// The readings of one runtime, the one used last at the back.
+/// The inspections of one runtime, the one used last at the back.
 #[derive(Debug, Default)]
 pub(crate) struct InspectionCache(Mutex<VecDeque<CachedInspection>>);
 
 impl InspectionCache {
-    /// What was read of a text. Told by the text itself: what else a store says of it is not trusted.
+    /// The inspection of a text. Looked up by the text itself: a stored checksum is not trusted.
     pub(crate) fn of(&self, language: Language, source: &str) -> Option<CachedInspection> {
         let mut kept = self.kept();
-        let at = kept.iter().rposition(|reading| reading.is_of(language, source))?;
-        let reading = kept.remove(at)?;
-        kept.push_back(reading.clone());
-        Some(reading)
+        let at = kept.iter().rposition(|inspection| inspection.is_of(language, source))?;
+        let inspection = kept.remove(at)?;
+        kept.push_back(inspection.clone());
+        Some(inspection)
     }
 
     /// Keeps what was read of a program.
@@ -33,9 +33,9 @@ impl InspectionCache {
         }
     }
 
-    fn add(&self, reading: CachedInspection) {
+    fn add(&self, inspection: CachedInspection) {
         let mut kept = self.kept();
-        kept.push_back(reading);
+        kept.push_back(inspection);
         let bytes = |kept: &VecDeque<CachedInspection>| {
             kept.iter().map(CachedInspection::bytes).sum::<usize>()
         };

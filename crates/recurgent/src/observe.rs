@@ -18,13 +18,13 @@ const MAX_LOG_BYTES: u64 = 64 * 1024 * 1024;
 /// Room made for a line.
 const LINE_BYTES: usize = 8 * 1024;
 
-/// Is told what happens while calls are under way.
+/// Receives the events of calls under way.
 pub trait Observer: Send + Sync {
     /// Something happened. Must return soon; may not fail.
     fn event(&self, event: &Event);
 }
 
-/// Everyone who watches.
+/// Every observer.
 #[derive(Default)]
 pub(crate) struct Observers(pub(crate) Vec<Box<dyn Observer>>);
 
@@ -35,8 +35,8 @@ impl fmt::Debug for Observers {
 }
 
 impl Observers {
-    /// Tells everyone; an observer that panics is ignored. `kind` is made only when someone watches.
-    pub(crate) fn tell(&self, request: &CallRequest, kind: impl FnOnce() -> EventKind) {
+    /// Notifies every observer; one that panics is ignored. `kind` is made only if there is an observer.
+    pub(crate) fn notify(&self, request: &CallRequest, kind: impl FnOnce() -> EventKind) {
         if self.0.is_empty() {
             return;
         }
@@ -84,7 +84,7 @@ impl Log {
         }
     }
 
-    /// Gives a full file another name, which tells when, so that nothing is overwritten. Of several
+    /// Renames a full file after the current time, so that nothing is overwritten. Of several
     /// processes that find it full one does it.
     fn set_aside(&self, full: &Open) {
         if full.file.lock().is_ok() && full.bytes_under(&self.path).is_some() {

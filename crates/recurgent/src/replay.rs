@@ -1,7 +1,7 @@
 //! Logged calls run again: the log keeps every program of a call, so a call can be repeated without a
-//! model and held against what the log says came of it.
+//! model and compared with its log entry.
 //!
-//! The log does not keep everything. A call of a session had memory the log does not hold, large
+//! The log does not keep everything. A call of a session used memory the log does not hold, large
 //! arguments are logged by a preview, secrets not at all: such calls are refused with the reason. A program
 //! that reads a clock, chance or the network may truthfully end otherwise; that is shown as a difference.
 
@@ -13,7 +13,7 @@ use lifecycle::contract;
 use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::history::{MAX_RECORDED_VALUE_BYTES, bounded};
-use lifecycle::log_entry::told_message;
+use lifecycle::log_entry::logged_message;
 use lifecycle::outcome::Outcome;
 use lifecycle::redact::REDACTED;
 use lifecycle::request::Arguments;
@@ -27,15 +27,18 @@ use crate::provider::Scripted;
 use crate::runtime::{Runtime, SetupFault};
 use crate::store::memory::MemoryStore;
 
-/// Ends of calls that no program and no model brought about.
+/// Failures that no program and no model caused.
 const UNREPEATED: [&str; 4] =
     ["budget_exceeded", "cancelled", "replay_divergence", "store_unavailable"];
+
+/// The default of `provider_timeout_seconds`.
+const DEFAULT_WAIT: Duration = Duration::from_secs(120);
 
 /// Why a logged call was not run again.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ReplayFault {
     /// No entry has it.
-    #[error("the log has no call {0:?}; `recurgent watch` and `recurgent call --json` tell ids")]
+    #[error("the log has no call {0:?}; `recurgent watch` and `recurgent call --json` show ids")]
     Unknown(String),
     /// The log does not hold all it depended on.
     #[error("{call} cannot be run again from the log: {why}")]
@@ -149,7 +152,7 @@ fn check(entry: &Value, is_root: bool) -> Result<(), ReplayFault> {
     let session = text(entry, "session");
     if is_root && !session.is_empty() {
         return incomplete(format!(
-            "it is a call of session {session:?}, whose memory of then is not logged; record such runs with --record"
+            "it is a call of session {session:?}, whose memory at that time is not logged; record such runs with --record"
         ));
     }
     let failures = attempts(entry).map(|attempt| attempt.pointer("/failure/error_type"));
@@ -213,18 +216,18 @@ fn script<'a>(model: &Scripted, entry: &'a Value, written: &mut BTreeSet<(String
             "provider" => DraftFault::Overloaded { message, retry_after: Some(Duration::ZERO) },
             "provider_auth" => DraftFault::Auth(message),
             "provider_refusal" => DraftFault::Refused(message),
-            "timeout" => DraftFault::TimedOut(waited(&message)),
+            "timeout" => DraftFault::TimedOut(waited(&failure)),
             _ => DraftFault::Malformed(message),
         };
         model.add_fault(&key, fault);
     }
 }
 
-/// How long a model was waited for, by the message that tells so.
-fn waited(message: &str) -> Duration {
-    let seconds = message.split_once(" within ").and_then(|(_, rest)| rest.split_once(" s;"));
-    let seconds = seconds.and_then(|(seconds, _)| seconds.parse().ok());
-    seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or_default()
+/// How long the service had time to answer. Older entries do not say: then it was most likely the
+/// default.
+fn waited(failure: &Value) -> Duration {
+    let seconds = failure.pointer("/metadata/waited_seconds").and_then(Value::as_f64);
+    seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or(DEFAULT_WAIT)
 }
 
 fn differences(
@@ -252,7 +255,7 @@ fn differences(
         (
             "outcome_error_message",
             logged("outcome_error_message"),
-            json!(failure.map(|f| told_message(&f.message))),
+            json!(failure.map(|f| logged_message(&f.message))),
         ),
         ("attempt_failures", json!(rejected_then), json!(seen)),
     ];

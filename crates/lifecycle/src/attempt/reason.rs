@@ -1,6 +1,6 @@
-//! The retry table: every reason a try is rejected for, when it is found, and the lane that may try again.
+//! The retry table: every reason an attempt is rejected for, and everything that follows from it.
 
-/// Independent budgets of second chances.
+/// Retries with a budget of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryLane {
     /// The model gave no usable program.
@@ -59,46 +59,7 @@ impl Budgets {
     }
 }
 
-/// Every reason an attempt can be rejected for: the rows of the retry table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each is explained by its row in `Reason::row`")]
-pub enum Reason {
-    PayloadInvalid,
-    Truncated,
-    ProviderDown,
-    RateLimited,
-    ProviderTimeout,
-    ProviderAuth,
-    ProviderRefusal,
-    ProviderRejected,
-    ReplayDiverged,
-    StoreDown,
-    AllowanceSpent,
-    Cancelled,
-    SyntaxInvalid,
-    ManifestInvalid,
-    Barred,
-    BarredForGood,
-    ManifestIncompatible,
-    ManifestChanged,
-    PolicyViolated,
-    Unresolvable,
-    InstallFailed,
-    ActivationFailed,
-    SourceUnreachable,
-    StillPreparing,
-    GuestMissing,
-    Raised,
-    TimedOut,
-    LimitReached,
-    CrashedByProgram,
-    CrashedByHost,
-    Unserializable,
-    ContractBroken,
-    ReportedRetriable,
-}
-
-/// When in an attempt something was found.
+/// When in an attempt a reason for rejection was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Asking the model.
@@ -126,113 +87,191 @@ impl Stage {
     }
 }
 
-impl Reason {
-    /// Every reason, in table order.
-    pub const ALL: [Self; 33] = [
-        Self::PayloadInvalid,
-        Self::Truncated,
-        Self::ProviderDown,
-        Self::RateLimited,
-        Self::ProviderTimeout,
-        Self::ProviderAuth,
-        Self::ProviderRefusal,
-        Self::ProviderRejected,
-        Self::ReplayDiverged,
-        Self::StoreDown,
-        Self::AllowanceSpent,
-        Self::Cancelled,
-        Self::SyntaxInvalid,
-        Self::ManifestInvalid,
-        Self::Barred,
-        Self::BarredForGood,
-        Self::ManifestIncompatible,
-        Self::ManifestChanged,
-        Self::PolicyViolated,
-        Self::Unresolvable,
-        Self::InstallFailed,
-        Self::ActivationFailed,
-        Self::SourceUnreachable,
-        Self::StillPreparing,
-        Self::GuestMissing,
-        Self::Raised,
-        Self::TimedOut,
-        Self::LimitReached,
-        Self::CrashedByProgram,
-        Self::CrashedByHost,
-        Self::Unserializable,
-        Self::ContractBroken,
-        Self::ReportedRetriable,
-    ];
+/// What happens to a call whose stored program is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredNext {
+    /// The call ends: no other program would help.
+    Ends,
+    /// A model repairs the program.
+    Repair,
+    /// The same, unless the program ran: a terminal rule broken at run time ends the call.
+    RepairUnlessRan,
+}
 
-    /// **The retry table**: where it was found, and the lane that may try again (`None`: the call ends).
-    pub fn row(self) -> (Stage, Option<RetryLane>) {
-        use RetryLane as Lane;
+impl StoredNext {
+    /// For tables.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::PayloadInvalid => (Stage::Generation, Some(Lane::Generation)),
-            Self::Truncated => (Stage::Generation, Some(Lane::Generation)),
-            Self::ProviderDown => (Stage::Generation, Some(Lane::Generation)),
-            Self::RateLimited => (Stage::Generation, Some(Lane::Generation)),
-            Self::ProviderTimeout => (Stage::Generation, Some(Lane::Generation)),
-            Self::ProviderAuth => (Stage::Generation, None),
-            Self::ProviderRefusal => (Stage::Generation, None),
-            Self::ProviderRejected => (Stage::Generation, None),
-            Self::ReplayDiverged => (Stage::Generation, None),
-            Self::StoreDown => (Stage::Generation, None),
-            Self::AllowanceSpent => (Stage::Generation, None),
-            Self::Cancelled => (Stage::Execution, None),
-            Self::SyntaxInvalid => (Stage::Validation, Some(Lane::Generation)),
-            Self::ManifestInvalid => (Stage::Validation, Some(Lane::Guardrail)),
-            Self::Barred => (Stage::Validation, Some(Lane::Guardrail)),
-            Self::BarredForGood => (Stage::Validation, None),
-            Self::ManifestIncompatible => (Stage::Preparation, Some(Lane::Guardrail)),
-            Self::ManifestChanged => (Stage::Preparation, Some(Lane::Guardrail)),
-            Self::PolicyViolated => (Stage::Preparation, Some(Lane::Guardrail)),
-            Self::Unresolvable => (Stage::Preparation, Some(Lane::Execution)),
-            Self::InstallFailed => (Stage::Preparation, Some(Lane::Execution)),
-            Self::ActivationFailed => (Stage::Preparation, Some(Lane::Execution)),
-            Self::SourceUnreachable => (Stage::Preparation, None),
-            Self::StillPreparing => (Stage::Preparation, None),
-            Self::GuestMissing => (Stage::Preparation, None),
-            Self::Raised => (Stage::Execution, Some(Lane::Execution)),
-            Self::TimedOut => (Stage::Execution, Some(Lane::Execution)),
-            Self::LimitReached => (Stage::Execution, Some(Lane::Execution)),
-            Self::CrashedByProgram => (Stage::Execution, Some(Lane::Execution)),
-            Self::CrashedByHost => (Stage::Execution, None),
-            Self::Unserializable => (Stage::Execution, Some(Lane::Execution)),
-            Self::ContractBroken => (Stage::Judgement, Some(Lane::Outcome)),
-            Self::ReportedRetriable => (Stage::Judgement, Some(Lane::Outcome)),
+            Self::Ends => "ends",
+            Self::Repair => "repair",
+            Self::RepairUnlessRan => "repair unless it ran",
         }
     }
+}
 
+/// Reasons that are treated alike beside their lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasonClass {
+    /// Nothing special.
+    Plain,
+    /// The model's service failed: the next try waits, and gets the same feedback.
+    Transport,
+    /// The program does not fit its agent's environment or policy: it is not counted against the program.
+    Misfit,
+    /// The call ends, even if an advised or degraded program could still run.
+    Final,
+}
+
+impl ReasonClass {
+    /// For tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Transport => "transport",
+            Self::Misfit => "misfit",
+            Self::Final => "final",
+        }
+    }
+}
+
+/// One row of the retry table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryRow {
+    /// When in an attempt it is found.
+    pub stage: Stage,
+    /// The lane that may try again; `None`: the call ends.
+    pub lane: Option<RetryLane>,
+    /// What happens when the program came from storage.
+    pub stored: StoredNext,
+    /// What else is particular to it.
+    pub class: ReasonClass,
+}
+
+/// Declares the reasons and their rows together.
+macro_rules! retry_table {
+    ($($(#[$doc:meta])* $reason:ident: $stage:ident, $lane:expr, $stored:ident, $class:ident;)*) => {
+        /// Every reason an attempt can be rejected for: the rows of the retry table.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[$doc])* $reason,)*
+        }
+
+        impl Reason {
+            /// Every reason, in table order.
+            pub const ALL: &'static [Self] = &[$(Self::$reason),*];
+
+            /// Its row in **the retry table**.
+            pub fn row(self) -> RetryRow {
+                match self {
+                    $(Self::$reason => RetryRow {
+                        stage: Stage::$stage,
+                        lane: $lane,
+                        stored: StoredNext::$stored,
+                        class: ReasonClass::$class,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+const GENERATION: Option<RetryLane> = Some(RetryLane::Generation);
+const GUARDRAIL: Option<RetryLane> = Some(RetryLane::Guardrail);
+const EXECUTION: Option<RetryLane> = Some(RetryLane::Execution);
+const OUTCOME: Option<RetryLane> = Some(RetryLane::Outcome);
+
+retry_table! {
+    /// The payload is not a program.
+    PayloadInvalid:       Generation,  GENERATION, Repair, Plain;
+    /// The answer was cut off at the output limit.
+    Truncated:            Generation,  GENERATION, Repair, Plain;
+    /// The service failed.
+    ProviderDown:         Generation,  GENERATION, Repair, Transport;
+    /// The service asked us to slow down.
+    RateLimited:          Generation,  GENERATION, Repair, Transport;
+    /// The service did not answer in time.
+    ProviderTimeout:      Generation,  GENERATION, Repair, Transport;
+    /// No usable key.
+    ProviderAuth:         Generation,  None, Ends, Plain;
+    /// The model refused.
+    ProviderRefusal:      Generation,  None, Ends, Plain;
+    /// The service rejected the request.
+    ProviderRejected:     Generation,  None, Ends, Plain;
+    /// A recording lacks the reply.
+    ReplayDiverged:       Generation,  None, Ends, Final;
+    /// The store could not be read for the prompt.
+    StoreDown:            Generation,  None, Ends, Plain;
+    /// The allowance of the call tree is spent.
+    AllowanceSpent:       Generation,  None, Ends, Plain;
+    /// The caller cancelled.
+    Cancelled:            Execution,   None, Ends, Final;
+    /// The program does not parse.
+    SyntaxInvalid:        Validation,  GENERATION, Repair, Plain;
+    /// A dependency declaration cannot be read.
+    ManifestInvalid:      Validation,  GUARDRAIL, Repair, Plain;
+    /// The program broke a guardrail.
+    Barred:               Validation,  GUARDRAIL, Repair, Plain;
+    /// The program broke a terminal guardrail.
+    BarredForGood:        Validation,  None, RepairUnlessRan, Final;
+    /// A declared version does not fit the agent's environment.
+    ManifestIncompatible: Preparation, GUARDRAIL, Repair, Misfit;
+    /// The packages changed in strict mode.
+    ManifestChanged:      Preparation, GUARDRAIL, Repair, Misfit;
+    /// Configuration forbids a package.
+    PolicyViolated:       Preparation, GUARDRAIL, Repair, Misfit;
+    /// No versions satisfy the manifest.
+    Unresolvable:         Preparation, EXECUTION, Ends, Plain;
+    /// A package could not be fetched or built.
+    InstallFailed:        Preparation, EXECUTION, Ends, Plain;
+    /// A package cannot be loaded.
+    ActivationFailed:     Preparation, EXECUTION, Ends, Plain;
+    /// A package source did not answer.
+    SourceUnreachable:    Preparation, None, Ends, Plain;
+    /// The packages are still being installed.
+    StillPreparing:       Preparation, None, Ends, Plain;
+    /// The guest language or the sandbox is missing.
+    GuestMissing:         Preparation, None, Ends, Final;
+    /// The program raised an exception.
+    Raised:               Execution,   EXECUTION, Repair, Plain;
+    /// The program ran past its time limit.
+    TimedOut:             Execution,   EXECUTION, Repair, Plain;
+    /// The program reached a limit.
+    LimitReached:         Execution,   EXECUTION, Repair, Plain;
+    /// The program ended its worker.
+    CrashedByProgram:     Execution,   EXECUTION, Repair, Plain;
+    /// The host ended the worker.
+    CrashedByHost:        Execution,   None, Ends, Final;
+    /// The result cannot be written as JSON.
+    Unserializable:       Execution,   EXECUTION, Repair, Plain;
+    /// The value breaks the contract.
+    ContractBroken:       Judgement,   OUTCOME, Repair, Plain;
+    /// The program reported a retriable error.
+    ReportedRetriable:    Judgement,   OUTCOME, Repair, Plain;
+}
+
+impl Reason {
     /// The lane that may try again.
     pub fn lane(self) -> Option<RetryLane> {
-        self.row().1
+        self.row().lane
     }
 
     /// When it was found.
     pub fn stage(self) -> Stage {
-        self.row().0
+        self.row().stage
     }
 
-    /// The program and its agent's environment or policy do not fit each other: elsewhere it may do.
+    /// Whether the program does not fit its agent's environment or policy: elsewhere it may run.
     pub fn is_misfit(self) -> bool {
-        matches!(self, Self::ManifestIncompatible | Self::ManifestChanged | Self::PolicyViolated)
+        self.row().class == ReasonClass::Misfit
     }
 
-    /// It ends the call whatever else could be tried.
+    /// Whether it ends the call even if another program could still run.
     pub fn is_final(self) -> bool {
-        matches!(
-            self,
-            Self::ReplayDiverged
-                | Self::Cancelled
-                | Self::BarredForGood
-                | Self::GuestMissing
-                | Self::CrashedByHost
-        )
+        self.row().class == ReasonClass::Final
     }
 
-    /// Asking again without saying anything new may help: the service failed, not the program.
+    /// Whether the model's service failed, not a program.
     pub fn is_transport(self) -> bool {
-        matches!(self, Self::ProviderDown | Self::RateLimited | Self::ProviderTimeout)
+        self.row().class == ReasonClass::Transport
     }
 }

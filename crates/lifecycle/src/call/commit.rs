@@ -18,7 +18,7 @@ use crate::standing::StandingMode;
 
 use super::{Call, StoreFault};
 
-/// Make it true, all at once.
+/// Write everything the call changes, in one transaction.
 #[derive(Debug)]
 pub struct Commit {
     pub(super) call: Call,
@@ -69,12 +69,12 @@ impl Commit {
         self.call.usage
     }
 
-    /// Retries per lane this call had.
+    /// The retry budgets of this call.
     pub fn budgets(&self) -> &Budgets {
         &self.call.policy.budgets
     }
 
-    /// The rules this call was held to.
+    /// The guardrail policy of this call.
     pub fn guardrails(&self) -> &GuardrailPolicy {
         &self.call.policy.guardrails
     }
@@ -89,7 +89,7 @@ impl Commit {
         &self.receipt
     }
 
-    /// What to tell observers.
+    /// The event of its end.
     pub fn event(&self, took: Duration) -> EventKind {
         EventKind::Ended {
             outcome: self.outcome.clone(),

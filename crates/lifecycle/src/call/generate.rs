@@ -21,7 +21,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Metadata of a failure: milliseconds the service asked us to wait.
 const RETRY_AFTER: &str = "retry_after_ms";
-/// The longest such wait that is told, in milliseconds.
+/// The longest such wait that is reported, in milliseconds.
 const LONGEST_ASKED: u128 = 24 * 60 * 60 * 1000;
 
 /// Ask a model for a program.
@@ -38,8 +38,8 @@ impl Generate {
         &self.call.request
     }
 
-    /// What to send, built only now that a model will read it. What it says of state that other methods and
-    /// setters keep, the answer is held to.
+    /// The prompt, built only now that a model will read it. The answer is checked against the state of other methods
+    /// and setters that the prompt shows.
     pub fn prompt(&mut self, prompt_context: &PromptContext) -> Prompt {
         let request = &self.call.request;
         self.call.siblings = [prompt_context.siblings.clone(), setters(request)].concat();
@@ -57,12 +57,12 @@ impl Generate {
         asked_wait(rejection).unwrap_or(doubled.min(LONGEST_PAUSE))
     }
 
-    /// Whether the model is told what was wrong with an earlier program.
-    pub fn is_told(&self) -> bool {
+    /// Whether the prompt has feedback on an earlier program.
+    pub fn has_feedback(&self) -> bool {
         self.feedback.is_some()
     }
 
-    /// What to tell observers.
+    /// The event of asking the model.
     pub fn event(&self) -> EventKind {
         EventKind::Generating {
             attempt: self.call.attempts.len() + 1,
@@ -74,7 +74,7 @@ impl Generate {
     pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
         let Self { mut call, origin, feedback } = self;
         call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
-        let mut underway = Underway { origin, told: feedback, took, ..Underway::default() };
+        let mut underway = Underway { origin, feedback, took, ..Underway::default() };
         let draft = match reply {
             Ok(draft) => draft,
             Err(fault) => {
@@ -99,7 +99,7 @@ impl Generate {
     }
 }
 
-/// What is in memory was put there: by a method, or by a setter, which is all that is known of it here.
+/// Every memory key counts as written by a setter: its writer is not known here.
 fn setters(request: &CallRequest) -> Vec<SiblingState> {
     let setter = |(key, _): (&str, &Value)| SiblingState {
         method: format!("{key}="),

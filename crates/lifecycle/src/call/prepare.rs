@@ -97,7 +97,7 @@ impl Execute {
         &self.environment
     }
 
-    /// What to tell observers.
+    /// The event of running the program.
     pub fn event(&self) -> EventKind {
         EventKind::Executing {
             attempt: self.call.attempts.len() + 1,

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::attempt::{self, Attempt, Next, Origin, Reason, Rejection, RetryLane, spent};
+use crate::attempt::{self, Attempt, Next, Origin, Rejection, RetryLane, StoredNext, spent};
 use crate::execution::Packages;
-use crate::outcome::{Cause, Failure};
+use crate::outcome::Failure;
 use crate::program::{Checksum, GeneratedProgram, VettedProgram};
 
 use super::generate::{LONGEST_PAUSE, asked_wait};
@@ -13,7 +13,7 @@ use super::{Call, Step, Underway};
 /// Repairs of one stored program before it is written from nothing again.
 const REPAIRS_PER_LINEAGE: u32 = 3;
 
-/// A program that may run as it is, and would rather be better.
+/// A program that may run, with advisory violations.
 #[derive(Debug)]
 pub(super) struct Advised {
     pub(super) program: VettedProgram,
@@ -25,7 +25,7 @@ impl Call {
     pub(super) fn reject(mut self, mut underway: Underway, rejection: &Rejection) -> Step {
         let rejection = &self.attributed(rejection);
         let code = rejection.program.as_ref().map(|program| program.source.clone());
-        let (origin, told) = (underway.origin.clone(), underway.told.take());
+        let (origin, feedback) = (underway.origin.clone(), underway.feedback.take());
         let withheld = underway.last_resort.clone();
         self.attempts.push(underway.ended(Some(rejection.clone()), code));
         if let Origin::Artifact(checksum) = origin {
@@ -35,15 +35,17 @@ impl Call {
             let own = rejection.reason.is_final().then(|| rejection.failure.clone());
             return self.end(Err(own.unwrap_or(*withheld)), None);
         }
-        // To come back sooner than asked would be refused again; who called may wait that long.
+        // An earlier retry would be refused again; the caller may wait that long.
         let too_long = asked_wait(rejection).is_some_and(|wait| wait > LONGEST_PAUSE);
         let next = match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
             Next::Again { .. } if too_long => Next::End(Box::new(rejection.failure.clone())),
             next @ (Next::Again { .. } | Next::End(_)) => next,
         };
         match next {
-            // The service failed: the next try is told what this one was.
-            Next::Again { .. } if rejection.reason.is_transport() => self.generate(origin, told),
+            // The service failed: the next try gets the same feedback as this one.
+            Next::Again { .. } if rejection.reason.is_transport() => {
+                self.generate(origin, feedback)
+            }
             Next::Again { remaining } => {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))
@@ -55,7 +57,7 @@ impl Call {
         }
     }
 
-    /// A right answer is never lost to style: what was sent back for it runs before the call fails.
+    /// A right answer is never lost to advice: the advised program runs before the call fails.
     fn settle_for(self, advised: Advised, withheld: Box<Failure>) -> Step {
         let Advised { program, origin, declared } = advised;
         let packages = Packages { declared, ..Packages::default() };
@@ -64,7 +66,7 @@ impl Call {
         self.prepare(program, underway)
     }
 
-    /// A failure about packages says whose call it was.
+    /// A failure about packages names the agent and the method.
     fn attributed(&self, rejection: &Rejection) -> Rejection {
         let mut rejection = rejection.clone();
         if rejection.failure.kind.concerns_packages() {
@@ -75,16 +77,18 @@ impl Call {
         rejection
     }
 
-    /// A stored program failed. The world's fault and a terminal rule end the call; its own is mended, a few
-    /// times, then rewritten.
+    /// A stored program failed. An extrinsic failure or a terminal rule ends the call; otherwise the program is repaired,
+    /// a few times, then rewritten.
     fn replace_stored(self, checksum: Checksum, rejection: &Rejection) -> Step {
-        let ends =
-            rejection.reason.lane().is_none() || rejection.failure.kind.cause() == Cause::Extrinsic;
-        // Stored before the rule was terminal, or was there at all. It did not run, so this call did nothing
-        // wrong yet; ending it would end every call of the method from now on.
         let ran = self.attempts.last().is_some_and(|attempt| attempt.worker.is_some());
-        let outdated = rejection.reason == Reason::BarredForGood && !ran;
-        if ends && !outdated {
+        let ends = match rejection.reason.row().stored {
+            StoredNext::Ends => true,
+            StoredNext::Repair => false,
+            // A program stored before the rule was terminal did nothing wrong in this call if it did not run; ending the
+            // call would end every call of the method from now on.
+            StoredNext::RepairUnlessRan => ran,
+        };
+        if ends {
             return self.end(Err(rejection.failure.clone()), None);
         }
         let repairs = self.selected.as_ref().map_or(0, |artifact| artifact.repairs);
@@ -98,9 +102,9 @@ impl Call {
         self.generate(origin, Some(feedback))
     }
 
-    /// A rejected program again, unchanged, is not run again: it costs a try and says so.
+    /// A program equal to a rejected one is not run again: it costs a try, and the failure says so.
     pub(super) fn repeats(&self, program: &GeneratedProgram) -> Option<Rejection> {
-        // A stored program may have failed by what its kept worker had become: it is run once more, alone.
+        // A stored program may have failed because of its kept worker's state: it may run once more in a new one.
         let written = |attempt: &&Attempt| !matches!(attempt.origin, Origin::Artifact(_));
         let is_same = |rejection: &&Rejection| {
             rejection.program.as_ref() == Some(program)

@@ -13,14 +13,14 @@ use crate::pattern::Capabilities;
 #[derive(Debug)]
 pub(super) struct Underway {
     pub(super) origin: Origin,
-    /// What the model was told went wrong before.
-    pub(super) told: Option<Value>,
+    /// The feedback in the prompt.
+    pub(super) feedback: Option<Value>,
     pub(super) took: Duration,
     pub(super) packages: Packages,
     pub(super) capabilities: Capabilities,
     pub(super) output: Output,
     pub(super) worker: Option<WorkerTrace>,
-    /// What the call ends as should this fail, too: it runs only because nothing better came.
+    /// The failure of the call if this attempt fails too: it runs only because no better program could be obtained.
     pub(super) last_resort: Option<Box<Failure>>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Underway {
     fn default() -> Self {
         Self {
             origin: Origin::Fresh,
-            told: None,
+            feedback: None,
             took: Duration::ZERO,
             packages: Packages::default(),
             capabilities: Capabilities::default(),
@@ -41,7 +41,7 @@ impl Default for Underway {
 
 impl Underway {
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, told: _, took, packages, capabilities, output, worker, last_resort } =
+        let Self { origin, feedback: _, took, packages, capabilities, output, worker, last_resort } =
             self;
         let last_resort = last_resort.is_some();
         Attempt {

@@ -1,4 +1,4 @@
-//! How a result failed its contract: told in shapes and counts, never by quoting the result.
+//! How a result failed its contract: described by shapes and counts, never by quoting the result.
 
 use std::fmt;
 

@@ -56,7 +56,7 @@ impl Schema {
     }
 }
 
-/// `/movies/0/title` in the notation of a breach; the value tells an index from a key.
+/// `/movies/0/title` in the notation of a breach; the value shows whether a step is an index or a key.
 fn dollar_path(pointer: &str, value: &Value) -> String {
     let mut path = "$".to_owned();
     let mut here = Some(value);

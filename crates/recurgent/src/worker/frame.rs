@@ -350,6 +350,7 @@ impl Spoken<'_> {
                 class: need(self.error_class, "error_class")?,
                 message,
                 location,
+                facts: Box::default(),
             },
             "invalid_code" => {
                 let position = location.unwrap_or(Position { line: 1, column: 1 });

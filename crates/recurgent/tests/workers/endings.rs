@@ -61,7 +61,9 @@ fn programs_that_fail_say_why() {
             python: "x = 1\n\nraise ValueError('bad')",
             ruby: "x = 1\n\nraise ArgumentError, 'bad'",
             expect: |e| {
-                let Ok(Done { ending: ReportEnding::Raised { class, message, location }, .. }) = e
+                let Ok(Done {
+                    ending: ReportEnding::Raised { class, message, location, .. }, ..
+                }) = e
                 else {
                     return false;
                 };

@@ -1,10 +1,10 @@
-//! How much of a failure its retry is told: enough to mend it, and never more than it may cost.
+//! How much of a failure its retry's feedback holds: enough to repair it, within a limit.
 
 use crate::excerpt::shortened;
 
-/// Bytes of a failing program that its retry is shown.
+/// Bytes of a failing program in feedback.
 const CODE_BYTES: usize = 900;
-/// Characters of a failure's message that its retry is told.
+/// Characters of a failure's message in feedback.
 const MESSAGE_CHARS: usize = 300;
 
 /// A failing program: the whole of it, or what is around a line, with the line that begins at.
