@@ -1,5 +1,6 @@
 //! The guest seam: a language we run programs in.
 
+mod harness;
 pub mod interpreter;
 
 use std::fmt;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use lifecycle::dialect::Language;
 
+use super::harness;
 use crate::config::KEY_VARIABLES;
 
 /// Longest an interpreter may take to say what it is; shims are slow, a hang must not be ours.
@@ -80,7 +81,7 @@ const PYTHON: Kind = Kind {
     package: "python3",
     setting: "RECURGENT_PYTHON",
     options: &["-I", "-S", "-B", "-X", "utf8", "-c"],
-    harness: include_str!("../../guests/harness.py"),
+    harness: harness::PYTHON,
     probe: &["-I", "-S", "-c", PYTHON_PROBE],
 };
 
@@ -91,7 +92,7 @@ const RUBY: Kind = Kind {
     package: "ruby",
     setting: "RECURGENT_RUBY",
     options: &["--disable=did_you_mean,error_highlight", "-e"],
-    harness: include_str!("../../guests/harness.rb"),
+    harness: harness::RUBY,
     probe: &["--disable=gems", "-e", RUBY_PROBE],
 };
 

@@ -1,0 +1,28 @@
+class Output:
+    """stdout and stderr, put back however a program left them."""
+
+    def __init__(self):
+        self.spare = {1: os.dup(1), 2: os.dup(2)}
+        self.streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+
+    def take(self, stdout, stderr):
+        for number, fd in ((1, stdout), (2, stderr)):
+            dup2(fd, number)
+            dup2(fd, self.spare[number], inheritable=False)
+
+    def settle(self):
+        for number, (name, stream) in enumerate(self.streams.items(), start=1):
+            flush(getattr(sys, name, None))
+            dup2(self.spare[number], number)
+            if stream.closed:
+                stream = io.open(number, "w", encoding="utf-8", errors="backslashreplace")
+                self.streams[name] = stream
+            setattr(sys, name, stream)
+            flush(stream)
+
+
+def flush(stream):
+    try:
+        stream.flush()
+    except BaseException:  # closed, replaced or broken by the program: its output is its own affair
+        pass

@@ -1,0 +1,59 @@
+class Worker:
+    """Made once, in the zygote, on a channel that leads nowhere; each fork is given its own."""
+
+    def __init__(self, fd):
+        self.fd, self.channel, self.context = fd, Channel(fd), Context()
+        self.programs, self.output = Programs(), Output()
+
+    def take(self, channel, stdout, stderr):
+        self.channel.pid = getpid()
+        dup2(channel, self.fd, inheritable=False)
+        self.output.take(stdout, stderr)
+
+    def serve(self):
+        while True:
+            self.serve_one()
+
+    def serve_one(self):
+        size, frame = self.channel.receive_execute()
+        execution = Execution(self.channel, self.context, frame)
+        limit = self.channel.frame_bytes
+        done = oversized(limit) if size > limit else self.run(frame, execution)
+        set_timer(REAL_TIMER, 0)  # an alarm left armed must not interrupt the next frame
+        self.output.settle()
+        if getpid() != self.channel.pid:
+            leave(0)  # a process the program forked: it has no say in the result
+        execution.finish(done if len(done) < limit else oversized(limit))
+
+    def run(self, frame, execution):
+        try:
+            if frame["ipc_version"] != IPC_VERSION:
+                raise Refusal("UnknownIpcVersion", f"this worker speaks version {IPC_VERSION}")
+            self.programs.check(frame)  # refused frames leave the context's version as it is
+            self.context._advance(frame["context"])
+            value = self.programs.find(frame).run(execution)
+            return success(value, self.context)
+        except BaseException as problem:
+            return failure(problem)
+
+
+def rehearse():
+    """A worker that has served programs of our own. What warms up with use, such as inline caches, is then
+    written before the fork and stays shared, and not once by every worker."""
+    host, own = socket.socketpair()
+    worker = Worker(own.fileno())
+    for version in range(REHEARSALS):
+        host.sendall(encode({
+            "op": "execute", "ipc_version": IPC_VERSION, "role": "zygote", "method_name": "rehearse",
+            "code_digest": str(version), "code": "result = args[0] + 1", "args": [version], "kwargs": {},
+            "context": {"version": version, "base": version - 1 if version else None, "set": {}, "unset": []},
+            "limits": {"frame_bytes": DEFAULT_FRAME_BYTES}}) + b"\n")
+        worker.serve_one()
+        host.recv(1 << 12)
+    host.close()
+    Execution.current = None
+    sys.modules["__main__"] = harness_module
+    del linecache.cache[FILE]
+    worker.context, worker.programs = Context(), Programs()
+    own.detach()
+    return worker

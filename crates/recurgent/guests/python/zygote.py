@@ -1,0 +1,123 @@
+class Zygote:
+    """Forks workers on the host's request and reaps them; single-threaded, free of guest code."""
+
+    def __init__(self):
+        self.control = socket.socket(fileno=0)
+        self.pid, self.workers = getpid(), set()
+        self.prctl = ctypes.CDLL(None).prctl
+        seals = load(os.environ.pop("RECURGENT_SEAL", "{}"))
+        Network.is_off = seals.get("network") is False
+        Seal(seals.get("zygote", ())).apply()
+        self.seal = Seal(seals.get("worker", ()))
+
+    def serve(self):
+        self.send(op="ready", ipc_version=IPC_VERSION, guest="python", pid=self.pid,
+                  version=".".join(map(str, sys.version_info[:3])))
+        while True:
+            packet, fds, _, _ = socket.recv_fds(self.control, 4096, 6)
+            if not packet:
+                return
+            try:
+                self.answer(load(packet.decode()), fds)
+            except (OSError, KeyError, TypeError, ValueError) as problem:
+                self.send(op="failed", message=f"{type(problem).__name__}: {problem}")
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def answer(self, message, fds):
+        if message["op"] == "fork":
+            self.fork(message.get("scratch"), message.get("doors", 0), *fds)
+        elif message["op"] == "reap":
+            self.send(op="reaped", pid=message["pid"], **self.reap(message["pid"]))
+        else:
+            raise ValueError(f"unknown op {message['op']!r}")
+
+    def fork(self, scratch, doors, channel, stdout, stderr, *handed):
+        started, starting = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(started)
+            try:
+                enter_groups(handed[:doors])
+                self.become_worker(scratch, channel, stdout, stderr, starting, *handed[doors:])
+            except OSError as problem:
+                os.write(starting, str(problem).encode())
+            except MemoryError:
+                leave(OUT_OF_MEMORY)  # not even enough is left to say so
+            finally:
+                leave(1)
+        self.workers.add(pid)
+        os.close(starting)
+        said = os.read(started, MAX_EXPLANATION)
+        os.close(started)
+        if said != b"+":
+            raise OSError(f"the worker ended before it started: {said.decode()} {self.reap(pid)}")
+
+    def become_worker(self, scratch, channel, stdout, stderr, starting, *ruleset):
+        """In the child. Never returns, so nothing of the zygote runs here again."""
+        os.setsid()
+        if scratch:
+            os.environ["HOME"] = os.environ["TMPDIR"] = scratch
+            os.chdir(scratch)
+        self.seal.apply(*ruleset)
+        self.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self.pid:
+            leave(1)  # the zygote died before the signal was armed
+        reset_signals()
+        # Said by the worker itself: the host takes its process number from the kernel.
+        self.control.send(b'{"op":"forked","pid":%d}' % getpid())
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        dup2(devnull, 0)
+        self.worker.take(channel, stdout, stderr)
+        os.write(starting, b"+")
+        for fd in (devnull, channel, stdout, stderr, starting, *ruleset):
+            os.close(fd)
+        self.worker.serve()
+
+    def reap(self, pid):
+        if pid not in self.workers:
+            raise KeyError(f"no worker {pid}")
+        kill_group(pid)  # so that waiting cannot block, and nothing the worker started outlives it
+        _, status = os.waitpid(pid, 0)
+        self.workers.discard(pid)
+        wait_for_group(pid)
+        if os.WIFSIGNALED(status):
+            return {"signal": os.WTERMSIG(status), "exit": None}
+        return {"signal": None, "exit": os.WEXITSTATUS(status)}
+
+    def send(self, **message):
+        self.control.send(encode(message))
+
+
+def enter_groups(doors):
+    for door in doors:
+        try:
+            os.write(door, b"0")
+        except OSError:
+            pass  # the host takes in who is not there
+        os.close(door)
+
+
+def kill_group(pid):
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def wait_for_group(leader):
+    """Waits for what a worker started: it became the zygote's when the worker ended."""
+    try:
+        while True:
+            os.waitpid(-leader, 0)
+    except ChildProcessError:
+        pass
+
+
+def reset_signals():
+    """Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead."""
+    for name in ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2"):
+        signal.signal(getattr(signal, "SIG" + name), signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,0 +1,174 @@
+module Recurgent
+  # A page of history records, oldest first. The context hands out the latest.
+  class History < Array
+    KEY = "conversation_history"
+    ASK = ["history", { limit: 100 }].freeze
+
+    # The page before a call, given as its record or id; without one, the page before this one.
+    def before(call = first)
+      return self if call.nil?
+
+      call_id = call.is_a?(Hash) ? call["call_id"] : call.to_s
+      kind, fields = ASK
+      History.new(Record.wrap(Execution.current.ask(kind, **fields, before: call_id)["value"])).freeze
+    end
+  end
+
+  # The agent's context. A value handed out may be changed in place, so reading a key touches it;
+  # `delta` re-encodes only touched keys. Looking at keys alone touches nothing.
+  class Context < Record
+    # Keys answered by the host on first use in an execution; read-only, never part of the delta.
+    LAZY = { "tools" => ["tools", {}], History::KEY => History::ASK }.freeze
+    KEYED = %i[[] []= store fetch delete assoc dig values_at fetch_values slice deconstruct_keys
+               key? has_key? include? member? to_hash].freeze
+    VALUELESS = %i[keys size length empty? each_key inspect to_s hash default default_proc
+                   compare_by_identity? eql? ==].freeze
+    GET, SET, DELETE, HAS, CLEAR = %i[[] []= delete key? clear].map { |name| Hash.instance_method(name) }
+
+    # Everything else Hash offers may hand out any value.
+    (Hash.instance_methods(false) + Enumerable.instance_methods - KEYED - VALUELESS).each do |name|
+      define_method(name) do |*args, **options, &block|
+        touch_all
+        super(*args, **options, &block)
+      ensure
+        @touched.merge(keys) # the ones it added
+      end
+    end
+
+    %i[[] fetch delete assoc].each do |name|
+      define_method(name) do |key, *rest, &block|
+        key = stored(key)
+        return lazy(key) if LAZY.key?(key) && name != :delete
+
+        writable(key) if name == :delete
+        touch(key)
+        super(key, *rest, &block)
+      end
+    end
+
+    %i[values_at fetch_values slice].each do |name|
+      define_method(name) do |*keys, &block|
+        keys.each { |key| touch(stored(key)) }
+        super(*keys, &block)
+      end
+    end
+
+    %i[key? has_key? include? member?].each do |name|
+      define_method(name) { |key| LAZY.key?(stored(key)) || super(key) }
+    end
+
+    def initialize
+      super
+      @version, @agreed, @touched, @stale, @lazy = nil, {}, Set.new, Set.new, {}
+    end
+
+    def []=(key, value)
+      key = writable(stored(key))
+      touch(key)
+      super
+    end
+    alias store []=
+
+    # Copies are plain records: they share values, but not the tracking.
+    def dup = Record.new.merge!(self)
+    def clone(**) = dup
+
+    %i[merge compact].each do |name|
+      define_method(name) { |*args, &block| dup.public_send(name, *args, &block) }
+    end
+
+    def method_missing(name, *args)
+      key = name.name
+      return self[key.chomp("=")] = args[0] if key.end_with?("=") && args.size == 1
+      return self[key] if args.empty? && key?(key)
+
+      super
+    end
+
+    def respond_to_missing?(name, _private = false) = name.end_with?("=") || key?(name)
+
+    # Go from the version agreed last to the one the host names.
+    def __advance(change)
+      if change["base"].nil?
+        CLEAR.bind_call(self)
+        @agreed.clear
+      elsif change["base"] != @version
+        raise Refusal.new("UnknownBase", "this worker holds version #{@version}")
+      else
+        restore(@stale - change["set"].keys - change["unset"])
+      end
+      apply(change)
+      @touched, @lazy = Set.new, {}
+      @stale = @touched # every touched key is suspect until `__delta` says which changed
+    end
+
+    # The `context` of a `done`: touched keys whose text differs from the agreed one.
+    def __delta
+      changed, removed = {}, []
+      @touched.to_a.each do |key|
+        if HAS.bind_call(self, key)
+          text = Boundary.encode(GET.bind_call(self, key), "$context#{Boundary.path_step(key)}")
+          changed[key] = text if text != @agreed[key]
+        elsif @agreed.key?(key)
+          removed << key
+        end
+      end
+      @stale = Set.new(changed.keys + removed)
+      entries = changed.map { |key, text| "#{Boundary.encode(key)}:#{text}" }
+      %({"set":{#{entries.join(',')}},"unset":#{Boundary.encode(removed)}})
+    end
+
+    private
+
+    def apply(change)
+      change["unset"].each { |key| forget(key) }
+      change["set"].each do |key, value|
+        SET.bind_call(self, key, value)
+        @agreed.delete(key)
+      end
+      @version = change["version"]
+    end
+
+    def forget(key)
+      DELETE.bind_call(self, key)
+      @agreed.delete(key)
+    end
+
+    def restore(keys)
+      keys.each do |key|
+        next DELETE.bind_call(self, key) unless @agreed.key?(key)
+
+        SET.bind_call(self, key, Record.wrap(Recurgent.load(@agreed[key])))
+      end
+    end
+
+    # Keep the text the host agreed to, and only now make records of the parsed value.
+    def touch(key)
+      return unless @touched.add?(key)
+      return if @agreed.key?(key) || !HAS.bind_call(self, key)
+
+      value = GET.bind_call(self, key)
+      @agreed[key] = Boundary.encode(value)
+      SET.bind_call(self, key, Record.wrap(value))
+    end
+
+    def touch_all = keys.each { |key| touch(key) }
+
+    def writable(key)
+      raise FrozenError, "context[#{key.inspect}] is read-only" if LAZY.key?(key)
+      raise TypeError, "a context key is text, not #{key.inspect}" unless key.is_a?(String)
+
+      key
+    end
+
+    def stored(key) = key.is_a?(Integer) ? key.to_s : super
+
+    def lazy(key)
+      @lazy[key] ||= begin
+        kind, fields = LAZY[key]
+        value = Record.wrap(Execution.current.ask(kind, **fields)["value"])
+        (key == History::KEY ? History.new(value) : value).freeze
+      end
+    end
+  end
+end

@@ -1,0 +1,14 @@
+# Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead.
+%w[HUP QUIT TERM ALRM USR1 USR2].each { |name| trap(name, "SYSTEM_DEFAULT") }
+trap("INT", "IGNORE") # the host decides when a zygote ends
+if Process.respond_to?(:warmup)
+  Process.warmup
+else
+  GC.start
+  # For something this large, malloc first puts together all that was freed; workers would do it page by page.
+  String.new(capacity: 100_000).clear
+end
+# After that, so that the holes in the heap are filled here and not by each worker.
+zygote = Recurgent::Zygote.new(Recurgent.rehearse)
+Recurgent::Activation.problem ? zygote.fail_to_boot(Recurgent::Activation.problem) : zygote.serve
+Process.exit!(0)

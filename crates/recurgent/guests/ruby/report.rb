@@ -1,0 +1,82 @@
+module Recurgent
+  # Raised where no process or thread can be made; sockets that would block raise EAGAIN as well.
+  FORK_FAILURE = lambda do |problem|
+    case problem
+    when ThreadError then problem.message.include?("can't create Thread")
+    when Errno::EAGAIN then problem.message.match?(/fork|exec|spawn| - \S*\z/)
+    else false
+    end
+  end
+
+  class << self
+    # The `done` frame of a program that gave `value`.
+    def success(value, context)
+      result =
+        if Outcome === value
+          fields = value.to_h.except(:value)
+          %("outcome","outcome":{"value":#{Boundary.encode(value.value)},#{Boundary.encode(fields)[1..]})
+        else
+          %("ok","value":#{Boundary.encode(value)})
+        end
+      %({"op":"done","status":#{result},"context":#{context.__delta}})
+    end
+
+    # The `done` frame of a program that ended in the exception `problem`.
+    def failure(problem)
+      fields = { op: "done", status: "error", error_type: "execution",
+                 error_class: class_name(problem), error_message: message_of(problem),
+                 location: location_of(problem) }
+      fields[:error_message] += Network::ADVICE if Network.off && Network.missed?(problem)
+      Boundary.encode(fields.merge(special_fields(problem)))
+    end
+
+    def oversized(frame_bytes)
+      Boundary.encode({ op: "done", status: "error", error_type: "resource_limit",
+                        error_class: "FrameTooLarge", limit: "frame", location: nil,
+                        error_message: "the frame is over #{frame_bytes} bytes" })
+    end
+
+    def class_name(object)
+      valid_text(NAME.bind_call(CLASS.bind_call(object)) || "(anonymous class)")
+    rescue TypeError # not a Kernel object
+      Agent === object ? "Agent" : "BasicObject"
+    end
+
+    private
+
+    # What sets this kind of failure apart from a plain `execution` error.
+    def special_fields(problem)
+      case problem
+      when InvalidCode
+        line = problem.message[/\A[^\n]*?:(\d+):/, 1]
+        { error_type: "invalid_code", error_class: "SyntaxError",
+          location: line && { line: line.to_i, column: nil } }
+      when NotSerializable then { error_type: "non_serializable_result", path: valid_text(problem.path) }
+      when SystemExit then { error_type: "worker_crash", exit: problem.status }
+      when SignalException then { error_type: "worker_crash", exit: 128 + problem.signo }
+      when NoMemoryError, Errno::ENOMEM then { error_type: "resource_limit", limit: "memory" }
+      when Errno::EMFILE, Errno::ENFILE then { error_type: "resource_limit", limit: "files" }
+      when Errno::ENOSPC, Errno::EDQUOT then { error_type: "resource_limit", limit: "scratch" }
+      when Errno::EFBIG then { error_type: "resource_limit", limit: "file_size" }
+      when FORK_FAILURE then { error_type: "resource_limit", limit: "processes" }
+      when Refusal then { error_type: "protocol", error_class: problem.kind }
+      when AskError then { ask_error_type: valid_text(problem.error_type.to_s) }
+      else {}
+      end
+    end
+
+    def message_of(problem)
+      valid_text(problem.message.to_s[0, MAX_MESSAGE])
+    rescue Exception # a program's own `message`
+      "(its message could not be read)"
+    end
+
+    def valid_text(text) = text.encode("UTF-8", invalid: :replace, undef: :replace).scrub
+
+    # The innermost place in the program the exception passed through.
+    def location_of(problem)
+      line = BACKTRACE.bind_call(problem)&.find { |entry| entry.start_with?("#{FILE}:") }
+      line && { line: line[/:(\d+)/, 1].to_i, column: nil }
+    end
+  end
+end

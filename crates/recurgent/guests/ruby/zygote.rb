@@ -1,0 +1,122 @@
+module Recurgent
+  # Forks workers on the host's request and reaps them; single-threaded, free of guest code.
+  class Zygote
+    def initialize(worker)
+      @worker = worker
+      @control = Socket.for_fd(0)
+      @control.autoclose = false
+      @pid, @workers = Process.pid, Set.new
+      seals = Recurgent.load(ENV.delete("RECURGENT_SEAL") || "{}")
+      Network.off = seals["network"] == false
+      Seal.new(seals["zygote"] || []).apply(nil)
+      @seal = Seal.new(seals["worker"] || [])
+    end
+
+    def serve
+      tell(op: "ready", ipc_version: IPC_VERSION, guest: "ruby", version: RUBY_VERSION, pid: @pid)
+      loop do
+        packet, _, _, *controls = @control.recvmsg(4096, 0, 4096, scm_rights: true)
+        break if packet.nil? || packet.empty?
+
+        received = controls.flat_map { |control| control.unix_rights || [] }
+        answer(Recurgent.load(packet), received)
+      rescue SystemCallError, ArgumentError, JSON::ParserError => problem
+        tell(op: "failed", message: "#{problem.class}: #{problem.message}")
+      ensure
+        received&.each(&:close)
+      end
+      @workers.to_a.each { |pid| reap(pid) }
+    end
+
+    def fail_to_boot(problem)
+      explanation = problem.message.scrub[0, MAX_EXPLANATION]
+      tell(op: "failed", package: problem.gem_name, message: explanation)
+    end
+
+    private
+
+    def answer(message, received)
+      case message["op"]
+      when "fork" then fork_worker(message["scratch"], message["doors"].to_i, *received)
+      when "reap" then tell(op: "reaped", pid: message["pid"], **reap(message["pid"]))
+      else raise ArgumentError, "unknown op #{message['op'].inspect}"
+      end
+    end
+
+    def fork_worker(scratch, doors, channel, stdout, stderr, *handed)
+      started, starting = IO.pipe
+      status = OUT_OF_MEMORY
+      pid = fork do
+        started.close
+        enter_groups(handed.shift(doors))
+        become_worker(scratch, channel, stdout, stderr, starting, *handed)
+      rescue NoMemoryError
+        nil # not even enough is left to say so: its status does
+      rescue Exception => problem
+        status = 1
+        starting.write(problem.message)
+      ensure
+        Process.exit!(status)
+      end
+      @workers << pid
+      starting.close
+      said = started.readpartial(MAX_EXPLANATION) rescue ""
+      started.close
+      raise ArgumentError, "the worker ended before it started: #{said} #{reap(pid)}" if said != "+"
+    end
+
+    def enter_groups(doors)
+      doors.each do |door|
+        door.syswrite("0") rescue nil # the host takes in who is not there
+        door.close
+      end
+    end
+
+    # In the child. Never returns, so nothing of the zygote runs here again.
+    def become_worker(scratch, channel, stdout, stderr, starting, ruleset = nil)
+      Process.setsid
+      if scratch
+        ENV["HOME"] = ENV["TMPDIR"] = scratch
+        Dir.chdir(scratch)
+      end
+      @seal.apply(ruleset)
+      syscall(PRCTL.fetch(RUBY_PLATFORM[/\A\w+/]), PR_SET_PDEATHSIG, Signal.list["KILL"], 0, 0, 0)
+      Process.exit!(1) if Process.ppid != @pid # the zygote died before the signal was armed
+      trap("INT", "SYSTEM_DEFAULT")
+      # Said by the worker itself: the host takes its process number from the kernel.
+      @control.send(%({"op":"forked","pid":#{Process.pid}}), 0)
+      STDIN.reopen(File::NULL)
+      @worker.take(channel, stdout, stderr)
+      starting.write("+")
+      [channel, stdout, stderr, starting, ruleset].compact.each(&:close)
+      @worker.serve
+    end
+
+    def reap(pid)
+      raise ArgumentError, "no worker #{pid}" unless @workers.include?(pid)
+
+      kill_group(pid) # so that waiting cannot block, and nothing the worker started outlives it
+      _, status = Process.wait2(pid)
+      @workers.delete(pid)
+      wait_for_group(pid)
+      { signal: status.termsig, exit: status.exitstatus }
+    end
+
+    # Waits for what a worker started: it became the zygote's when the worker ended.
+    def wait_for_group(leader)
+      loop { Process.wait(-leader) }
+    rescue Errno::ECHILD
+      nil
+    end
+
+    def kill_group(pid)
+      [-pid, pid].each do |target|
+        Process.kill(:KILL, target)
+      rescue Errno::ESRCH
+        nil
+      end
+    end
+
+    def tell(**message) = @control.send(Boundary.encode(message), 0)
+  end
+end
