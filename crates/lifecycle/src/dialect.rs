@@ -4,6 +4,7 @@
 //! It follows values only as far as names carry them: in source order, through assignments and
 //! imports, never through calls. What it cannot follow is [`Operand::Unknown`].
 
+pub mod library;
 mod operand;
 mod python;
 mod recorder;
@@ -17,6 +18,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use library::{Facts, LibraryUse, UseKind};
 pub use operand::Operand;
 
 /// The longest program that is read.
@@ -44,10 +46,12 @@ pub fn inspect(language: Language, source: &str) -> Result<Inspection, SyntaxFau
     }
     // A new stack is mapped only when this thread's is too small for a program of this length.
     let stack = (source.len() * STACK_BYTES_PER_BYTE).clamp(MIN_STACK_BYTES, STACK_BYTES);
-    stacker::maybe_grow(stack, stack, || match language {
+    let mut inspection = stacker::maybe_grow(stack, stack, || match language {
         Language::Python => python::inspect(source),
         Language::Ruby => ruby::inspect(source),
-    })
+    })?;
+    inspection.library = library::uses(language, &inspection);
+    Ok(inspection)
 }
 
 /// A guest language.
@@ -145,7 +149,7 @@ pub struct Inspection {
     /// Every function and class the program defines.
     pub definitions: Vec<Definition>,
     /// Every assignment.
-    pub assignments: Vec<Assignment>,
+    pub assignments: Vec<AssignmentStatement>,
     /// Every item or field looked up under a constant key.
     pub lookups: Vec<Lookup>,
     /// Every scalar literal in code position. Keys of literal maps are not among them.
@@ -155,9 +159,11 @@ pub struct Inspection {
     /// Every use of a constant top-level key of the context.
     pub context: Vec<ContextUse>,
     /// Every value the program may give as its (or a function's) success.
-    pub answers: Vec<Answer>,
+    pub returned: Vec<ReturnedValue>,
     /// Whether `args` or `kwargs` is read.
     pub reads_arguments: bool,
+    /// Every use of a library name of which something is known.
+    pub library: Vec<LibraryUse>,
 }
 
 impl Inspection {
@@ -166,7 +172,7 @@ impl Inspection {
     /// only one, if the program leaves calling it to the harness.
     pub fn reads_inputs(&self, method: &str) -> bool {
         let functions: Vec<&Definition> =
-            self.definitions.iter().filter(|it| it.owner == Owner::Program).collect();
+            self.definitions.iter().filter(|it| it.owner == DefinitionOwner::Program).collect();
         let is_called =
             |name: &str| self.calls.iter().any(|call| call.receiver.is_none() && call.name == name);
         self.reads_arguments
@@ -214,6 +220,11 @@ impl Call {
     /// The `index`-th positional argument, seen through variables.
     pub fn argument(&self, index: usize) -> Option<&Operand> {
         self.arguments.iter().filter(|a| a.name.is_none()).nth(index).map(|a| a.value.held())
+    }
+
+    /// The argument given by this keyword, seen through variables.
+    pub fn keyword(&self, name: &str) -> Option<&Operand> {
+        self.arguments.iter().find(|a| a.name.as_deref() == Some(name)).map(|a| a.value.held())
     }
 
     /// The full name of what is called, when its receiver is known by name: `os.system`, `IO.popen`.
@@ -275,7 +286,7 @@ pub struct Definition {
     /// Its name; a class's with the modules around it (`Shop::Cart`).
     pub name: String,
     /// Who it belongs to.
-    pub owner: Owner,
+    pub owner: DefinitionOwner,
     /// Its parameters, without a leading one the harness fills (`self`, `ctx`, `context`).
     pub parameters: Vec<String>,
     /// Whether its body reads any of them.
@@ -297,7 +308,7 @@ pub enum DefinitionKind {
 
 /// Who a definition belongs to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Owner {
+pub enum DefinitionOwner {
     /// The program itself.
     Program,
     /// A class or module around it.
@@ -308,7 +319,7 @@ pub enum Owner {
 
 /// One assignment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Assignment {
+pub struct AssignmentStatement {
     /// What is assigned to.
     pub target: Target,
     /// What is assigned.
@@ -371,14 +382,14 @@ pub struct ContextUse {
     /// The key.
     pub key: String,
     /// Read or written.
-    pub access: Access,
+    pub access: ContextAccess,
     /// Where.
     pub position: Position,
 }
 
 /// Read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum ContextAccess {
     /// Its value is used.
     Read,
     /// It is set, replaced or removed.
@@ -387,7 +398,7 @@ pub enum Access {
 
 /// A value given as success.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ReturnedValue {
     /// The value.
     pub value: Operand,
     /// The calls whose failure is being handled, when it is given in an error handler.

@@ -1,7 +1,9 @@
-//! Which programs may run: one rule, one file, one row of [`RULES`].
+//! Which programs may run: one rule, one file, one line in [`rules!`].
 //!
-//! A rule reads an [`Inspection`] and nothing else of the program, so what stands in strings and
-//! comments never counts. Guardrails shape iteration; the sandbox is the security boundary.
+//! A rule's file exports one constant, its [`Guardrail`], which says everything about the rule. The list of
+//! rules, their names, the settings that mention them and `docs/guardrails.md` are derived from it. A rule reads
+//! an [`Inspection`], so text in strings and comments never counts. Guardrails shape iteration; the sandbox is
+//! the security boundary.
 
 mod context_tools_shape_misuse;
 mod executable_tool_metadata;
@@ -30,65 +32,163 @@ pub use self_materialization::check_role;
 pub use singleton_method_mutation::attached;
 pub use undeclared_dependency::check_provided;
 
-/// The rules that decide before execution, in the order their violations are told.
-const RULES: &[Row] = &[
-    Row { rule: Rule::ProcessEscape, find: process_escape::find },
-    Row { rule: Rule::SingletonMethodMutation, find: singleton_method_mutation::find },
-    Row { rule: Rule::ContextToolsShapeMisuse, find: context_tools_shape_misuse::find },
-    Row { rule: Rule::ExecutableToolMetadata, find: executable_tool_metadata::find },
-    Row { rule: Rule::SelfMaterialization, find: self_materialization::find },
-    Row {
-        rule: Rule::HardcodedExternalFallbackSuccess,
-        find: hardcoded_external_fallback_success::find,
-    },
-    Row { rule: Rule::MissingCredentials, find: missing_credentials::find },
-    Row { rule: Rule::UnsupportedCapability, find: unsupported_capability::find },
-    Row { rule: Rule::UndeclaredDependency, find: undeclared_dependency::find },
-    Row { rule: Rule::UnusedDependency, find: unused_dependency::find },
-    Row { rule: Rule::InputBakedCode, find: input_baked_code::find },
-    Row { rule: Rule::StateKeyDrift, find: state_key_drift::find },
-];
+/// Declares [`Rule`]: one line per rule, its file and its name, in the order violations are reported.
+macro_rules! rules {
+    ($($file:ident: $name:ident,)*) => {
+        /// A rule; [`Rule::guardrail`] says everything about it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[expect(missing_docs, reason = "each rule's constant is its documentation")]
+        pub enum Rule {
+            $($name,)*
+        }
+
+        impl Rule {
+            /// Every rule.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What there is to say about it.
+            pub fn guardrail(self) -> &'static Guardrail {
+                match self {
+                    $(Self::$name => &$file::GUARDRAIL,)*
+                }
+            }
+        }
+    };
+}
+
+rules! {
+    process_escape: ProcessEscape,
+    singleton_method_mutation: SingletonMethodMutation,
+    context_tools_shape_misuse: ContextToolsShapeMisuse,
+    executable_tool_metadata: ExecutableToolMetadata,
+    self_materialization: SelfMaterialization,
+    hardcoded_external_fallback_success: HardcodedExternalFallbackSuccess,
+    missing_external_provenance: MissingExternalProvenance,
+    missing_credentials: MissingCredentials,
+    unsupported_capability: UnsupportedCapability,
+    undeclared_dependency: UndeclaredDependency,
+    unused_dependency: UnusedDependency,
+    input_baked_code: InputBakedCode,
+    state_key_drift: StateKeyDrift,
+}
+
+/// Everything about one rule.
+#[derive(Debug)]
+pub struct Guardrail {
+    /// The `violation_subtype` on the wire.
+    pub subtype: &'static str,
+    /// Its family.
+    pub violation_type: ViolationType,
+    /// What a violation means, unless the policy says otherwise.
+    pub severity: Severity,
+    /// What a call that it ends fails with, where that is not the failure of its family.
+    pub failure: Option<FailureKind>,
+    /// How it is decided.
+    pub check: RuleCheck,
+    /// What it is about: the beginning of a sentence.
+    pub summary: &'static str,
+    /// Why it exists and what it leaves alone, in Markdown.
+    pub details: &'static str,
+    /// What to do instead, for the model, where the finding says nothing more exact.
+    pub correction: &'static str,
+    /// Programs that break it and programs that do not; the manual shows them and a test checks them.
+    pub examples: &'static [RuleExample],
+}
+
+/// When and how a rule is decided.
+#[derive(Debug, Clone, Copy)]
+pub enum RuleCheck {
+    /// Before the program runs, from its syntax tree.
+    Program(fn(&GuardrailInput<'_>) -> Option<Finding>),
+    /// While the program runs, when it makes the request the rule is about.
+    Request,
+    /// After the program ran, from its value and what it did.
+    Value,
+}
+
+/// A program that shows what a rule is about, and the call it is written for.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleExample {
+    /// The guest language.
+    pub language: Language,
+    /// The program.
+    pub code: &'static str,
+    /// Whether the rule accepts it.
+    pub passes: bool,
+    /// The positional arguments of the call, as JSON.
+    pub args: &'static str,
+    /// The declared packages.
+    pub declared: &'static [&'static str],
+    /// The context keys that other methods of the agent write.
+    pub sibling_writes: &'static [&'static str],
+}
+
+/// A program that breaks the rule.
+const fn violates(language: Language, code: &'static str) -> RuleExample {
+    let (args, declared, sibling_writes): (_, &[&str], &[&str]) = ("[]", &[], &[]);
+    RuleExample { language, code, passes: false, args, declared, sibling_writes }
+}
+
+/// A program that the rule accepts.
+const fn passes(language: Language, code: &'static str) -> RuleExample {
+    RuleExample { passes: true, ..violates(language, code) }
+}
+
+impl RuleExample {
+    const fn called_with(self, args: &'static str) -> Self {
+        Self { args, ..self }
+    }
+
+    const fn declaring(self, declared: &'static [&'static str]) -> Self {
+        Self { declared, ..self }
+    }
+
+    const fn beside(self, sibling_writes: &'static [&'static str]) -> Self {
+        Self { sibling_writes, ..self }
+    }
+}
 
 /// Every violation of a program before it runs; at most one per rule.
-pub fn examine(subject: &Subject<'_>, policy: &GuardrailPolicy) -> Vec<Violation> {
-    RULES
-        .iter()
-        .filter(|row| policy.enforces(row.rule))
-        .filter_map(|row| Some((row.rule, (row.find)(subject)?)))
-        .map(|(rule, finding)| finding.of(rule))
+pub fn examine(input: &GuardrailInput<'_>, policy: &GuardrailPolicy) -> Vec<Violation> {
+    let enforced = Rule::ALL.iter().filter(|rule| policy.enforces(**rule));
+    enforced
+        .filter_map(|rule| match rule.guardrail().check {
+            RuleCheck::Program(find) => find(input).map(|finding| finding.of(*rule)),
+            RuleCheck::Request | RuleCheck::Value => None,
+        })
         .collect()
 }
 
-struct Row {
-    rule: Rule,
-    find: fn(&Subject<'_>) -> Option<Finding>,
-}
-
-/// What a rule found; the row knows which rule it was.
-struct Finding {
+/// What a rule found.
+#[derive(Debug)]
+pub struct Finding {
     message: String,
     location: Option<Position>,
-    required_correction: String,
+    /// What to do instead, when it is more exact than [`Guardrail::correction`].
+    correction: Option<String>,
 }
 
 impl Finding {
-    fn at(location: Position, message: impl Into<String>, correction: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            location: Some(location),
-            required_correction: correction.into(),
-        }
+    fn at(location: Position, message: impl Into<String>) -> Self {
+        Self { message: message.into(), location: Some(location), correction: None }
+    }
+
+    fn correct_by(self, correction: impl Into<String>) -> Self {
+        Self { correction: Some(correction.into()), ..self }
     }
 
     fn of(self, rule: Rule) -> Violation {
-        let Self { message, location, required_correction } = self;
+        let Self { message, location, correction } = self;
+        let required_correction =
+            correction.unwrap_or_else(|| rule.guardrail().correction.to_owned());
         Violation { rule, message, location, required_correction }
     }
 }
 
 /// A program and the call it is written for.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct GuardrailInput<'a> {
     /// The guest language.
     pub language: Language,
     /// The role of the agent.
@@ -103,13 +203,13 @@ pub struct Subject<'a> {
     pub declared: &'a [String],
     /// Whether the agent's environment already holds packages.
     pub holds_packages: bool,
-    /// The state the agent's other methods and setters keep; may be empty.
+    /// The state that the agent's other methods and setters keep; may be empty.
     pub sibling_state: &'a [SiblingState],
-    /// What the program says.
+    /// What was read of the program.
     pub inspection: &'a Inspection,
 }
 
-impl Subject<'_> {
+impl GuardrailInput<'_> {
     /// Whether the call gives the program anything to read.
     fn has_inputs(&self) -> bool {
         !self.args.is_empty() || !self.kwargs.is_empty()
@@ -127,7 +227,7 @@ pub struct SiblingState {
     pub writes: Vec<String>,
 }
 
-/// What a deployment permits, and what it does not retry.
+/// What a deployment permits, and which violations it does not retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardrailPolicy {
     /// Rules whose violations end the call at once.
@@ -137,10 +237,11 @@ pub struct GuardrailPolicy {
 }
 
 impl Default for GuardrailPolicy {
-    /// What no rewriting remedies is not retried.
+    /// What rewriting cannot fix is not retried.
     fn default() -> Self {
+        let ends_call = |rule: &Rule| rule.guardrail().severity == Severity::Terminal;
         Self {
-            terminal: vec![Rule::MissingCredentials, Rule::UnsupportedCapability],
+            terminal: Rule::ALL.iter().copied().filter(ends_call).collect(),
             allow_processes: false,
         }
     }
@@ -176,7 +277,7 @@ impl Violation {
         self.rule.subtype()
     }
 
-    /// The wire form, as a retry is told it.
+    /// The wire form, as shown to the next attempt.
     pub fn to_json(&self, policy: &GuardrailPolicy) -> Map<String, Value> {
         let fields = [
             ("validation_result", json!("failed")),
@@ -205,7 +306,7 @@ impl Violation {
 /// What a violation means for the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The program is written again, told what was wrong.
+    /// The program is written again, with the violation as feedback.
     Recoverable,
     /// The call ends.
     Terminal,
@@ -226,10 +327,10 @@ impl Severity {
 /// A family of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ViolationType {
-    /// Agents and the registry are used as they are not meant to be.
+    /// Agents or the tool registry are misused.
     #[serde(rename = "tool_registry_violation")]
     ToolRegistry,
-    /// External data is made up or its source is not told.
+    /// External data is made up, or its source is.
     #[serde(rename = "external_data_violation")]
     ExternalData,
     /// Imports and declarations disagree.
@@ -238,7 +339,7 @@ pub enum ViolationType {
     /// The program could not serve another call.
     #[serde(rename = "reuse_violation")]
     Reuse,
-    /// The program reaches out of its worker.
+    /// The program needs something outside its worker.
     #[serde(rename = "process_violation")]
     Process,
 }
@@ -256,106 +357,31 @@ impl ViolationType {
     }
 }
 
-/// A rule; its manual page is the head of its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each rule's file is its documentation")]
-pub enum Rule {
-    SingletonMethodMutation,
-    ContextToolsShapeMisuse,
-    ExecutableToolMetadata,
-    SelfMaterialization,
-    HardcodedExternalFallbackSuccess,
-    MissingExternalProvenance,
-    UndeclaredDependency,
-    UnusedDependency,
-    InputBakedCode,
-    StateKeyDrift,
-    ProcessEscape,
-    MissingCredentials,
-    UnsupportedCapability,
-}
-
 impl Rule {
-    /// Every rule.
-    pub const ALL: [Self; 13] = [
-        Self::SingletonMethodMutation,
-        Self::ContextToolsShapeMisuse,
-        Self::ExecutableToolMetadata,
-        Self::SelfMaterialization,
-        Self::HardcodedExternalFallbackSuccess,
-        Self::MissingExternalProvenance,
-        Self::UndeclaredDependency,
-        Self::UnusedDependency,
-        Self::InputBakedCode,
-        Self::StateKeyDrift,
-        Self::ProcessEscape,
-        Self::MissingCredentials,
-        Self::UnsupportedCapability,
-    ];
-
     /// The `violation_subtype` on the wire.
     pub fn subtype(self) -> &'static str {
-        match self {
-            Self::SingletonMethodMutation => "singleton_method_mutation",
-            Self::ContextToolsShapeMisuse => "context_tools_shape_misuse",
-            Self::ExecutableToolMetadata => "executable_tool_metadata",
-            Self::SelfMaterialization => "self_materialization",
-            Self::HardcodedExternalFallbackSuccess => "hardcoded_external_fallback_success",
-            Self::MissingExternalProvenance => "missing_external_provenance",
-            Self::UndeclaredDependency => "undeclared_dependency",
-            Self::UnusedDependency => "unused_dependency",
-            Self::InputBakedCode => "input_baked_code",
-            Self::StateKeyDrift => "state_key_drift",
-            Self::ProcessEscape => "process_escape",
-            Self::MissingCredentials => "missing_credentials",
-            Self::UnsupportedCapability => "unsupported_capability",
-        }
+        self.guardrail().subtype
     }
 
     /// The rule of this subtype.
     pub fn from_subtype(subtype: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rule| rule.subtype() == subtype)
+        Self::ALL.iter().copied().find(|rule| rule.subtype() == subtype)
     }
 
     /// Its family.
     pub fn violation_type(self) -> ViolationType {
-        match self {
-            Self::SingletonMethodMutation
-            | Self::ContextToolsShapeMisuse
-            | Self::ExecutableToolMetadata
-            | Self::SelfMaterialization => ViolationType::ToolRegistry,
-            Self::HardcodedExternalFallbackSuccess
-            | Self::MissingExternalProvenance
-            | Self::MissingCredentials => ViolationType::ExternalData,
-            Self::UndeclaredDependency | Self::UnusedDependency => ViolationType::Dependency,
-            Self::InputBakedCode | Self::StateKeyDrift => ViolationType::Reuse,
-            Self::ProcessEscape | Self::UnsupportedCapability => ViolationType::Process,
-        }
+        self.guardrail().violation_type
     }
 
-    /// What a call that it ends fails with: what is missing, where it is the world that lacks it.
+    /// What a call that it ends fails with.
     pub fn failure_kind(self) -> FailureKind {
-        match self {
-            Self::MissingCredentials => FailureKind::MissingCredentials,
-            Self::UnsupportedCapability => FailureKind::UnsupportedCapability,
-            Self::SingletonMethodMutation
-            | Self::ContextToolsShapeMisuse
-            | Self::ExecutableToolMetadata
-            | Self::SelfMaterialization
-            | Self::HardcodedExternalFallbackSuccess
-            | Self::MissingExternalProvenance
-            | Self::UndeclaredDependency
-            | Self::UnusedDependency
-            | Self::InputBakedCode
-            | Self::StateKeyDrift
-            | Self::ProcessEscape => FailureKind::Guardrail(self.violation_type()),
-        }
+        let own = self.guardrail().failure.clone();
+        own.unwrap_or_else(|| FailureKind::Guardrail(self.violation_type()))
     }
 
     /// Whether it only advises: a right answer is never lost to style.
     pub fn is_advisory(self) -> bool {
-        matches!(self, Self::UnusedDependency | Self::InputBakedCode | Self::StateKeyDrift)
+        self.guardrail().severity == Severity::Advisory
     }
 }
 
@@ -363,15 +389,15 @@ impl Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cacheability {
-    /// `ask`, `chat`, `discuss`, `host`: every call is its own.
+    /// `ask`, `chat`, `discuss`, `host`: every call is a new question.
     DynamicDispatchMethod,
     /// The inputs of this call are written into it.
     InputBakedCode,
-    /// It does the same whatever it is called with.
+    /// It does not read its arguments.
     ArgIgnoredCode,
     /// It serves a contract.
     DelegatedContractTool,
-    /// Nothing speaks against it.
+    /// None of the other reasons applies.
     StableMethodDefault,
     /// It was advised to change and did not.
     AdviceIgnored,
@@ -397,12 +423,12 @@ impl Cacheability {
 }
 
 /// Whether a program may be kept for later calls, and why.
-pub fn cacheability(subject: &Subject<'_>, has_contract: bool) -> Cacheability {
-    let method = subject.method.to_ascii_lowercase();
-    let ignores_inputs = subject.has_inputs() && !subject.inspection.reads_inputs(subject.method);
+pub fn cacheability(input: &GuardrailInput<'_>, has_contract: bool) -> Cacheability {
+    let method = input.method.to_ascii_lowercase();
+    let ignores_inputs = input.has_inputs() && !input.inspection.reads_inputs(input.method);
     if matches!(method.as_str(), "ask" | "chat" | "discuss" | "host") {
         Cacheability::DynamicDispatchMethod
-    } else if input_baked_code::baked_literal(subject).is_some() {
+    } else if input_baked_code::baked_literal(input).is_some() {
         Cacheability::InputBakedCode
     } else if ignores_inputs {
         Cacheability::ArgIgnoredCode

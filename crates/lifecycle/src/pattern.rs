@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Attempt;
 use crate::correction::{self, Correction};
-use crate::dialect::{Call, Inspection};
+use crate::dialect::{Call, Facts, Inspection, library};
 use crate::guardrail::fetches;
 use crate::outcome::Outcome;
 use crate::request::CallRequest;
@@ -20,81 +20,36 @@ const MIN_SEEN: usize = 2;
 /// Repeated capabilities shown.
 const MAX_SHOWN: usize = 4;
 
-/// What a program does, by what its syntax tree imports, mentions and calls.
+/// A label of what a program does.
 struct Row {
     label: &'static str,
-    /// Modules, classes and functions of either language, by the start of their full name.
-    names: &'static [&'static str],
+    /// What its libraries are known for.
+    facts: Facts,
     /// Words in the name or purpose of a tool that does it.
     words: &'static [&'static str],
 }
 
-/// Reaching the network is decided by the guardrails' own reading; see [`capabilities`].
+const fn row(label: &'static str, facts: Facts, words: &'static [&'static str]) -> Row {
+    Row { label, facts, words }
+}
+
+/// Importing a network library is not using the network; see [`capabilities`].
 const HTTP_FETCH: Row =
-    Row { label: "http_fetch", names: &[], words: &["http", "fetch", "web", "url", "request"] };
+    row("http_fetch", library::NETWORK, &["http", "fetch", "web", "url", "request"]);
 
 const ROWS: [Row; 12] = [
     HTTP_FETCH,
-    Row {
-        label: "rss_parse",
-        names: &["feedparser", "feedjira", "rss", "RSS", "Feedjira"],
-        words: &["rss", "feed", "parse", "parser", "xml"],
-    },
-    Row {
-        label: "xml_parse",
-        names: &["xml", "lxml.etree", "rexml", "REXML", "Nokogiri::XML", "Ox"],
-        words: &["xml", "parse", "parser"],
-    },
-    Row {
-        label: "html_extract",
-        names: &["bs4", "html.parser", "lxml.html", "Nokogiri::HTML", "Nokogiri::HTML5", "Oga"],
-        words: &["html", "extract", "scrape", "scraper", "parse"],
-    },
-    Row { label: "json", names: &["json", "JSON", "orjson", "Oj"], words: &["json"] },
-    Row {
-        label: "csv",
-        names: &["csv", "CSV", "pandas.read_csv", "openpyxl"],
-        words: &["csv", "table", "spreadsheet"],
-    },
-    Row { label: "yaml", names: &["yaml", "YAML", "Psych"], words: &["yaml"] },
-    Row {
-        label: "file",
-        names: &[
-            "open",
-            "pathlib",
-            "shutil",
-            "tempfile",
-            "File",
-            "Dir",
-            "FileUtils",
-            "Pathname",
-            "IO",
-        ],
-        words: &["file", "folder", "directory"],
-    },
-    Row {
-        label: "dates",
-        names: &[
-            "datetime", "dateutil", "zoneinfo", "calendar", "date", "time", "Date", "DateTime",
-            "Time",
-        ],
-        words: &["date", "time", "calendar"],
-    },
-    Row {
-        label: "database",
-        names: &["sqlite3", "SQLite3", "psycopg", "psycopg2", "PG", "sqlalchemy"],
-        words: &["database", "sql", "query"],
-    },
-    Row {
-        label: "statistics",
-        names: &["statistics", "numpy", "pandas", "scipy", "Numo"],
-        words: &["statistics", "numbers", "average"],
-    },
-    Row {
-        label: "pdf",
-        names: &["pypdf", "reportlab", "pdfplumber", "Prawn", "prawn", "PDF::Reader"],
-        words: &["pdf", "document"],
-    },
+    row("rss_parse", library::RSS, &["rss", "feed", "parse", "parser", "xml"]),
+    row("xml_parse", library::XML, &["xml", "parse", "parser"]),
+    row("html_extract", library::HTML, &["html", "extract", "scrape", "scraper", "parse"]),
+    row("json", library::JSON, &["json"]),
+    row("csv", library::CSV, &["csv", "table", "spreadsheet"]),
+    row("yaml", library::YAML, &["yaml"]),
+    row("file", library::FILES, &["file", "folder", "directory"]),
+    row("dates", library::DATES, &["date", "time", "calendar"]),
+    row("database", library::DATABASE, &["database", "sql", "query"]),
+    row("statistics", library::STATISTICS, &["statistics", "numbers", "average"]),
+    row("pdf", library::PDF, &["pdf", "document"]),
 ];
 
 /// What a program does.
@@ -108,25 +63,17 @@ pub struct Capabilities {
 
 /// Derives them from a program's syntax tree.
 pub fn capabilities(inspection: &Inspection) -> Capabilities {
-    let called: Vec<String> = inspection.calls.iter().filter_map(Call::path).collect();
-    let imported = inspection.imports.iter().map(|import| import.module.as_str());
-    let mentioned = inspection.paths.iter().map(|used| used.path.as_str());
-    let names: Vec<&str> =
-        imported.chain(mentioned).chain(called.iter().map(String::as_str)).collect();
     let does = |row: &&Row| {
-        let named = row.names.iter().any(|known| names.iter().any(|name| is_within(name, known)));
-        named || (row.label == HTTP_FETCH.label && fetches(inspection))
+        if row.label == HTTP_FETCH.label {
+            fetches(inspection)
+        } else {
+            inspection.knows_any(row.facts)
+        }
     };
     Capabilities {
         labels: ROWS.iter().filter(does).map(|row| row.label).collect(),
         delegates: inspection.calls.iter().any(Call::makes_agent),
     }
-}
-
-/// `json.loads` is within `json`; `jsonschema` is not.
-fn is_within(name: &str, known: &str) -> bool {
-    let rest = name.trim_start_matches("::").strip_prefix(known);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':', '/']))
 }
 
 /// One call, as pattern memory keeps it. The names are those of `patterns.json`.

@@ -1,4 +1,4 @@
-//! What the model wrote: parsed once, valid ever after; vetted once, and only then executable.
+//! Programs a model wrote: parsed once, vetted once, and executable only then.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,15 +11,15 @@ use thiserror::Error;
 
 use crate::context::VIEWS;
 use crate::dependency::{DependencyManifest, ManifestFault};
-use crate::dialect::{self, Access, Inspection, Language, SyntaxFault, stdlib};
+use crate::dialect::{self, ContextAccess, Inspection, Language, SyntaxFault, stdlib};
 use crate::guardrail::{
-    self, Cacheability, GuardrailPolicy, Severity, SiblingState, Subject, Violation,
+    self, Cacheability, GuardrailInput, GuardrailPolicy, Severity, SiblingState, Violation,
 };
 use crate::request::CallRequest;
 use crate::standing::StateKeys;
 use crate::worker_pollution;
 
-/// Largest program text a model may return: what its language's reader takes.
+/// Largest program text a model may return: what the readers of both languages accept.
 pub const MAX_CODE_BYTES: usize = dialect::MAX_SOURCE_BYTES;
 /// Memory keys remembered of one program.
 const MAX_STATE_KEYS: usize = 64;
@@ -147,7 +147,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A program every guardrail has seen. Only [`vet`] makes one; only it can be executed.
+/// A program that every guardrail has examined. Only [`vet`] makes one; only such a program can be executed.
 ///
 /// ```compile_fail
 /// # use lifecycle::program::{GeneratedProgram, VettedProgram};
@@ -163,8 +163,7 @@ pub struct VettedProgram {
     advice: Vec<Violation>,
 }
 
-/// What was read of a program's text. It says the same whenever the text is read, so whoever keeps it need not read
-/// that text again.
+/// The inspection of a program's text, kept so that the same text is not parsed again.
 #[derive(Debug, Clone)]
 pub struct CachedInspection {
     language: Language,
@@ -173,20 +172,20 @@ pub struct CachedInspection {
 }
 
 impl CachedInspection {
-    /// Reads a text.
+    /// Inspects a text.
     pub fn new(language: Language, source: &str) -> Result<Self, SyntaxFault> {
         let inspection = dialect::inspect(language, source)?.into();
         Ok(Self { language, source: source.into(), inspection })
     }
 
-    /// Of a program that was read to be vetted.
+    /// The inspection of a vetted program.
     pub fn of(program: &VettedProgram) -> Self {
         let GeneratedProgram { language, source, .. } = &program.program;
         let inspection = Arc::clone(&program.inspection);
         Self { language: *language, source: source.as_str().into(), inspection }
     }
 
-    /// Whether this is what it read.
+    /// Whether it belongs to this text.
     pub fn is_of(&self, language: Language, source: &str) -> bool {
         self.language == language && *self.source == *source
     }
@@ -208,7 +207,7 @@ impl VettedProgram {
         &self.checksum
     }
 
-    /// What its syntax tree says.
+    /// Its inspection.
     pub fn inspection(&self) -> &Inspection {
         &self.inspection
     }
@@ -219,32 +218,37 @@ impl VettedProgram {
         self.inspection.imports.iter().any(|i| !stdlib::provides(language, &i.module))
     }
 
-    /// Whether the next program in the same worker would find something of it.
-    pub(crate) fn leaves_residue(&self) -> bool {
-        worker_pollution::leaves_residue(self.program.language, &self.inspection)
+    /// Whether it may send something that changes the outside: what it has sent is never sent again by a retry.
+    pub fn may_send(&self) -> bool {
+        self.inspection.may_send()
     }
 
-    /// What it should do better; a right answer is not lost to it.
+    /// Whether the next program in the same worker would be affected by it.
+    pub(crate) fn pollutes_worker(&self) -> bool {
+        worker_pollution::pollutes_worker(self.program.language, &self.inspection)
+    }
+
+    /// What it should do better; the program may run all the same.
     pub fn advice(&self) -> &[Violation] {
         &self.advice
     }
 
     /// The memory keys it uses, each once.
     pub fn state_keys(&self) -> StateKeys {
-        let of = |access: Access| {
+        let of = |access: ContextAccess| {
             let used = self.inspection.context.iter().filter(|used| used.access == access);
             let keys: BTreeSet<&str> = used.map(|used| used.key.as_str()).collect();
             let own = keys.into_iter().filter(|key| !VIEWS.contains(key));
             own.map(str::to_owned).take(MAX_STATE_KEYS).collect()
         };
-        StateKeys { reads: of(Access::Read), writes: of(Access::Write) }
+        StateKeys { reads: of(ContextAccess::Read), writes: of(ContextAccess::Write) }
     }
 
     /// Whether it may serve other calls of its method, and why.
     pub fn cacheability(&self, request: &CallRequest) -> Cacheability {
         let declared = declared(&self.program);
-        let subject = subject(&self.program, request, &self.inspection, &declared, &[]);
-        match guardrail::cacheability(&subject, request.contract.is_some()) {
+        let input = guardrail_input(&self.program, request, &self.inspection, &declared, &[]);
+        match guardrail::cacheability(&input, request.contract.is_some()) {
             kept if kept.cacheable() && !self.advice.is_empty() => Cacheability::AdviceIgnored,
             reason => reason,
         }
@@ -260,7 +264,7 @@ pub enum VetFault {
     Barred(Vec<Violation>),
 }
 
-/// Parses the program with its language's real parser and holds it against every guardrail.
+/// Parses the program with its language's real parser and checks it with every guardrail.
 pub fn vet(
     program: GeneratedProgram,
     request: &CallRequest,
@@ -270,7 +274,7 @@ pub fn vet(
     vet_known(program, request, siblings, policy, &[])
 }
 
-/// The same; what is among `known` is not parsed again.
+/// The same; a text among `known` is not parsed again.
 pub fn vet_known(
     program: GeneratedProgram,
     request: &CallRequest,
@@ -288,8 +292,8 @@ pub fn vet_known(
         },
     };
     let names = declared(&program);
-    let subject = subject(&program, request, &inspection, &names, siblings);
-    let found = guardrail::examine(&subject, policy);
+    let input = guardrail_input(&program, request, &inspection, &names, siblings);
+    let found = guardrail::examine(&input, policy);
     let (advice, violations): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|violation| violation.severity(policy) == Severity::Advisory);
     if violations.is_empty() {
@@ -300,15 +304,15 @@ pub fn vet_known(
     }
 }
 
-/// What guardrails look at.
-fn subject<'a>(
+/// The program and call, as guardrails read them.
+fn guardrail_input<'a>(
     program: &'a GeneratedProgram,
     request: &'a CallRequest,
     inspection: &'a Inspection,
     declared: &'a [String],
     sibling_state: &'a [SiblingState],
-) -> Subject<'a> {
-    Subject {
+) -> GuardrailInput<'a> {
+    GuardrailInput {
         language: program.language,
         role: request.role.as_str(),
         method: request.method.as_str(),

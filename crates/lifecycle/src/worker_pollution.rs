@@ -1,162 +1,56 @@
-//! Which programs leave something behind in the worker that ran them: a kept worker is not for them.
+//! Which programs change the worker that ran them, so that the worker is not reused.
 //!
-//! What such a program changes (a class of the language, a module, the environment, a global variable) would
-//! be there for the agent's next program, and a thread it leaves behind would go on beside it, its hands on the
-//! same memory. It runs in a worker of its own each time, which ends with it.
-//! Read from the syntax tree: what is evaluated from a text is taken to leave something.
+//! A class, module, environment or global variable that such a program changes would stay changed for the
+//! agent's next program, and a thread it leaves running would share that program's memory. It therefore runs
+//! in a worker of its own, which ends with it. Decided from the syntax tree: text that is evaluated counts as
+//! a change.
 
+use crate::dialect::library::{
+    MUTATES, POLLUTES, REDEFINES, REDEFINES_CLASS, RUBY_CLASSES, SETS_ATTRIBUTE,
+};
 use crate::dialect::{
-    Assignment, Call, Definition, DefinitionKind, Inspection, Language, Operand, Target,
+    AssignmentStatement, Call, Definition, DefinitionKind, Facts, Inspection, Language, Operand,
+    Target,
 };
 
-/// Python functions that change the process they run in, by full name.
-const PYTHON: &[&str] = &[
-    "_thread.start_new_thread",
-    "atexit.register",
-    "concurrent.futures.ThreadPoolExecutor",
-    "concurrent.futures.thread.ThreadPoolExecutor",
-    "decimal.getcontext",
-    "decimal.setcontext",
-    "delattr",
-    "eval",
-    "exec",
-    "gc.disable",
-    "importlib.reload",
-    "locale.setlocale",
-    "multiprocessing.dummy.Pool",
-    "multiprocessing.pool.ThreadPool",
-    "os.chdir",
-    "os.putenv",
-    "os.umask",
-    "os.unsetenv",
-    "random.seed",
-    "setattr",
-    "socket.setdefaulttimeout",
-    "sys.setprofile",
-    "sys.setrecursionlimit",
-    "sys.settrace",
-    "threading.Thread",
-    "threading.Timer",
-    "time.tzset",
-    "warnings.filterwarnings",
-    "warnings.simplefilter",
-];
-/// Of these, the ones that change only what they are given first.
-const PYTHON_SETTERS: &[&str] = &["delattr", "setattr"];
-
-/// Methods that change the list or map they are called on.
-const CHANGERS: &[&str] = &[
-    "append",
-    "clear",
-    "delete",
-    "extend",
-    "insert",
-    "merge!",
-    "pop",
-    "popitem",
-    "remove",
-    "replace",
-    "setdefault",
-    "store",
-    "update",
-];
-
-/// Ruby methods that change the class or module they are called on.
-const RUBY_REDEFINERS: &[&str] = &[
-    "alias_method",
-    "attr_accessor",
-    "attr_writer",
-    "class_eval",
-    "class_exec",
-    "const_set",
-    "define_method",
-    "define_singleton_method",
-    "extend",
-    "include",
-    "instance_eval",
-    "instance_variable_set",
-    "module_eval",
-    "module_exec",
-    "prepend",
-    "remove_const",
-    "remove_method",
-    "undef_method",
-];
-
-/// Of these, the ones only classes and modules have.
-const OF_CLASSES: &[&str] = &[
-    "alias_method",
-    "class_eval",
-    "class_exec",
-    "const_set",
-    "define_method",
-    "module_eval",
-    "module_exec",
-    "prepend",
-    "remove_const",
-    "remove_method",
-    "undef_method",
-];
-
-/// Ruby functions that change the process they run in.
-const RUBY: &[&str] = &[
-    "Dir.chdir",
-    "File.umask",
-    "Kernel.srand",
-    "ObjectSpace.define_finalizer",
-    "Random.srand",
-    "at_exit",
-    "eval",
-    "srand",
-];
-
-/// Classes and modules that Ruby, or its library, brings.
-#[rustfmt::skip]
-const RUBY_CLASSES: &[&str] = &[
-    "Array", "BasicObject", "Benchmark", "BigDecimal", "Binding", "CGI", "CSV", "Class", "Comparable", "Complex",
-    "Data", "Date", "DateTime", "Digest", "Dir", "ENV", "ERB", "Encoding", "Enumerable", "Enumerator", "Exception",
-    "FalseClass", "Fiber", "File", "FileUtils", "Float", "Forwardable", "GC", "Hash", "IO", "Integer", "JSON",
-    "Kernel", "Logger", "Marshal", "MatchData", "Math", "Matrix", "Method", "Module", "Monitor", "Mutex", "Net",
-    "NilClass", "Numeric", "Object", "ObjectSpace", "OpenSSL", "OpenStruct", "OptionParser", "Pathname", "Prime",
-    "Proc", "Process", "Psych", "REXML", "Random", "Range", "Rational", "Regexp", "RuntimeError", "SecureRandom",
-    "Set", "Shellwords", "Signal", "Singleton", "StandardError", "String", "StringIO", "StringScanner", "Struct",
-    "Symbol", "Tempfile", "Thread", "Time", "Timeout", "TrueClass", "URI", "UnboundMethod", "Vector", "YAML", "Zlib",
-];
-
-/// Whether the next program in the same worker would find something of this one.
-pub(crate) fn leaves_residue(language: Language, inspection: &Inspection) -> bool {
-    match language {
+/// Whether the next program in the same worker would be affected by this one.
+pub(crate) fn pollutes_worker(language: Language, inspection: &Inspection) -> bool {
+    let by_language = match language {
         Language::Python => python(inspection),
         Language::Ruby => ruby(inspection),
-    }
+    };
+    by_language || inspection.calls_any(POLLUTES)
 }
 
 fn python(inspection: &Inspection) -> bool {
-    // Who asks for a class and then sets something that is not known may set it on that class.
+    // After `type(x)`, an attribute set on an unknown object may be set on that class.
     let asks_class =
         inspection.calls.iter().any(|call| call.receiver.is_none() && call.name == "type");
     let sets =
         |assignment| is_on_module(assignment, |_| true) || (asks_class && is_unknown(assignment));
     inspection.says("__builtins__")
-        || inspection.calls.iter().any(python_call)
+        || inspection.calls_with(SETS_ATTRIBUTE).any(|(call, _)| sets_on_module(call))
+        || inspection.calls_with(MUTATES).any(|(call, _)| mutates_module(call))
         || inspection.assignments.iter().any(sets)
 }
 
 fn ruby(inspection: &Inspection) -> bool {
-    let sets = |assignment| is_global(assignment) || is_on_module(assignment, is_brought);
+    let sets = |assignment| is_global(assignment) || is_on_module(assignment, is_built_in);
     inspection.definitions.iter().any(|definition| reopens(definition, &inspection.assignments))
-        || inspection.calls.iter().any(ruby_call)
+        || inspection
+            .calls_with(MUTATES.and(REDEFINES))
+            .any(|(call, facts)| changes_class(call, facts))
         || inspection.assignments.iter().any(sets)
 }
 
-/// `type(found).value = …`; what a method gives its own object is its own.
-fn is_unknown(assignment: &Assignment) -> bool {
+/// `type(found).value = …`; an attribute that a method sets on its own object is harmless.
+fn is_unknown(assignment: &AssignmentStatement) -> bool {
     let Target::Attribute { object, .. } = &assignment.target else { return false };
     matches!(object.held(), Operand::Unknown) && object.name() != Some("self")
 }
 
 /// `json.dumps = …`, `os.environ["X"] = …`, `ENV["X"] = …`
-fn is_on_module(assignment: &Assignment, counts: impl Fn(&str) -> bool) -> bool {
+fn is_on_module(assignment: &AssignmentStatement, counts: impl Fn(&str) -> bool) -> bool {
     match &assignment.target {
         Target::Name(_) => false,
         Target::Attribute { object, .. } | Target::Item { object, .. } => {
@@ -165,47 +59,44 @@ fn is_on_module(assignment: &Assignment, counts: impl Fn(&str) -> bool) -> bool 
     }
 }
 
-fn python_call(call: &Call) -> bool {
-    let Some(path) = call.path() else { return false };
-    // An own object given to `setattr` is the program's; `sys.path` belongs to a module, `os` is one.
-    let own = PYTHON_SETTERS.contains(&path.as_str())
-        && call.argument(0).is_some_and(|object| object.path().is_none());
-    let of_module = call.receiver.as_ref().and_then(|receiver| receiver.path());
-    (PYTHON.contains(&path.as_str()) && !own)
-        || (of_module.is_some_and(|path| path.contains('.'))
-            && CHANGERS.contains(&call.name.as_str()))
+/// `setattr(os, …)`; an object of the program is its own.
+fn sets_on_module(call: &Call) -> bool {
+    call.argument(0).is_none_or(|object| object.path().is_some())
 }
 
-fn ruby_call(call: &Call) -> bool {
-    let name = call.name.as_str();
-    let class = call.receiver.as_ref().map(Operand::path);
-    let changes = match class {
-        Some(Some("ENV" | "::ENV")) => CHANGERS.contains(&name) || RUBY_REDEFINERS.contains(&name),
-        Some(Some(class)) => is_brought(class) && RUBY_REDEFINERS.contains(&name),
-        // `Object.const_get(:String).class_eval`: of which class is not known.
-        Some(None) => OF_CLASSES.contains(&name),
+/// `sys.path.insert(…)`: a list or map that belongs to a module.
+fn mutates_module(call: &Call) -> bool {
+    let object = call.receiver.as_ref().and_then(Operand::path);
+    object.is_some_and(|path| path.contains('.'))
+}
+
+/// `String.class_eval`, `ENV.delete`, and `Object.const_get(:String).class_eval`, whose class is not known.
+fn changes_class(call: &Call, facts: Facts) -> bool {
+    match call.receiver.as_ref().map(Operand::path) {
+        Some(Some("ENV" | "::ENV")) => true,
+        Some(Some(class)) => is_built_in(class) && facts.any(REDEFINES),
+        Some(None) => facts.any(REDEFINES_CLASS),
         None => false,
-    };
-    changes || call.path().is_some_and(|path| RUBY.contains(&path.trim_start_matches("::")))
+    }
 }
 
 /// `class String`, `module Net`, and `class Mine` after `Mine = String`
-fn reopens(definition: &Definition, assignments: &[Assignment]) -> bool {
-    let another = |assignment: &Assignment| {
+fn reopens(definition: &Definition, assignments: &[AssignmentStatement]) -> bool {
+    let another = |assignment: &AssignmentStatement| {
         matches!(&assignment.target, Target::Name(name) if *name == definition.name)
             && assignment.value.path().is_some()
     };
     definition.kind == DefinitionKind::Class
-        && (is_brought(&definition.name) || assignments.iter().any(another))
+        && (is_built_in(&definition.name) || assignments.iter().any(another))
 }
 
-fn is_brought(path: &str) -> bool {
+fn is_built_in(path: &str) -> bool {
     let path = path.trim_start_matches("::");
     let top = path.split("::").next().unwrap_or(path);
     RUBY_CLASSES.binary_search(&top).is_ok()
 }
 
-fn is_global(assignment: &Assignment) -> bool {
+fn is_global(assignment: &AssignmentStatement) -> bool {
     matches!(&assignment.target, Target::Name(name) if name.starts_with('$'))
 }
 
@@ -213,11 +104,6 @@ fn is_global(assignment: &Assignment) -> bool {
 mod tests {
     use super::*;
     use crate::dialect::inspect;
-
-    #[test]
-    fn the_table_is_sorted() {
-        assert!(RUBY_CLASSES.is_sorted());
-    }
 
     #[test]
     fn what_changes_the_worker_is_found() {
@@ -268,7 +154,7 @@ mod tests {
             (Language::Ruby, "eval('1')"),
         ] {
             let inspection = inspect(language, source).unwrap();
-            assert!(leaves_residue(language, &inspection), "{source}");
+            assert!(pollutes_worker(language, &inspection), "{source}");
         }
     }
 
@@ -300,7 +186,7 @@ mod tests {
             (Language::Ruby, "def helper(x) = x\ncontext[:n] = helper(1)\n@n = 1"),
         ] {
             let inspection = inspect(language, source).unwrap();
-            assert!(!leaves_residue(language, &inspection), "{source}");
+            assert!(!pollutes_worker(language, &inspection), "{source}");
         }
     }
 }

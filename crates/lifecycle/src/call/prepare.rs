@@ -88,7 +88,7 @@ impl Execute {
             request: &self.call.request,
             program: &self.program,
             proven: matches!(self.underway.origin, Origin::Artifact(_))
-                && !self.program.leaves_residue(),
+                && !self.program.pollutes_worker(),
         }
     }
 

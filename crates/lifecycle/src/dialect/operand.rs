@@ -23,8 +23,8 @@ pub enum Operand {
     Path(String),
     /// Code as a value: a function, lambda, proc or method object.
     Function,
-    /// An object of a class the program names: `Point.new`.
-    Instance,
+    /// What a class or function returned, by the full name of that class or function when it is known.
+    Instance(Option<Arc<str>>),
     /// A constant: a scalar, or a list or map of constants.
     Literal(Arc<Value>),
     /// A variable and what it was last given.
@@ -197,7 +197,7 @@ impl Operand {
             | Self::Agent(_)
             | Self::Path(_)
             | Self::Function
-            | Self::Instance
+            | Self::Instance(_)
             | Self::Literal(_)
             | Self::Variable { .. }
             | Self::Unknown => held.clone(),

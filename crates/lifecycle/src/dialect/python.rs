@@ -21,15 +21,17 @@ use serde_json::Value;
 
 use summary::constant;
 
-use super::recorder::{Recorder, without_filled};
-use super::{Definition, DefinitionKind, Inspection, Operand, Owner, Position, SyntaxFault};
+use super::recorder::{InspectionRecorder, without_filled};
+use super::{
+    Definition, DefinitionKind, DefinitionOwner, Inspection, Operand, Position, SyntaxFault,
+};
 
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
     if nesting::too_deep(source) {
         let message = "the program is nested too deeply".to_owned();
         return Err(SyntaxFault { message, position: Position::START });
     }
-    let recorder = Recorder::new(source);
+    let recorder = InspectionRecorder::new(source);
     // A top-level `return` is no fault of the parser; the interpreter's own compile judges the rest.
     let options = ParseOptions::from(Mode::Module).with_target_version(PythonVersion::latest());
     let parsed = parse_unchecked(source, options);
@@ -51,7 +53,7 @@ pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
 }
 
 struct Reader<'s> {
-    recorder: Recorder<'s>,
+    recorder: InspectionRecorder<'s>,
     /// How many classes are around the current place.
     classes: usize,
     /// Modules whose names were all imported (`from os import *`).
@@ -70,7 +72,7 @@ impl Reader<'_> {
         if let Stmt::Expr(statement) = last {
             self.visit_expr(&statement.value);
             let value = self.summary(&statement.value);
-            self.recorder.answer(value, statement.start().to_usize());
+            self.recorder.returned(value, statement.start().to_usize());
         } else {
             self.visit_stmt(last);
         }
@@ -81,8 +83,9 @@ impl Reader<'_> {
             self.visit_decorator(decorator);
         }
         walk_parameters(self, &node.parameters);
-        let owner = if self.classes > 0 { Owner::Class } else { Owner::Program };
-        let (parameters, filled) = parameters(&node.parameters, owner == Owner::Program);
+        let owner =
+            if self.classes > 0 { DefinitionOwner::Class } else { DefinitionOwner::Program };
+        let (parameters, filled) = parameters(&node.parameters, owner == DefinitionOwner::Program);
         self.recorder.bind(&node.name, &Operand::Function);
         self.recorder.enter(parameters, filled.as_deref());
         let classes = std::mem::take(&mut self.classes);
@@ -119,7 +122,7 @@ impl Reader<'_> {
         let mut definition = Definition {
             kind,
             name: name.to_owned(),
-            owner: Owner::Program,
+            owner: DefinitionOwner::Program,
             parameters: Vec::new(),
             reads_parameters: false,
             position: self.recorder.position(offset),
@@ -136,6 +139,16 @@ impl Reader<'_> {
         }
         walk_body(self, &node.body);
         walk_body(self, &node.orelse);
+    }
+
+    /// Most context managers return themselves: a session is the session it was made as.
+    fn enter_with(&mut self, target: &Expr, manager: &Expr) {
+        let manager = self.summary(manager);
+        if matches!(manager, Operand::Instance(_)) {
+            self.assign_value(target, manager);
+        } else {
+            self.assign_to(target, None);
+        }
     }
 
     /// What the names of a loop's target stand for: an element, its parts, or a number and an element.
@@ -283,7 +296,7 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                 walk_stmt(self, statement);
                 if let Some(value) = &node.value {
                     let value = self.summary(value);
-                    self.recorder.answer(value, node.start().to_usize());
+                    self.recorder.returned(value, node.start().to_usize());
                 }
             }
             Stmt::Expr(node) if node.value.is_string_literal_expr() => {
@@ -295,7 +308,7 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                 for item in &node.items {
                     self.visit_with_item(item);
                     if let Some(target) = &item.optional_vars {
-                        self.assign_to(target, None);
+                        self.enter_with(target, &item.context_expr);
                     }
                 }
                 walk_body(self, &node.body);

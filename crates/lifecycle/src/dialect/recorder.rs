@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::operand::gives_success;
 use super::{
-    Access, Answer, Argument, Assignment, Call, ContextUse, Inspection, Literal, Lookup, Operand,
-    PathUse, Position, Rescued, Target,
+    Argument, AssignmentStatement, Call, ContextAccess, ContextUse, Inspection, Literal, Lookup,
+    Operand, PathUse, Position, Rescued, ReturnedValue, Target,
 };
 
 /// Names a leading parameter of the function form may have; the harness fills it with the context.
@@ -31,13 +31,13 @@ pub(super) fn without_filled(
     (names, filled)
 }
 
-pub(super) struct Recorder<'s> {
+pub(super) struct InspectionRecorder<'s> {
     pub(super) found: Inspection,
     lines: Lines<'s>,
     bindings: BTreeMap<String, Arc<Operand>>,
     /// What each binding replaced, latest last: leaving a function takes its bindings back.
     replaced: Vec<(String, Option<Arc<Operand>>)>,
-    frames: Vec<Frame>,
+    frames: Vec<ScopeFrame>,
     /// The frames whose parameters have this name, innermost last.
     parameters: BTreeMap<String, Vec<usize>>,
     /// What the error handlers around the current place handle, innermost last.
@@ -49,14 +49,14 @@ pub(super) struct Recorder<'s> {
 }
 
 /// The parameters of one function being read.
-pub(super) struct Frame {
+pub(super) struct ScopeFrame {
     parameters: Vec<String>,
     reads_parameters: bool,
     /// How many bindings had been replaced when it was entered.
     mark: usize,
 }
 
-impl<'s> Recorder<'s> {
+impl<'s> InspectionRecorder<'s> {
     pub(super) fn new(source: &'s str) -> Self {
         Self {
             found: Inspection::default(),
@@ -92,7 +92,7 @@ impl<'s> Recorder<'s> {
         if let Some(filled) = filled {
             self.bind(filled, &Operand::Context);
         }
-        self.frames.push(Frame { parameters, reads_parameters: false, mark });
+        self.frames.push(ScopeFrame { parameters, reads_parameters: false, mark });
     }
 
     /// Leaves a function: its parameters, and whether it read any of them.
@@ -182,9 +182,9 @@ impl<'s> Recorder<'s> {
         self.found.paths.push(PathUse { path: path.to_owned(), position });
     }
 
-    pub(super) fn answer(&mut self, value: Operand, offset: usize) {
+    pub(super) fn returned(&mut self, value: Operand, offset: usize) {
         let position = self.position(offset);
-        self.found.answers.push(Answer {
+        self.found.returned.push(ReturnedValue {
             value,
             recovering: self.recovering.last().cloned(),
             position,
@@ -194,7 +194,7 @@ impl<'s> Recorder<'s> {
     pub(super) fn lookup(&mut self, object: Operand, key: Value, offset: usize) {
         let position = self.position(offset);
         if matches!(object.held(), Operand::Context) {
-            self.context(&key, Access::Read, position);
+            self.context(&key, ContextAccess::Read, position);
         }
         let guarded = self.guards > 0;
         self.found.lookups.push(Lookup { object, key, guarded, position });
@@ -206,22 +206,22 @@ impl<'s> Recorder<'s> {
             Target::Name(name) => {
                 self.bind(name, &value);
                 if name == "result" {
-                    self.answer(value.clone(), offset);
+                    self.returned(value.clone(), offset);
                 }
             }
             Target::Attribute { object, name } => {
                 if matches!(object.held(), Operand::Context) {
-                    self.context(&Value::from(name.as_str()), Access::Write, position);
+                    self.context(&Value::from(name.as_str()), ContextAccess::Write, position);
                 }
             }
             Target::Item { object, key } => {
                 if let (Operand::Context, Some(key)) = (object.held(), key) {
-                    self.context(key, Access::Write, position);
+                    self.context(key, ContextAccess::Write, position);
                 }
             }
         }
         let recovering = self.recovering.last().cloned();
-        self.found.assignments.push(Assignment { target, value, recovering, position });
+        self.found.assignments.push(AssignmentStatement { target, value, recovering, position });
     }
 
     pub(super) fn call(
@@ -234,7 +234,7 @@ impl<'s> Recorder<'s> {
         let position = self.position(offset);
         if gives_success(receiver.as_ref(), name) {
             let given = arguments.iter().map(|argument| argument.value.clone()).collect();
-            self.answer(Operand::one_of(given), offset);
+            self.returned(Operand::one_of(given), offset);
         }
         let (name, guarded) = (name.to_owned(), self.guards > 0);
         let call = Call { receiver, name, arguments, guarded, position };
@@ -255,10 +255,10 @@ impl<'s> Recorder<'s> {
         }
         let Some(key) = call.argument(0).and_then(Operand::literal).cloned() else { return };
         if READERS.contains(&name) || name == "setdefault" {
-            self.context(&key, Access::Read, call.position);
+            self.context(&key, ContextAccess::Read, call.position);
         }
         if WRITERS.contains(&name) || name == "setdefault" {
-            self.context(&key, Access::Write, call.position);
+            self.context(&key, ContextAccess::Write, call.position);
         }
     }
 
@@ -267,11 +267,11 @@ impl<'s> Recorder<'s> {
         let keys = given.into_iter().flat_map(|map| map.keys().cloned());
         let keywords = call.arguments.iter().filter_map(|argument| argument.name.clone());
         for key in keys.chain(keywords) {
-            self.context(&Value::from(key), Access::Write, call.position);
+            self.context(&Value::from(key), ContextAccess::Write, call.position);
         }
     }
 
-    pub(super) fn context(&mut self, key: &Value, access: Access, position: Position) {
+    pub(super) fn context(&mut self, key: &Value, access: ContextAccess, position: Position) {
         if let Some(key) = key.as_str() {
             self.found.context.push(ContextUse { key: key.to_owned(), access, position });
         }

@@ -11,19 +11,19 @@ use ruby_prism as prism;
 use ruby_prism::Visit;
 use serde_json::Value;
 
-use super::recorder::Recorder;
+use super::recorder::InspectionRecorder;
 use super::{
-    Argument, Definition, DefinitionKind, Import, Inspection, MAX_NESTING, Operand, Owner,
-    SyntaxFault, Target,
+    Argument, Definition, DefinitionKind, DefinitionOwner, Import, Inspection, MAX_NESTING,
+    Operand, SyntaxFault, Target,
 };
-use dispatch::Dispatch;
+use dispatch::NodeDispatch;
 use parameters::{block_parameters, parameters};
 use summary::{constant, text};
 use write::{updates, writes};
 
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
     let parsed = prism::parse(source.as_bytes());
-    let recorder = Recorder::new(source);
+    let recorder = InspectionRecorder::new(source);
     if let Some(error) = parsed.errors().next() {
         let at = recorder.offset(error.location().start_line(), error.location().start_column());
         let position = recorder.position(at);
@@ -40,7 +40,7 @@ pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
 }
 
 struct Reader<'s> {
-    recorder: Recorder<'s>,
+    recorder: InspectionRecorder<'s>,
     /// The classes and modules around the current place.
     modules: Vec<String>,
     /// How many nodes are around the current place.
@@ -63,7 +63,7 @@ impl<'pr> Reader<'_> {
     fn last_statement(&mut self, statements: Option<prism::StatementsNode<'pr>>) {
         let Some(last) = statements.and_then(|statements| statements.body().last()) else { return };
         let value = self.summary(&last);
-        self.recorder.answer(value, self.at(&last.location()));
+        self.recorder.returned(value, self.at(&last.location()));
     }
 
     fn at(&self, location: &prism::Location<'pr>) -> usize {
@@ -124,9 +124,7 @@ impl<'pr> Reader<'_> {
     /// Reads a block with its parameter standing for what the call iterates over.
     fn block(&mut self, node: &prism::CallNode<'pr>) {
         let Some(block) = node.block() else { return };
-        let receiver = node.receiver().map(|receiver| self.summary(&receiver));
-        let element = receiver.filter(|_| yields_elements(node.name().as_slice()));
-        let element = element.map_or(Operand::Unknown, |receiver| receiver.element());
+        let element = self.yielded(node);
         let Some(block_node) = block.as_block_node() else {
             self.visit(&block);
             return self.sent_to_each(&block, element);
@@ -143,6 +141,22 @@ impl<'pr> Reader<'_> {
         self.visit(&block);
         for (name, before) in replaced.into_iter().rev() {
             self.recorder.restore(name, before);
+        }
+    }
+
+    /// What the call gives its block: an element of what it iterates over, or what it opened
+    /// (`Net::HTTP.start { |http| … }`).
+    fn yielded(&self, node: &prism::CallNode<'pr>) -> Operand {
+        let name = node.name().as_slice();
+        let Some(receiver) = node.receiver().map(|receiver| self.summary(&receiver)) else {
+            return Operand::Unknown;
+        };
+        match receiver.path() {
+            Some(class) if matches!(name, b"new" | b"start" | b"open" | b"tcp") => {
+                Operand::Instance(Some(class.into()))
+            }
+            _ if yields_elements(name) => receiver.element(),
+            _ => Operand::Unknown,
         }
     }
 
@@ -168,7 +182,7 @@ impl<'pr> Reader<'_> {
         self.define(Definition {
             kind: DefinitionKind::Class,
             name: name.clone(),
-            owner: Owner::Program,
+            owner: DefinitionOwner::Program,
             parameters: Vec::new(),
             reads_parameters: false,
             position: self.recorder.position(at),
@@ -180,13 +194,13 @@ impl<'pr> Reader<'_> {
         self.modules.pop();
     }
 
-    fn owner(&self, receiver: Option<prism::Node<'pr>>) -> Owner {
+    fn owner(&self, receiver: Option<prism::Node<'pr>>) -> DefinitionOwner {
         match receiver {
             Some(receiver) if receiver.as_self_node().is_none() => {
-                Owner::Object(self.summary(&receiver))
+                DefinitionOwner::Object(self.summary(&receiver))
             }
-            _ if self.modules.is_empty() => Owner::Program,
-            _ => Owner::Class,
+            _ if self.modules.is_empty() => DefinitionOwner::Program,
+            _ => DefinitionOwner::Class,
         }
     }
 }
@@ -203,7 +217,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
             return self.recorder.literal(value, self.at(&node.location()));
         }
         self.depth += 1;
-        Dispatch(self).visit(node);
+        NodeDispatch(self).visit(node);
         self.depth -= 1;
     }
 
@@ -299,7 +313,8 @@ impl<'pr> Visit<'pr> for Reader<'_> {
             self.visit(&receiver);
         }
         let owner = self.owner(node.receiver());
-        let (parameters, filled) = parameters(node.parameters().as_ref(), owner == Owner::Program);
+        let (parameters, filled) =
+            parameters(node.parameters().as_ref(), owner == DefinitionOwner::Program);
         self.recorder.enter(parameters, filled.as_deref());
         if let Some(parameters) = node.parameters() {
             self.visit_parameters_node(&parameters);
@@ -391,7 +406,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         self.recorder.enter_handler(first);
         self.visit(&node.rescue_expression());
         let value = self.summary(&node.rescue_expression());
-        self.recorder.answer(value, self.at(&node.location()));
+        self.recorder.returned(value, self.at(&node.location()));
         self.recorder.leave_handler();
     }
 
@@ -411,7 +426,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         prism::visit_return_node(self, node);
         if let Some(value) = node.arguments().and_then(|given| given.arguments().first()) {
             let value = self.summary(&value);
-            self.recorder.answer(value, self.at(&node.location()));
+            self.recorder.returned(value, self.at(&node.location()));
         }
     }
 

@@ -77,7 +77,7 @@ fn both_languages_give_the_same_facts() {
         )
     };
     let expected = (
-        vec![("m".to_owned(), Access::Read), ("n".to_owned(), Access::Write)],
+        vec![("m".to_owned(), ContextAccess::Read), ("n".to_owned(), ContextAccess::Write)],
         vec!["fetcher".to_owned()],
         vec!["json".to_owned()],
         "add".to_owned(),
@@ -93,7 +93,7 @@ fn both_languages_give_the_same_facts() {
 /// Memory is written in every way Ruby can write an item or an attribute.
 #[test]
 fn every_write_to_memory_is_seen() {
-    use Access::{Read, Write};
+    use ContextAccess::{Read, Write};
     for (language, source, expected) in [
         (Ruby, "context[:n] = 1", vec![("n", Write)]),
         (Ruby, "context.n = 1", vec![("n", Write)]),

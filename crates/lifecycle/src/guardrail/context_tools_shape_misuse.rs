@@ -1,35 +1,45 @@
-//! `context_tools_shape_misuse`: treating `context["tools"]` as a list of named records.
-//!
-//! The registry maps names to metadata. Iterating over it gives names (Python) or pairs (Ruby), which
-//! have no `name`; it has no positions, nothing can be appended to it, and no list can replace it.
-//!
-//! ```python
-//! [t["name"] for t in context["tools"]]      # barred
-//! list(context["tools"])                     # passes: the names
-//! [i["name"] for i in items]                 # passes, whatever else mentions the registry
-//! ```
-//! ```ruby
-//! context[:tools].map { |t| t[:name] }       # barred
-//! context[:tools].map { |name, info| name }  # passes
-//! items.map { |i| i[:name] }                 # passes, whatever else mentions the registry
-//! ```
+//! The rule `context_tools_shape_misuse`: [`GUARDRAIL`] says what it is about.
 
+use Language::{Python, Ruby};
 use serde_json::Value;
 
-use crate::dialect::{Assignment, Call, Lookup, Operand, Position, Target};
+use crate::dialect::{AssignmentStatement, Call, Language, Lookup, Operand, Position, Target};
 
-use super::{Finding, Subject};
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    let lookups = subject.inspection.lookups.iter().filter_map(misread);
-    let calls = subject.inspection.calls.iter().filter_map(misused);
-    let assignments = subject.inspection.assignments.iter().filter_map(relisted);
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "context_tools_shape_misuse",
+    violation_type: ViolationType::ToolRegistry,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "treating `context[\"tools\"]` as a list of named records",
+    details: "\
+The registry maps names to metadata. Iterating over it yields names (Python) or pairs (Ruby), which have no
+`name`; it has no positions, nothing can be appended to it, and a list cannot replace it. Other lists of
+records with a `name` pass, whatever else the program does with the registry.",
+    correction: "Test membership by name (`\"x\" in context[\"tools\"]`, `context[:tools].key?(\"x\")`) or \
+                 iterate over name and metadata pairs.",
+    examples: &[
+        violates(Python, "result = [t[\"name\"] for t in context[\"tools\"]]"),
+        passes(Python, "result = list(context[\"tools\"])"),
+        passes(Python, "result = [i[\"name\"] for i in args[0]]"),
+        violates(Ruby, "context[:tools].map { |t| t[:name] }"),
+        passes(Ruby, "context[:tools].map { |name, info| name }"),
+        passes(Ruby, "args[0].map { |i| i[:name] }"),
+    ],
+};
+
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    let lookups = input.inspection.lookups.iter().filter_map(misread);
+    let calls = input.inspection.calls.iter().filter_map(misused);
+    let assignments = input.inspection.assignments.iter().filter_map(relisted);
     let position = lookups.chain(calls).chain(assignments).min()?;
     Some(Finding::at(
         position,
         "`context.tools` maps tool names to metadata; it is not a list of records with a `name`",
-        "Test membership by name (`\"x\" in context[\"tools\"]`, `context[:tools].key?(\"x\")`) or \
-         iterate over name and metadata pairs.",
     ))
 }
 
@@ -54,7 +64,7 @@ fn misused(call: &Call) -> Option<Position> {
 }
 
 /// `context["tools"] = [...]`, `context["tools"] += [...]`
-fn relisted(assignment: &Assignment) -> Option<Position> {
+fn relisted(assignment: &AssignmentStatement) -> Option<Position> {
     let (object, key) = match &assignment.target {
         Target::Name(_) => return None,
         Target::Attribute { object, name } => (object, name.as_str()),

@@ -1,35 +1,45 @@
-//! `executable_tool_metadata`: functions, lambdas, procs or agents stored in the registry.
-//!
-//! The registry holds data that outlives the worker; code in it cannot be written down, and would run
-//! unvetted. A tool is made by `delegate` and called by name.
-//!
-//! ```python
-//! context["tools"]["double"] = {"run": lambda x: x * 2}   # barred
-//! context["handlers"] = {"double": "x * 2"}               # passes
-//! ```
-//! ```ruby
-//! context[:tools]["double"] = ->(x) { x * 2 }             # barred
-//! remember(tools: { double: method(:double) })            # barred
-//! context[:factor] = 2                                    # passes
-//! ```
+//! The rule `executable_tool_metadata`: [`GUARDRAIL`] says what it is about.
 
-use crate::dialect::{Assignment, Call, Operand, Position, Target};
+use Language::{Python, Ruby};
 
-use super::{Finding, Subject};
+use crate::dialect::{AssignmentStatement, Call, Language, Operand, Position, Target};
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    let assignments = subject.inspection.assignments.iter().filter_map(stores);
-    let calls = subject.inspection.calls.iter().filter_map(merges);
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "executable_tool_metadata",
+    violation_type: ViolationType::ToolRegistry,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "functions, lambdas, procs or agents stored in the tool registry",
+    details: "\
+The registry holds data that outlives the worker; code in it cannot be stored, and would run without being
+vetted. A tool is made by `delegate` and called by name.",
+    correction: "Make a tool with `delegate(role, purpose: ..., deliverable: ...)` and call it through \
+                 `tool(name)`; keep plain data in the context.",
+    examples: &[
+        violates(Python, "context[\"tools\"][\"double\"] = {\"run\": lambda x: x * 2}"),
+        passes(Python, "context[\"handlers\"] = {\"double\": \"x * 2\"}"),
+        violates(Ruby, "context[:tools][\"double\"] = ->(x) { x * 2 }"),
+        violates(Ruby, "remember(tools: { double: method(:double) })"),
+        passes(Ruby, "context[:factor] = 2"),
+    ],
+};
+
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    let assignments = input.inspection.assignments.iter().filter_map(stores);
+    let calls = input.inspection.calls.iter().filter_map(merges);
     let position = assignments.chain(calls).min()?;
     Some(Finding::at(
         position,
         "the tool registry holds data only; a function, proc or agent is stored in it",
-        "Make a tool with `delegate(role, purpose: ..., deliverable: ...)` and call it through \
-         `tool(name)`; keep plain data in the context.",
     ))
 }
 
-fn stores(assignment: &Assignment) -> Option<Position> {
+fn stores(assignment: &AssignmentStatement) -> Option<Position> {
     let in_registry = match &assignment.target {
         Target::Name(_) => false,
         Target::Attribute { object, name } => is_registry(object, Some(name)),

@@ -1,51 +1,69 @@
-//! `hardcoded_external_fallback_success`: made-up records given as success in a flow that fetches.
-//!
-//! When the fetch fails, a literal list in its place looks like an answer and is not one. Barred are
-//! records given in an error handler, given in place of what was not found (`found or […]`), or held
-//! by a name that says what they are (`fallback_…`, `sample_…`), where they reach a success; and a text
-//! that is the whole answer when a fetch raised. Empty values, maps without a list, and defaults for
-//! the call's own inputs pass.
-//!
-//! ```python
-//! import requests
-//! try:
-//!     movies = requests.get(url).json()
-//! except Exception as problem:
-//!     movies = [{"title": "Heat"}]                           # barred: it reaches a success
-//!     movies = Outcome.error("fetch_failed", str(problem))   # passes
-//! result = movies
-//! result = movies or [{"title": "Heat"}]                     # barred
-//! fields = kwargs.get("fields") or ["title"]                 # passes: an input's default
-//! ```
-//! ```ruby
-//! page = tool("web_fetcher").fetch(url)
-//! fallback_movies = [{ title: "Heat" }]
-//! page.ok? ? page.value : Outcome.ok(fallback_movies)            # barred
-//! page.ok? ? page.value : Outcome.error(error_type: "low_utility")   # passes
-//! ```
+//! The rule `hardcoded_external_fallback_success`: [`GUARDRAIL`] says what it is about.
 
 use std::collections::BTreeSet;
 
+use Language::{Python, Ruby};
 use serde_json::Value;
 
-use crate::dialect::{Answer, Assignment, Inspection, Operand, Position, Rescued, Target};
+use crate::dialect::{
+    AssignmentStatement, Inspection, Language, Operand, Position, Rescued, ReturnedValue, Target,
+};
 
-use super::network::{fetches, is_fetch};
-use super::{Finding, Subject};
+use super::network::{fetches, fetching_calls};
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "hardcoded_external_fallback_success",
+    violation_type: ViolationType::ExternalData,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "made-up records given as success in a flow that fetches",
+    details: "\
+When the fetch fails, a literal list in its place looks like an answer and is not one. Barred are records given in
+an error handler, given in place of what was not found (`found or [...]`), or held by a name that says what they
+are (`fallback_...`, `sample_...`), where they reach a success; and a text that is the whole answer when a fetch
+raised. Empty values, maps without a list, and defaults for the call's own inputs pass.",
+    correction: "Do not return hardcoded data when fetching fails: return an error outcome such as \
+                 `low_utility` or `unsupported_capability` that says what failed.",
+    examples: &[
+        violates(
+            Python,
+            "import urllib.request\ntry:\n    result = urllib.request.urlopen(args[0]).read()\n\
+             except OSError:\n    result = [{\"title\": \"Heat\"}]",
+        ),
+        passes(
+            Python,
+            "import urllib.request\ntry:\n    result = urllib.request.urlopen(args[0]).read()\n\
+             except OSError as problem:\n    result = Outcome.error(\"fetch_failed\", str(problem))",
+        ),
+        passes(
+            Python,
+            "import urllib.request\nfields = kwargs.get(\"fields\") or [\"title\"]\n\
+             result = [urllib.request.urlopen(args[0]).read(), fields]",
+        ),
+        violates(Ruby, "tool(\"web_fetcher\").fetch(args[0]).value || [{ title: \"Heat\" }]"),
+        passes(
+            Ruby,
+            "page = tool(\"web_fetcher\").fetch(args[0])\n\
+             page.ok? ? page.value : Outcome.error(error_type: \"low_utility\")",
+        ),
+    ],
+};
 
 /// Words in a variable's name that say its content is made up.
 const MADE_UP_WORDS: &[&str] = &["fallback", "sample", "mock", "dummy", "placeholder", "fake"];
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    if !fetches(subject.inspection) {
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    if !fetches(input.inspection) {
         return None;
     }
-    let position = made_up_answer(subject.inspection)?;
+    let position = made_up_answer(input.inspection)?;
     Some(Finding::at(
         position,
         "records written into the program are given as success in place of fetched data",
-        "Do not return hardcoded data when fetching fails: return an error outcome such as \
-         `low_utility` or `unsupported_capability` that says what failed.",
     ))
 }
 
@@ -53,15 +71,15 @@ fn made_up_answer(inspection: &Inspection) -> Option<Position> {
     let names = made_up_names(&inspection.assignments);
     let fetches = Fetches::of(inspection);
     let told = told_names(inspection, &fetches);
-    let made_up = |answer: &&Answer| {
+    let made_up = |answer: &&ReturnedValue| {
         is_made_up(&answer.value, answer.recovering.is_some(), &names)
             || is_told(answer, &fetches, &told)
     };
-    inspection.answers.iter().find(made_up).map(|answer| answer.position)
+    inspection.returned.iter().find(made_up).map(|answer| answer.position)
 }
 
 /// Whether a text written into the program is the whole answer where a fetch raised.
-fn is_told(answer: &Answer, fetches: &Fetches, told: &BTreeSet<&str>) -> bool {
+fn is_told(answer: &ReturnedValue, fetches: &Fetches, told: &BTreeSet<&str>) -> bool {
     let whole = answer.value.only();
     let named = whole.name().is_some_and(|name| told.contains(name));
     named || (is_text(whole) && fetches.are_handled(answer.recovering.as_ref()))
@@ -89,8 +107,7 @@ struct Fetches(Vec<usize>);
 
 impl Fetches {
     fn of(inspection: &Inspection) -> Self {
-        let fetches = inspection.calls.iter().enumerate().filter(|(_, call)| is_fetch(call));
-        Self(fetches.map(|(index, _)| index).collect())
+        Self(fetching_calls(inspection))
     }
 
     /// Whether an error handler stands for one of them.
@@ -103,7 +120,7 @@ impl Fetches {
 }
 
 /// The names that hold made-up records, also through other names.
-fn made_up_names(assignments: &[Assignment]) -> BTreeSet<&str> {
+fn made_up_names(assignments: &[AssignmentStatement]) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for assignment in assignments {
         let Target::Name(name) = &assignment.target else { continue };

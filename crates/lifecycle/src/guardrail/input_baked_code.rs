@@ -1,24 +1,33 @@
-//! `input_baked_code` (advisory): the arguments of this call written as literals, and never read.
-//!
-//! Such a program answers this call and no other, so it cannot be kept. Half of all generations in the
-//! reference's recordings were lost to this. CachedInspection `args`, `kwargs` or the parameters of a function
-//! named like the method passes, and 0, 1, -1, "", true, false and null are no evidence.
-//!
-//! ```python
-//! result = 100 * 9 / 5 + 32                  # told when called with 100
-//! result = args[0] * 9 / 5 + 32              # passes
-//! def convert(celsius): return celsius * 9 / 5 + 32   # passes as `convert`
-//! ```
-//! ```ruby
-//! "Hello, Ada Lovelace!"                     # told when called with "Ada Lovelace"
-//! "Hello, #{args[0]}!"                       # passes
-//! ```
+//! The rule `input_baked_code`: [`GUARDRAIL`] says what it is about.
 
+use Language::{Python, Ruby};
 use serde_json::Value;
 
-use crate::dialect::Literal;
+use crate::dialect::{Language, Literal};
 
-use super::{Finding, Subject};
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "input_baked_code",
+    violation_type: ViolationType::Reuse,
+    severity: Severity::Advisory,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "the arguments of this call written as literals, and never read",
+    details: "\
+Such a program answers this call and no other, so it cannot be kept. A program that reads `args`, `kwargs` or the
+parameters of its function passes, and 0, 1, -1, \"\", true, false and null are not evidence.",
+    correction: "Read the inputs from `args` and `kwargs`, or define a function with parameters.",
+    examples: &[
+        violates(Python, "result = 100 * 9 / 5 + 32").called_with("[100]"),
+        passes(Python, "result = args[0] * 9 / 5 + 32").called_with("[100]"),
+        passes(Python, "def convert(celsius):\n    return celsius * 9 / 5 + 32").called_with("[100]"),
+        violates(Ruby, "\"Hello, Ada Lovelace!\"").called_with("[\"Ada Lovelace\"]"),
+        passes(Ruby, "\"Hello, #{args[0]}!\"").called_with("[\"Ada Lovelace\"]"),
+    ],
+};
 
 /// How long an input text must be to count when it is only a part of a literal.
 const EMBEDDED_BYTES: usize = 8;
@@ -29,33 +38,27 @@ const MAX_INPUTS: usize = 256;
 /// The longest input shown in a message.
 const SHOWN_CHARACTERS: usize = 40;
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    let literal = baked_literal(subject)?;
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    let literal = baked_literal(input)?;
     let shown: String = literal.value.to_string().chars().take(SHOWN_CHARACTERS).collect();
-    Some(Finding::at(
-        literal.position,
-        format!("the input {shown} of this call is written into the program, which never reads it"),
-        format!(
-            "Read the inputs from `args` and `kwargs`, or define a function `{}` with parameters, so \
-             that the program answers any call of this method.",
-            subject.method
-        ),
-    ))
+    let message =
+        format!("the input {shown} of this call is written into the program, which never reads it");
+    Some(Finding::at(literal.position, message).correct_by(format!(
+        "Read the inputs from `args` and `kwargs`, or define a function `{}` with parameters, so \
+         that the program answers any call of this method.",
+        input.method
+    )))
 }
 
 /// The first literal that is an input of this call, in a program that reads no input.
-pub(super) fn baked_literal<'a>(subject: &Subject<'a>) -> Option<&'a Literal> {
-    if !subject.has_inputs() || subject.inspection.reads_inputs(subject.method) {
+pub(super) fn baked_literal<'a>(input: &GuardrailInput<'a>) -> Option<&'a Literal> {
+    if !input.has_inputs() || input.inspection.reads_inputs(input.method) {
         return None;
     }
     let mut inputs = Vec::new();
-    subject
-        .args
-        .iter()
-        .chain(subject.kwargs.values())
-        .for_each(|input| telling(input, &mut inputs));
+    input.args.iter().chain(input.kwargs.values()).for_each(|input| telling(input, &mut inputs));
     let is_input = |literal: &&Literal| inputs.iter().any(|input| is_baked(&literal.value, input));
-    subject.inspection.literals.iter().find(is_input)
+    input.inspection.literals.iter().find(is_input)
 }
 
 /// Collects the scalars in `input` whose presence in a program tells something.

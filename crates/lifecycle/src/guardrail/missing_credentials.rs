@@ -1,45 +1,54 @@
-//! `missing_credentials`: a program that cannot run without a key from its environment.
-//!
-//! Keys never reach a worker, so reading one there can only fail, and writing the program again does not
-//! bring it: this rule ends the call, unless `guardrail_terminal` says otherwise. A key that may be
-//! absent passes: one with a default, one whose absence is rescued, one that is asked for or set by the
-//! program itself. So do a program that reports `missing_credentials`, and everything read from the
-//! arguments.
-//!
-//! ```python
-//! import os
-//! key = os.environ["WEATHER_API_KEY"]          # barred
-//! key = os.environ.get("WEATHER_API_KEY")      # passes: it may be absent
-//! key = kwargs["api_key"]                      # passes
-//! ```
-//! ```ruby
-//! key = ENV.fetch("WEATHER_API_KEY")           # barred
-//! key = ENV["WEATHER_API_KEY"]                 # passes: it may be nil
-//! key = kwargs.fetch(:api_key)                 # passes
-//! ```
+//! The rule `missing_credentials`: [`GUARDRAIL`] says what it is about.
 
-use crate::dialect::{Call, Inspection, Lookup, Position};
+use Language::{Python, Ruby};
 
-use super::{Finding, Subject};
+use crate::dialect::{Call, Inspection, Language, Lookup, Position};
+use crate::outcome::FailureKind;
+
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "missing_credentials",
+    violation_type: ViolationType::ExternalData,
+    severity: Severity::Terminal,
+    failure: Some(FailureKind::MissingCredentials),
+    check: RuleCheck::Program(find),
+    summary: "a program that cannot run without a key from its environment",
+    details: "\
+Keys never reach a worker, so reading one there can only fail, and another program would fail too: this rule
+ends the call, unless `guardrail_terminal` says otherwise. A key that may be absent passes: one with a default,
+one whose absence is handled, one whose presence is tested, one that the program sets itself. So do programs
+that report `missing_credentials`, and everything read from the arguments.",
+    correction: "Take the credential as an argument of the call, use a source that needs none, or return \
+                 an error outcome `missing_credentials` that says which one is needed.",
+    examples: &[
+        violates(Python, "import os\nresult = os.environ[\"WEATHER_API_KEY\"]"),
+        passes(Python, "import os\nresult = os.environ.get(\"WEATHER_API_KEY\")"),
+        passes(Python, "result = kwargs[\"api_key\"]"),
+        violates(Ruby, "ENV.fetch(\"WEATHER_API_KEY\")"),
+        passes(Ruby, "ENV[\"WEATHER_API_KEY\"]"),
+        passes(Ruby, "kwargs.fetch(:api_key)"),
+    ],
+};
 
 /// Words in a variable's name that say it holds a credential.
 const CREDENTIAL_WORDS: &[&str] =
     &["APIKEY", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSWD", "PASSWORD", "SECRET", "TOKEN"];
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    if subject.inspection.says("missing_credentials") {
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    if input.inspection.says("missing_credentials") {
         return None;
     }
-    let lookups = subject.inspection.lookups.iter().filter_map(looked_up);
-    let calls = subject.inspection.calls.iter().filter_map(fetched);
+    let lookups = input.inspection.lookups.iter().filter_map(looked_up);
+    let calls = input.inspection.calls.iter().filter_map(fetched);
     let needed: Vec<_> = lookups.chain(calls).filter(|(name, _)| says_credential(name)).collect();
-    let expects = |name: &str| mentions(subject.inspection, name) <= times(&needed, name);
+    let expects = |name: &str| mentions(input.inspection, name) <= times(&needed, name);
     let &(name, position) = needed.iter().find(|(name, _)| expects(name))?;
     Some(Finding::at(
         position,
         format!("the program needs the credential `{name}`, and a worker's environment holds none"),
-        "Take the credential as an argument of the call, use a source that needs none, or return an \
-         error outcome `missing_credentials` that says which one is needed.",
     ))
 }
 

@@ -1,28 +1,28 @@
-//! `missing_external_provenance`: external data given as success without telling where it is from.
-//!
-//! Judged after execution, on ok results of programs that fetch: by their own network use, or through
-//! calling a tool whose name says it fetches. The value must be a map with `provenance.sources`, a non-empty
-//! list of maps with `uri`, `fetched_at`, `retrieval_tool` and a `retrieval_mode` of `live`, `cached`
-//! or `fixture`. Text that names a client is not network use, nor is building an address or a request
-//! that is not sent, nor a tool that is never called.
-//!
-//! ```python
-//! import requests
-//! result = requests.get(url).json()                                    # barred once it answers
-//! result = {"items": requests.get(url).json(), "provenance": sources}  # passes
-//! ```
-//! ```ruby
-//! require "net/http"
-//! Net::HTTP.get(URI(url))                                              # barred once it answers
-//! { items: Net::HTTP.get(URI(url)), provenance: sources }              # passes
-//! ```
+//! The rule `missing_external_provenance`: [`GUARDRAIL`] says what it is about.
 
 use serde_json::Value;
 
 use crate::dialect::Inspection;
 
 use super::network::fetches;
-use super::{Rule, Violation};
+use super::{Guardrail, Rule, RuleCheck, Severity, Violation, ViolationType};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "missing_external_provenance",
+    violation_type: ViolationType::ExternalData,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Value,
+    summary: "external data given as success without its source",
+    details: "\
+Judged after execution, on the values of programs that fetch. The value must be a map with
+`provenance.sources`, a non-empty list of maps with `uri`, `fetched_at`, `retrieval_tool` and a
+`retrieval_mode` of `live`, `cached` or `fixture`.",
+    correction: "Return a map with `provenance: {sources: [{uri, fetched_at, retrieval_tool, \
+                 retrieval_mode}]}`, one source per fetch, `retrieval_mode` being `live`, `cached` or \
+                 `fixture`.",
+    examples: &[],
+};
 
 /// Judges an ok result.
 pub fn check_provenance(inspection: &Inspection, value: &Value) -> Option<Violation> {
@@ -33,10 +33,7 @@ pub fn check_provenance(inspection: &Inspection, value: &Value) -> Option<Violat
         rule: Rule::MissingExternalProvenance,
         message: "external data is returned without its provenance".to_owned(),
         location: None,
-        required_correction: "Return a map with `provenance: {sources: [{uri, fetched_at, \
-             retrieval_tool, retrieval_mode}]}`, one source per fetch, `retrieval_mode` being \
-             `live`, `cached` or `fixture`."
-            .to_owned(),
+        required_correction: GUARDRAIL.correction.to_owned(),
     })
 }
 

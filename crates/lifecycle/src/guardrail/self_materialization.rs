@@ -1,24 +1,37 @@
-//! `self_materialization`: an agent that asks for a tool of its own role.
-//!
-//! It would call itself to do the work it was called for, until the allowance is spent. Roles are
-//! compared trimmed, normalised and without regard to case.
-//!
-//! ```python
-//! tool("calculator").add(1, 2)       # barred in the agent `calculator`
-//! tool("converter").to_float("1")    # passes
-//! ```
-//! ```ruby
-//! delegate("Calculator").add(1, 2)   # barred in the agent `calculator`
-//! delegate("converter").to_f("1")    # passes
-//! ```
+//! The rule `self_materialization`: [`GUARDRAIL`] says what it is about.
 
+use Language::{Python, Ruby};
 use unicode_normalization::UnicodeNormalization;
 
-use super::{Finding, Rule, Subject, Violation};
+use crate::dialect::Language;
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    subject.inspection.agents().find_map(|(name, position)| {
-        let finding = found(subject.role, name)?;
+use super::{
+    Finding, Guardrail, GuardrailInput, Rule, RuleCheck, Severity, Violation, ViolationType,
+    passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "self_materialization",
+    violation_type: ViolationType::ToolRegistry,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "an agent that asks for a tool of its own role",
+    details: "\
+It would call itself to do the work it was called for, until the allowance is spent. Roles are compared
+trimmed, normalised and without regard to case.",
+    correction: "Do the work of this method here; use `tool` or `delegate` only for another role.",
+    examples: &[
+        violates(Python, "tool(\"calculator\").add(1, 2)"),
+        passes(Python, "tool(\"converter\").to_float(\"1\")"),
+        violates(Ruby, "delegate(\"Calculator\").add(1, 2)"),
+        passes(Ruby, "delegate(\"converter\").to_f(\"1\")"),
+    ],
+};
+
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    input.inspection.agents().find_map(|(name, position)| {
+        let finding = found(input.role, name)?;
         Some(Finding { location: Some(position), ..finding })
     })
 }
@@ -32,9 +45,7 @@ fn found(own: &str, asked: &str) -> Option<Finding> {
     (folded(own) == folded(asked)).then(|| Finding {
         message: format!("the agent asks for a tool of its own role `{}`", asked.trim()),
         location: None,
-        required_correction:
-            "Do the work of this method here; use `tool` or `delegate` only for another role."
-                .to_owned(),
+        correction: None,
     })
 }
 

@@ -1,98 +1,77 @@
-//! `singleton_method_mutation`: giving an agent methods, or changing `Agent`, `Outcome` or builtins.
-//!
-//! An agent answers any method by itself; a method attached to it would hide that and vanish with
-//! the worker. Assigning plain data (`agent.memory = 5`) is a setter and passes, as do methods of
-//! the program's own classes and objects. What is an agent is followed through names; one that goes
-//! through a list or a function of the program is refused the method while it runs, by this same rule.
-//!
-//! ```python
-//! t = tool("fetcher")
-//! t.fetch = lambda url: "<html>"     # barred, as are setattr(t, …) and type(t).fetch = …
-//! __builtins__["print"] = None       # barred, as is del Outcome.ok
-//! t.memory = 5                       # passes
-//! ```
-//! ```ruby
-//! t = tool("fetcher")
-//! t.define_singleton_method :fetch do "<html>" end   # barred, as are def t.fetch, class << t
-//! class Agent; end                                   # barred, as is Outcome.prepend(Loud)
-//! class Cart; def self.empty = new; end              # passes
-//! ```
+//! The rule `singleton_method_mutation`: [`GUARDRAIL`] says what it is about.
 
+use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::dialect::library::{MUTATES, REDEFINES};
 use crate::dialect::{
-    Assignment, Call, Definition, DefinitionKind, Language, Operand, Owner, Position, Target,
+    AssignmentStatement, Call, Definition, DefinitionKind, DefinitionOwner, Language, Operand,
+    Position, Target,
 };
-
-use super::{Finding, Rule, Subject, Violation};
 use crate::excerpt::shortened;
 
-const CORRECTION: &str = "Call the agent's dynamic methods directly (`tool(\"name\").any_method(...)`) \
-     and define plain helper functions instead of attaching methods to objects.";
+use super::{
+    Finding, Guardrail, GuardrailInput, Rule, RuleCheck, Severity, Violation, ViolationType,
+    passes, violates,
+};
 
-/// Characters of a method's name that are told.
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "singleton_method_mutation",
+    violation_type: ViolationType::ToolRegistry,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "giving an agent methods, or changing `Agent`, `Outcome` or builtins",
+    details: "\
+An agent answers any method by itself; a method attached to it would hide that and vanish with the worker.
+Assigning plain data (`agent.memory = 5`) is a setter and passes, as do methods of the program's own classes
+and objects. Agents are followed through variables; an agent that goes through a list or a function of the
+program is refused the method when it is attached, by the same rule.",
+    correction: "Call the agent's dynamic methods directly (`tool(\"name\").any_method(...)`) and define \
+                 plain helper functions instead of attaching methods to objects.",
+    examples: &[
+        violates(Python, "t = tool(\"fetcher\")\nt.fetch = lambda url: \"<html>\""),
+        violates(Python, "del Outcome.ok"),
+        violates(Python, "__builtins__[\"print\"] = None"),
+        passes(Python, "t = tool(\"fetcher\")\nt.memory = 5"),
+        violates(Ruby, "t = tool(\"fetcher\")\nt.define_singleton_method(:fetch) { \"<html>\" }"),
+        violates(Ruby, "class Agent; end"),
+        passes(Ruby, "class Cart\n  def self.empty = new\nend\nCart.empty"),
+    ],
+};
+
+/// Characters of a method's name that a message shows.
 const MAX_NAME_CHARS: usize = 80;
 
-/// Ruby methods that change what they are called on, or what its objects answer.
-const CHANGERS: &[&str] = &[
-    "alias_method",
-    "attr_accessor",
-    "attr_reader",
-    "attr_writer",
-    "class_eval",
-    "class_exec",
-    "class_variable_set",
-    "const_set",
-    "define_method",
-    "define_singleton_method",
-    "extend",
-    "include",
-    "instance_eval",
-    "instance_exec",
-    "instance_variable_set",
-    "module_eval",
-    "module_exec",
-    "prepend",
-    "private_class_method",
-    "private_constant",
-    "public_class_method",
-    "remove_const",
-    "remove_method",
-    "undef_method",
-];
-
-/// Methods of a Python map that change it.
-const MAP_CHANGERS: &[&str] =
-    &["__delitem__", "__setitem__", "clear", "pop", "popitem", "setdefault", "update"];
-
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    let found = match subject.language {
-        Language::Python => python(subject),
-        Language::Ruby => ruby(subject),
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    let found = match input.language {
+        Language::Python => python(input),
+        Language::Ruby => ruby(input),
     };
     let (what, position) = found?;
-    Some(Finding::at(position, format!("{what} changes an object of the runtime"), CORRECTION))
+    Some(Finding::at(position, format!("{what} changes an object of the runtime")))
 }
 
-/// The same rule, for an agent only known as one while the program runs.
+/// The violation of a running program that attaches `name` to an agent.
 pub fn attached(name: &str) -> Violation {
     let name = shortened(name, MAX_NAME_CHARS);
     let finding = Finding {
         message: format!("attaching `{name}` to an agent changes an object of the runtime"),
         location: None,
-        required_correction: CORRECTION.to_owned(),
+        correction: None,
     };
     finding.of(Rule::SingletonMethodMutation)
 }
 
-fn python(subject: &Subject<'_>) -> Option<(String, Position)> {
-    let assignments = subject.inspection.assignments.iter().filter_map(attaches);
-    let calls = subject.inspection.calls.iter().filter_map(changes_by_call);
-    assignments.chain(calls).min_by_key(|(_, position)| *position)
+fn python(input: &GuardrailInput<'_>) -> Option<(String, Position)> {
+    let assignments = input.inspection.assignments.iter().filter_map(attaches);
+    let calls = input.inspection.calls.iter().filter_map(sets_attribute);
+    let maps = input.inspection.calls_with(MUTATES).filter_map(|(call, _)| changes_map(call));
+    assignments.chain(calls).chain(maps).min_by_key(|(_, position)| *position)
 }
 
 /// `agent.name = function`, `builtins.name = …`, `__builtins__["name"] = …`, `del Outcome.name`
-fn attaches(assignment: &Assignment) -> Option<(String, Position)> {
+fn attaches(assignment: &AssignmentStatement) -> Option<(String, Position)> {
     let (object, name, on_agent) = match &assignment.target {
         Target::Name(_) => return None,
         Target::Attribute { object, name } => {
@@ -106,13 +85,15 @@ fn attaches(assignment: &Assignment) -> Option<(String, Position)> {
     changed.then(|| (format!("changing `{name}`"), assignment.position))
 }
 
-/// `setattr(agent, …)`: a literal is a setter by another name. `builtins.__dict__.update(…)`
-fn changes_by_call(call: &Call) -> Option<(String, Position)> {
+/// `builtins.__dict__.update(…)`
+fn changes_map(call: &Call) -> Option<(String, Position)> {
+    let changed = call.receiver.as_ref().is_some_and(is_runtime);
+    changed.then(|| (format!("`{}`", call.name), call.position))
+}
+
+/// `setattr(agent, …)`: a literal is a setter by another name.
+fn sets_attribute(call: &Call) -> Option<(String, Position)> {
     let name = call.name.as_str();
-    let in_map = MAP_CHANGERS.contains(&name) && call.receiver.as_ref().is_some_and(is_runtime);
-    if in_map {
-        return Some((format!("`{name}`"), call.position));
-    }
     let by_function = matches!(call.path().as_deref(), Some("setattr" | "delattr"));
     if !by_function && !matches!(name, "__setattr__" | "__delattr__") {
         return None;
@@ -136,19 +117,19 @@ fn is_protected(object: &Operand) -> bool {
     object.is_agent() || is_runtime(object) || matches!(object.held(), Operand::Context)
 }
 
-fn ruby(subject: &Subject<'_>) -> Option<(String, Position)> {
-    let calls = subject.inspection.calls.iter().filter_map(defines_by_call);
-    let definitions = subject.inspection.definitions.iter().filter_map(defines_on);
-    let assignments = subject.inspection.assignments.iter().filter_map(replaces);
+fn ruby(input: &GuardrailInput<'_>) -> Option<(String, Position)> {
+    let redefining = input.inspection.calls_with(REDEFINES);
+    let calls = redefining.filter_map(|(call, _)| defines_by_call(call));
+    let definitions = input.inspection.definitions.iter().filter_map(defines_on);
+    let assignments = input.inspection.assignments.iter().filter_map(replaces);
     calls.chain(definitions).chain(assignments).min_by_key(|(_, position)| *position)
 }
 
 fn defines_by_call(call: &Call) -> Option<(String, Position)> {
     let receiver = call.receiver.as_ref()?;
     let name = call.name.as_str();
-    let changes = is_protected(receiver) && CHANGERS.contains(&name);
-    let barred = changes || replaces_by_call(receiver, call);
-    barred.then(|| (format!("`{name}`"), call.position))
+    let changes = is_protected(receiver) || replaces_by_call(receiver, call);
+    changes.then(|| (format!("`{name}`"), call.position))
 }
 
 /// `Object.const_set(:Outcome, …)`
@@ -170,10 +151,10 @@ fn defines_on(definition: &Definition) -> Option<(String, Position)> {
             let reopened = matches!(name, "Agent" | "Outcome" | "Agent::Outcome");
             (reopened, format!("reopening `{name}`"))
         }
-        (DefinitionKind::Function, Owner::Object(object)) => {
+        (DefinitionKind::Function, DefinitionOwner::Object(object)) => {
             (is_protected(object), format!("`def object.{}`", definition.name))
         }
-        (DefinitionKind::Singleton, Owner::Object(object)) => {
+        (DefinitionKind::Singleton, DefinitionOwner::Object(object)) => {
             (is_protected(object), "`class << object`".to_owned())
         }
         (DefinitionKind::Function | DefinitionKind::Singleton, _) => return None,
@@ -182,7 +163,7 @@ fn defines_on(definition: &Definition) -> Option<(String, Position)> {
 }
 
 /// `Outcome = …`, `Agent::Outcome = …`
-fn replaces(assignment: &Assignment) -> Option<(String, Position)> {
+fn replaces(assignment: &AssignmentStatement) -> Option<(String, Position)> {
     let (name, barred) = match &assignment.target {
         Target::Name(name) => (name, is_runtime_name(name)),
         Target::Attribute { object, name } => (name, is_runtime(object)),

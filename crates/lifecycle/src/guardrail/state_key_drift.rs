@@ -1,41 +1,56 @@
-//! `state_key_drift` (advisory): another context key for state that siblings already keep.
-//!
-//! Methods of one agent share its context. A key that nobody writes reads as nothing, and a second key
-//! for the same state splits it. What a setter wrote may be read, and is nobody's shared state. A program that uses
-//! what its siblings keep may have keys of its own beside it. Silent when nothing is known of siblings, and for
-//! keys of the runtime.
-//!
-//! ```python
-//! context["total"] += args[0]                # told when siblings keep `value`
-//! context["value"] += args[0]                # passes
-//! context["value"] * context.get("rate", 1)  # passes: it knows `value`
-//! ```
-//! ```ruby
-//! context[:sum]                              # told when siblings keep `value`
-//! context[:value] = context.fetch(:value, 0) + 1   # passes
-//! ```
+//! The rule `state_key_drift`: [`GUARDRAIL`] says what it is about.
 
 use std::collections::BTreeSet;
 
+use Language::{Python, Ruby};
+
 use crate::context::VIEWS;
-use crate::dialect::{Access, ContextUse};
+use crate::dialect::{ContextAccess, ContextUse, Language};
 
-use super::{Finding, SiblingState, Subject};
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, SiblingState, ViolationType, passes,
+    violates,
+};
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    let siblings = Siblings::of(subject.sibling_state);
-    let program = Program::of(&subject.inspection.context);
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "state_key_drift",
+    violation_type: ViolationType::Reuse,
+    severity: Severity::Advisory,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "another context key for state that siblings already keep",
+    details: "\
+Methods of one agent share its context. A key that nothing writes reads as nothing, and a second key for the
+same state splits it. A program that uses what its siblings keep may have keys of its own beside it. Silent when
+nothing is known of siblings, and for keys of the runtime.",
+    correction: "Use the context key that the agent's other methods use for this state.",
+    examples: &[
+        violates(Python, "context[\"total\"] += args[0]").beside(&["value"]),
+        passes(Python, "context[\"value\"] += args[0]").beside(&["value"]),
+        passes(Python, "result = context[\"value\"] * context.get(\"rate\", 1)").beside(&["value"]),
+        violates(Ruby, "context[:sum]").beside(&["value"]),
+        passes(Ruby, "context[:value] = context.fetch(:value, 0) + 1").beside(&["value"]),
+    ],
+};
+
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    let siblings = Siblings::of(input.sibling_state);
+    let program = Program::of(&input.inspection.context);
     let drifted = program.uses.iter().find(|used| siblings.is_drift(used, &program))?;
     let right = siblings.right_key(&drifted.key)?;
     let (key, verb) = match drifted.access {
-        Access::Read => (&drifted.key, "reads"),
-        Access::Write => (&drifted.key, "writes"),
+        ContextAccess::Read => (&drifted.key, "reads"),
+        ContextAccess::Write => (&drifted.key, "writes"),
     };
-    Some(Finding::at(
-        drifted.position,
-        format!("the program {verb} context key `{key}`; the agent's other methods keep `{right}`"),
-        format!("Use context key `{right}` for this state instead of `{key}`."),
-    ))
+    Some(
+        Finding::at(
+            drifted.position,
+            format!(
+                "the program {verb} context key `{key}`; the agent's other methods keep `{right}`"
+            ),
+        )
+        .correct_by(format!("Use context key `{right}` for this state instead of `{key}`.")),
+    )
 }
 
 /// What the siblings read and write, together.
@@ -97,7 +112,7 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     fn of(uses: &'a [ContextUse]) -> Self {
-        let writes = uses.iter().filter(|used| used.access == Access::Write);
+        let writes = uses.iter().filter(|used| used.access == ContextAccess::Write);
         Self {
             uses,
             keys: uses.iter().map(|used| used.key.as_str()).collect(),

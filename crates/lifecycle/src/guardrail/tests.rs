@@ -14,8 +14,8 @@ use Language::{Python, Ruby};
 /// The rules `source` breaks as the program of `calculator.add(…)`, called with `call`.
 fn check_call(language: Language, source: &str, call: &Call, expected: &[Rule]) {
     let inspection = inspect(language, source).unwrap_or_else(|fault| panic!("{source}\n{fault}"));
-    let subject = call.subject(language, &inspection);
-    let violations = examine(&subject, &GuardrailPolicy::default());
+    let input = call.input(language, &inspection);
+    let violations = examine(&input, &GuardrailPolicy::default());
     let rules: Vec<Rule> = violations.iter().map(|violation| violation.rule).collect();
     assert_eq!(rules, expected, "{language}:\n{source}\n{violations:#?}");
 }
@@ -42,8 +42,8 @@ impl Call {
         Self { declared: names.iter().map(|&name| name.to_owned()).collect(), ..Self::default() }
     }
 
-    fn subject<'a>(&'a self, language: Language, inspection: &'a Inspection) -> Subject<'a> {
-        Subject {
+    fn input<'a>(&'a self, language: Language, inspection: &'a Inspection) -> GuardrailInput<'a> {
+        GuardrailInput {
             language,
             role: "calculator",
             method: "add",
@@ -300,16 +300,16 @@ fn input_baked_code_and_cacheability() {
     for (language, source, args, expected) in cases {
         let call = Call::with(&args);
         let inspection = inspect(language, source).unwrap();
-        let subject = call.subject(language, &inspection);
-        assert_eq!(cacheability(&subject, false), expected, "{source}");
+        let input = call.input(language, &inspection);
+        assert_eq!(cacheability(&input, false), expected, "{source}");
         let rules = if expected == baked { &[InputBakedCode][..] } else { &[] };
         check_call(language, source, &call, rules);
     }
     let inspection = inspect(Ruby, "1").unwrap();
     let (call, method) = (Call::default(), "Ask");
-    let subject = call.subject(Ruby, &inspection);
-    assert_eq!(cacheability(&subject, true), DelegatedContractTool);
-    assert_eq!(cacheability(&Subject { method, ..subject }, true), DynamicDispatchMethod);
+    let input = call.input(Ruby, &inspection);
+    assert_eq!(cacheability(&input, true), DelegatedContractTool);
+    assert_eq!(cacheability(&GuardrailInput { method, ..input }, true), DynamicDispatchMethod);
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn state_key_drift() {
     check_call(Python, "result = context['unit']", &set, &[]);
     check_call(Python, "result = context['value']", &set, &[StateKeyDrift]);
     let inspection = inspect(Ruby, "context[:total]").unwrap();
-    let violations = examine(&call.subject(Ruby, &inspection), &GuardrailPolicy::default());
+    let violations = examine(&call.input(Ruby, &inspection), &GuardrailPolicy::default());
     assert!(violations[0].required_correction.contains("`value`"), "{violations:?}");
 }
 
@@ -428,7 +428,7 @@ fn process_escape() {
         let inspection = inspect(language, source).unwrap();
         let call = Call::default();
         let policy = GuardrailPolicy { allow_processes: true, ..GuardrailPolicy::default() };
-        assert_eq!(examine(&call.subject(language, &inspection), &policy), [], "{source}");
+        assert_eq!(examine(&call.input(language, &inspection), &policy), [], "{source}");
     }
 }
 
@@ -539,18 +539,15 @@ fn unsupported_capability() {
 #[test]
 fn violations_are_typed() {
     let names: Vec<_> = Rule::ALL.iter().map(|rule| rule.subtype()).collect();
-    for (rule, name) in Rule::ALL.into_iter().zip(names) {
+    for (&rule, name) in Rule::ALL.iter().zip(names) {
         assert_eq!(Rule::from_subtype(name), Some(rule));
         assert_eq!(serde_json::to_value(rule).unwrap(), json!(name));
         let kind = rule.violation_type();
         assert_eq!(serde_json::to_value(kind).unwrap(), json!(kind.name()));
-        let told = RULES.iter().any(|row| row.rule == rule);
-        assert_eq!(told, rule != MissingExternalProvenance, "{name} has a row");
     }
     let inspection = inspect(Ruby, "x = 1\n  system('ls')").unwrap();
     let call = Call::default();
-    let violation =
-        examine(&call.subject(Ruby, &inspection), &GuardrailPolicy::default()).remove(0);
+    let violation = examine(&call.input(Ruby, &inspection), &GuardrailPolicy::default()).remove(0);
     assert_eq!(violation.location, Some(Position { line: 2, column: 3 }));
     let class = |policy: &GuardrailPolicy| violation.severity(policy).guardrail_class();
     assert_eq!(class(&GuardrailPolicy::default()), "recoverable_guardrail");

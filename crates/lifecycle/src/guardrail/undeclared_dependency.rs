@@ -1,41 +1,53 @@
-//! `undeclared_dependency`: an import that is neither standard library nor declared.
-//!
-//! Decided before preparation only when nothing is declared and nothing is held. Otherwise the installed
-//! lock decides ([`check_provided`]), because packages and modules differ in name (`pillow` provides
-//! `PIL`). An import whose failure is rescued on the
-//! spot passes, as do relative ones.
-//!
-//! ```python
-//! import requests                                   # barred when nothing is declared
-//! import json, os.path                              # passes
-//! ```
-//! ```ruby
-//! require "nokogiri"                                # barred when nothing is declared
-//! require "net/http"                                # passes
-//! ```
+//! The rule `undeclared_dependency`: [`GUARDRAIL`] says what it is about.
 
 use std::collections::BTreeSet;
 
+use Language::{Python, Ruby};
+
 use crate::dialect::{Import, Inspection, Language, Position, stdlib};
 
-use super::{Finding, Rule, Subject, Violation};
+use super::{
+    Finding, Guardrail, GuardrailInput, Rule, RuleCheck, Severity, Violation, ViolationType,
+    passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "undeclared_dependency",
+    violation_type: ViolationType::Dependency,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "an import that is neither standard library nor declared",
+    details: "\
+Decided before preparation only when nothing is declared and the agent's environment holds nothing. Otherwise
+the installed packages decide, because packages and modules differ in name (`pillow` provides `PIL`). An import
+whose failure is handled on the spot passes, as do relative ones.",
+    correction: "Declare the package in `dependencies`, or use the standard library.",
+    examples: &[
+        violates(Python, "import requests"),
+        passes(Python, "import json, os.path"),
+        violates(Ruby, "require \"nokogiri\""),
+        passes(Ruby, "require \"net/http\""),
+    ],
+};
 
 /// The most modules a message names.
 const MAX_NAMES: usize = 8;
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    if !subject.declared.is_empty() || subject.holds_packages {
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    if !input.declared.is_empty() || input.holds_packages {
         return None;
     }
-    let (first, names) = foreign(subject.language, subject.inspection, |_| false)?;
-    Some(Finding::at(
-        first,
-        format!("{names}: imported, neither standard library nor declared"),
-        format!("Declare the package of {names} in `dependencies`, or use the standard library."),
-    ))
+    let (first, names) = foreign(input.language, input.inspection, |_| false)?;
+    Some(
+        Finding::at(first, format!("{names}: imported, neither standard library nor declared"))
+            .correct_by(format!(
+                "Declare the package of {names} in `dependencies`, or use the standard library."
+            )),
+    )
 }
 
-/// Holds a program against the top-level names its prepared environment `provides`.
+/// Checks a program against the top-level names that its prepared environment `provides`.
 pub fn check_provided(
     language: Language,
     inspection: &Inspection,
@@ -48,10 +60,10 @@ pub fn check_provided(
         format!(
             "{names}: imported, neither standard library nor provided by the packages declared"
         ),
-        format!(
-            "Add the package that provides {names} to `dependencies` (package and module names may differ), or do without."
-        ),
-    );
+    )
+    .correct_by(format!(
+        "Add the package that provides {names} to `dependencies` (package and module names may differ), or do without."
+    ));
     Some(finding.of(Rule::UndeclaredDependency))
 }
 

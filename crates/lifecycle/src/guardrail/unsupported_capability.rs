@@ -1,49 +1,47 @@
-//! `unsupported_capability`: a program that draws on a screen.
-//!
-//! A worker has no screen and no window system, and writing the program again does not bring one: this
-//! rule ends the call, unless `guardrail_terminal` says otherwise. A program that survives their absence,
-//! or reports `unsupported_capability` itself, passes. Waiting for a person's input is not among it: it
-//! fails when it is tried, and the program is written again.
-//!
-//! ```python
-//! import tkinter; tkinter.Tk()       # barred, as are turtle, curses and webbrowser.open
-//! print("a table, in text")          # passes
-//! ```
-//! ```ruby
-//! require "curses"; Curses.getch     # barred, as are tk, gtk3, gtk4 and gosu
-//! puts "a table, in text"            # passes
-//! ```
+//! The rule `unsupported_capability`: [`GUARDRAIL`] says what it is about.
 
-use crate::dialect::{Import, Language};
+use Language::{Python, Ruby};
 
-use super::{Finding, Subject};
+use crate::dialect::library::SCREEN;
+use crate::dialect::{Language, LibraryUse, UseKind};
+use crate::outcome::FailureKind;
 
-/// Python modules that need a screen.
-const PYTHON: &[&str] = &["curses", "idlelib", "tkinter", "turtle", "turtledemo", "webbrowser"];
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
 
-/// The module among them that only knows characters.
-const SCREENLESS: &str = "curses.ascii";
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "unsupported_capability",
+    violation_type: ViolationType::Process,
+    severity: Severity::Terminal,
+    failure: Some(FailureKind::UnsupportedCapability),
+    check: RuleCheck::Program(find),
+    summary: "a program that draws on a screen",
+    details: "\
+A worker has no screen and no window system, and another program would not bring one: this rule ends the call,
+unless `guardrail_terminal` says otherwise. A program that handles their absence, or reports
+`unsupported_capability` itself, passes. Waiting for a person's input is not part of it: that fails when it is
+tried, and the program is written again.",
+    correction: "Give the result as data or text, or return an error outcome `unsupported_capability` that \
+                 says what cannot be done here.",
+    examples: &[
+        violates(Python, "import tkinter\ntkinter.Tk()"),
+        passes(Python, "print(\"a table, in text\")"),
+        violates(Ruby, "require \"curses\"\nCurses.getch"),
+        passes(Ruby, "puts \"a table, in text\""),
+    ],
+};
 
-/// Ruby libraries that need a screen.
-const RUBY: &[&str] = &["curses", "gosu", "gtk3", "gtk4", "tk"];
-
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    if subject.inspection.says("unsupported_capability") {
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    if input.inspection.says("unsupported_capability") {
         return None;
     }
-    let modules = match subject.language {
-        Language::Python => PYTHON,
-        Language::Ruby => RUBY,
+    let optional =
+        |position| input.inspection.imports.iter().any(|it| it.position == position && it.optional);
+    let needs = |it: &&LibraryUse| {
+        it.kind == UseKind::Imported && it.facts.any(SCREEN) && !optional(it.position)
     };
-    let needs = |import: &&Import| {
-        let shown = modules.contains(&import.top_level()) && import.module != SCREENLESS;
-        shown && !import.optional
-    };
-    let import = subject.inspection.imports.iter().find(needs)?;
-    Some(Finding::at(
-        import.position,
-        format!("`{}` needs a screen, and a worker has none", import.module),
-        "Give the result as data or text, or return an error outcome `unsupported_capability` that \
-         says what cannot be done here.",
-    ))
+    let import = input.inspection.library.iter().find(needs)?;
+    let message = format!("`{}` needs a screen, and a worker has none", import.name);
+    Some(Finding::at(import.position, message))
 }

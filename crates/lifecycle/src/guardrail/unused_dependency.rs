@@ -1,22 +1,33 @@
-//! `unused_dependency` (advisory): a declared package that the program never uses.
-//!
-//! It would be resolved and installed for nothing. Packages and modules differ in name, so a package
-//! is unused only when every import is explained by another: any import of an unknown name may be it.
-//!
-//! ```python
-//! import json                        # with `requests` declared: told
-//! import bs4                         # with `beautifulsoup4` declared: passes
-//! ```
-//! ```ruby
-//! require "json"                     # with `nokogiri` declared: told
-//! require "active_support/all"       # with `activesupport` declared: passes
-//! ```
+//! The rule `unused_dependency`: [`GUARDRAIL`] says what it is about.
 
 use std::collections::BTreeSet;
 
-use crate::dialect::{Inspection, Position, stdlib};
+use Language::{Python, Ruby};
 
-use super::{Finding, Subject};
+use crate::dialect::{Inspection, Language, Position, stdlib};
+
+use super::{
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
+};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "unused_dependency",
+    violation_type: ViolationType::Dependency,
+    severity: Severity::Advisory,
+    failure: None,
+    check: RuleCheck::Program(find),
+    summary: "a declared package that the program never uses",
+    details: "\
+It would be resolved and installed for nothing. Packages and modules differ in name, so a package counts as
+unused only when every import is explained by another one: an import of an unknown name may belong to it.",
+    correction: "Remove the package from `dependencies`, or import it where it is needed.",
+    examples: &[
+        violates(Python, "import json").declaring(&["requests"]),
+        passes(Python, "import bs4").declaring(&["beautifulsoup4"]),
+        violates(Ruby, "require \"json\"").declaring(&["nokogiri"]),
+        passes(Ruby, "require \"active_support/all\"").declaring(&["activesupport"]),
+    ],
+};
 
 /// Packages whose module has another name.
 const MODULES: &[(&str, &str)] = &[
@@ -64,19 +75,19 @@ const COMPANIONS: &[&str] = &[
     "xlsxwriter",
 ];
 
-pub(super) fn find(subject: &Subject<'_>) -> Option<Finding> {
-    let used = used_names(subject);
-    let modules: BTreeSet<String> = subject.declared.iter().map(|it| module_of(it)).collect();
+fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
+    let used = used_names(input);
+    let modules: BTreeSet<String> = input.declared.iter().map(|it| module_of(it)).collect();
     if !used.is_subset(&modules) {
         return None;
     }
-    let is_unused = |package: &&String| is_unused(package, &used, subject.inspection);
-    let package = subject.declared.iter().find(is_unused)?;
-    Some(Finding::at(
-        Position::START,
-        format!("`{package}` is declared but never imported"),
-        format!("Remove `{package}` from `dependencies`, or import it where it is needed."),
-    ))
+    let is_unused = |package: &&String| is_unused(package, &used, input.inspection);
+    let package = input.declared.iter().find(is_unused)?;
+    let finding =
+        Finding::at(Position::START, format!("`{package}` is declared but never imported"));
+    Some(finding.correct_by(format!(
+        "Remove `{package}` from `dependencies`, or import it where it is needed."
+    )))
 }
 
 fn is_unused(package: &str, used: &BTreeSet<String>, inspection: &Inspection) -> bool {
@@ -99,9 +110,9 @@ fn is_mentioned(package: &str, inspection: &Inspection) -> bool {
 }
 
 /// The imported names that do not come with the interpreter, folded.
-fn used_names(subject: &Subject<'_>) -> BTreeSet<String> {
-    let imports = subject.inspection.imports.iter();
-    let foreign = imports.filter(|import| !stdlib::provides(subject.language, &import.module));
+fn used_names(input: &GuardrailInput<'_>) -> BTreeSet<String> {
+    let imports = input.inspection.imports.iter();
+    let foreign = imports.filter(|import| !stdlib::provides(input.language, &import.module));
     foreign.map(|import| folded(import.top_level())).collect()
 }
 

@@ -194,7 +194,7 @@ pub(super) fn rules(list: &str) -> Option<Vec<Rule>> {
     let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
     let meant = |name: &str| {
         let is_named = |rule: &Rule| rule.subtype() == name || rule.violation_type().name() == name;
-        let found: Vec<Rule> = Rule::ALL.into_iter().filter(is_named).collect();
+        let found: Vec<Rule> = Rule::ALL.iter().copied().filter(is_named).collect();
         (!found.is_empty()).then_some(found)
     };
     names.map(meant).collect::<Option<Vec<_>>>().map(|found| found.concat())
@@ -233,7 +233,7 @@ pub(super) fn check(key: &Key, value: &str, source: &Source) -> Result<(), Confi
             rules(value).is_some(),
             format!(
                 "a list of violation subtypes or types, of {}",
-                Rule::ALL.map(Rule::subtype).join(", ")
+                Rule::ALL.iter().map(|rule| rule.subtype()).collect::<Vec<_>>().join(", ")
             ),
         ),
         Kind::Guest => (value.parse::<Language>().is_ok(), "python or ruby".to_owned()),

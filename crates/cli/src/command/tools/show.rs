@@ -1,6 +1,6 @@
 //! One tool, in full.
 
-use recurgent::lifecycle::dialect::{Access, Inspection, Owner, inspect};
+use recurgent::lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
 use recurgent::lifecycle::request::Role;
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
 use recurgent::store::sqlite::SqliteStore;
@@ -44,8 +44,8 @@ fn method(artifact: &ArtifactEntry) -> Value {
         "language": artifact.language,
         "contract_fingerprint": artifact.contract_fingerprint,
         "signature": read.as_ref().map(|read| signature(read, artifact.method.as_str())),
-        "reads": read.as_ref().map(|read| keys(read, Access::Read)).unwrap_or_default(),
-        "writes": read.as_ref().map(|read| keys(read, Access::Write)).unwrap_or_default(),
+        "reads": read.as_ref().map(|read| keys(read, ContextAccess::Read)).unwrap_or_default(),
+        "writes": read.as_ref().map(|read| keys(read, ContextAccess::Write)).unwrap_or_default(),
         "current": artifact.current,
         "pinned": is_set(&artifact.rest, "pinned"),
         "generations": artifact.rest.get("generations"),
@@ -87,7 +87,8 @@ fn parsed(text: &Value) -> Value {
 
 /// The parameters of the function the method is, if its program is one.
 fn signature(read: &Inspection, method: &str) -> String {
-    let own = read.definitions.iter().find(|d| d.owner == Owner::Program && d.name == method);
+    let own =
+        read.definitions.iter().find(|d| d.owner == DefinitionOwner::Program && d.name == method);
     match own {
         Some(definition) => format!("{method}({})", definition.parameters.join(", ")),
         None if read.reads_arguments => format!("{method}(*args, **kwargs)"),
@@ -95,7 +96,7 @@ fn signature(read: &Inspection, method: &str) -> String {
     }
 }
 
-fn keys(read: &Inspection, access: Access) -> Vec<String> {
+fn keys(read: &Inspection, access: ContextAccess) -> Vec<String> {
     let mut keys: Vec<String> = read
         .context
         .iter()

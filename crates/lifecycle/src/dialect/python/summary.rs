@@ -112,6 +112,7 @@ impl Reader<'_> {
                 None => self.built_in(name, node),
                 Some(Operand::Path(path)) if path.ends_with("partial") => Operand::Function,
                 Some(Operand::Path(path)) if path.ends_with("MethodType") => Operand::Function,
+                Some(Operand::Path(path)) => Operand::Instance(Some(path.as_str().into())),
                 _ => Operand::Unknown,
             };
         }
@@ -132,6 +133,9 @@ impl Reader<'_> {
             (Operand::Tools, "values") => Operand::ToolEntry,
             (Operand::Path(path), "partial") if path == "functools" => Operand::Function,
             (Operand::Path(path), "MethodType") if path == "types" => Operand::Function,
+            (Operand::Path(module), _) => {
+                Operand::Instance(Some(format!("{module}.{name}").into()))
+            }
             (_, "get" | "value_or" | "pop") => {
                 let value = node.arguments.args.get(usize::from(name != "value_or"));
                 let value = value.map(|value| self.otherwise(Some(&function.value), value));

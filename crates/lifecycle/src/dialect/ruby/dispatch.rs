@@ -8,12 +8,12 @@ use ruby_prism::Visit;
 
 use super::Reader;
 
-pub(super) struct Dispatch<'r, 's>(pub(super) &'r mut Reader<'s>);
+pub(super) struct NodeDispatch<'r, 's>(pub(super) &'r mut Reader<'s>);
 
 /// One row per kind of node: its method hands the node to the reader's.
 macro_rules! hand_over {
     ($($method:ident: $node:ident,)*) => {
-        impl<'pr> Visit<'pr> for Dispatch<'_, '_> {
+        impl<'pr> Visit<'pr> for NodeDispatch<'_, '_> {
             $(
                 fn $method(&mut self, node: &prism::$node<'pr>) {
                     self.0.$method(node);

@@ -168,7 +168,10 @@ impl<'pr> Reader<'_> {
             (Operand::Tools, "to_a" | "sort" | "sort_by") => Operand::ToolItems,
             (Operand::Tools, "values") => Operand::ToolEntry,
             (Operand::Path(path), "new") if path == "Proc" => Operand::Function,
-            (_, "new") => Operand::Instance,
+            (Operand::Path(class), "new" | "start" | "open" | "tcp") => {
+                Operand::Instance(Some(class.as_str().into()))
+            }
+            (_, "new") => Operand::Instance(None),
             (_, "method" | "to_proc") => Operand::Function,
             (Operand::Literal(_), "freeze" | "dup" | "clone") => receiver,
             (_, "fetch" | "dig" | "value_or") => match self.stand_in(node, &name) {

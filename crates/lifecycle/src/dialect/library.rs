@@ -1,0 +1,423 @@
+//! What the libraries of the guests do: one table per guest, one matcher.
+//!
+//! Guardrails, purity, worker pollution and patterns all ask these tables, so a library is described once.
+//! A row names one function, class or module; the most specific row of a name decides. `json.*` stands for
+//! `json` and everything below it, `.append` for a method of that name on any object.
+
+mod python;
+mod ruby;
+
+use std::cmp::Ordering;
+
+use super::{Call, Inspection, Language, Operand, Position};
+
+pub(crate) use ruby::CLASSES as RUBY_CLASSES;
+
+/// What is known of a name: a set of facts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Facts(u32);
+
+impl Facts {
+    /// These facts and those.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether any of `other` is among them.
+    pub const fn any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether nothing is known.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// One constant per fact.
+macro_rules! facts {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal,)*) => {
+        $($(#[$doc])* pub const $name: Facts = Facts(1 << $bit);)*
+    };
+}
+
+/// No effect, although a broader row has one.
+const NOTHING: Facts = Facts(0);
+
+facts! {
+    /// Starts, replaces or signals a process, or makes raw system calls.
+    PROCESS = 0,
+    /// Reaches the network.
+    NETWORK = 1,
+    /// Sends something that changes the outside: doing it twice is not the same as doing it once.
+    SEND = 2,
+    /// A method name that sends when the program reaches the network at all.
+    SEND_METHOD = 3,
+    /// Reads the clock or waits for it.
+    CLOCK = 4,
+    /// Draws random numbers.
+    RANDOM = 5,
+    /// Reads or changes files.
+    FILES = 6,
+    /// Depends on the process, the machine or the scheduler, or evaluates text.
+    HOST = 7,
+    /// Writes to standard output or standard error.
+    OUTPUT = 8,
+    /// Changes the process it runs in for the programs after it.
+    POLLUTES = 9,
+    /// Sets an attribute of its first argument.
+    SETS_ATTRIBUTE = 10,
+    /// Changes the collection it is called on.
+    MUTATES = 11,
+    /// Changes the methods of what it is called on.
+    REDEFINES = 12,
+    /// The same, and only classes and modules have the method.
+    REDEFINES_CLASS = 13,
+    /// Needs a screen.
+    SCREEN = 14,
+    /// Reads feeds.
+    RSS = 16,
+    /// Reads or writes XML.
+    XML = 17,
+    /// Reads HTML.
+    HTML = 18,
+    /// Reads or writes JSON.
+    JSON = 19,
+    /// Reads or writes tables.
+    CSV = 20,
+    /// Reads or writes YAML.
+    YAML = 21,
+    /// Computes with dates and times.
+    DATES = 22,
+    /// Uses a database.
+    DATABASE = 23,
+    /// Computes statistics.
+    STATISTICS = 24,
+    /// Reads or writes PDF.
+    PDF = 25,
+}
+
+/// What makes the value of a program differ from run to run, its arguments and memory being the same.
+pub(crate) const IMPURE: Facts =
+    PROCESS.and(NETWORK).and(SEND).and(CLOCK).and(RANDOM).and(FILES).and(HOST);
+
+/// One row of a table.
+struct Row {
+    name: &'static str,
+    facts: Facts,
+    when: When,
+}
+
+const fn row(name: &'static str, facts: Facts) -> Row {
+    Row { name, facts, when: When::Always }
+}
+
+impl Row {
+    const fn when(self, when: When) -> Self {
+        Self { when, ..self }
+    }
+}
+
+/// Which uses of a name a row is about. Only [`When::Always`] holds for a name that is not called.
+#[derive(Clone, Copy)]
+enum When {
+    /// All of them.
+    Always,
+    /// Calls with arguments or a block.
+    Arguments,
+    /// Calls without.
+    NoArguments,
+    /// Calls whose first argument is a text that begins with `|`.
+    Pipe,
+    /// Calls given a body: the positional argument of this index, or the keyword `data`.
+    Data(usize),
+    /// Calls given an HTTP method that is not known to only read, at this index or as the keyword `method`.
+    Method(usize),
+}
+
+/// HTTP methods that only read.
+const READING_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
+
+impl When {
+    fn holds(self, call: Option<&Call>) -> bool {
+        let Some(call) = call else { return matches!(self, Self::Always) };
+        match self {
+            Self::Always => true,
+            Self::Arguments => !call.arguments.is_empty(),
+            Self::NoArguments => call.arguments.is_empty(),
+            Self::Pipe => {
+                let first = call.argument(0).and_then(Operand::text);
+                first.is_some_and(|text| text.starts_with('|'))
+            }
+            Self::Data(index) => {
+                let given = call.keyword("data").or_else(|| call.argument(index));
+                given.is_some_and(|given| !given.literal().is_some_and(serde_json::Value::is_null))
+            }
+            Self::Method(index) => {
+                let given = call.keyword("method").or_else(|| call.argument(index));
+                let reads = |method: &str| {
+                    READING_METHODS.iter().any(|known| known.eq_ignore_ascii_case(method))
+                };
+                given.is_some_and(|given| !given.text().is_some_and(reads))
+            }
+        }
+    }
+}
+
+/// How a program uses a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UseKind {
+    /// It imports it.
+    Imported,
+    /// It mentions it.
+    Named,
+    /// It calls it: the index among [`Inspection::calls`].
+    Called(usize),
+}
+
+/// A use of a name of which something is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibraryUse {
+    /// The full name: `os.system`, `Net::HTTP.get`; `.append` for a method of any object.
+    pub name: String,
+    /// What is known of it.
+    pub facts: Facts,
+    /// How it is used.
+    pub kind: UseKind,
+    /// Where.
+    pub position: Position,
+}
+
+/// The uses of known names in a program.
+pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUse> {
+    let table = match language {
+        Language::Python => python::ROWS,
+        Language::Ruby => ruby::ROWS,
+    };
+    let mut found = Vec::new();
+    let mut add = |name: &str, facts: Facts, kind, position| {
+        if !facts.is_empty() {
+            found.push(LibraryUse { name: name.to_owned(), facts, kind, position });
+        }
+    };
+    for import in &inspection.imports {
+        let facts = below(table, &import.module, None);
+        add(&import.module, facts, UseKind::Imported, import.position);
+    }
+    for used in &inspection.paths {
+        let path = used.path.trim_start_matches("::");
+        add(path, below(table, path, None), UseKind::Named, used.position);
+    }
+    for (index, call) in inspection.calls.iter().enumerate() {
+        let kind = UseKind::Called(index);
+        if let Some((name, facts)) = called(table, call, inspection) {
+            add(&name, facts, kind, call.position);
+        }
+        if call.receiver.is_some() {
+            add(&call.name, of_method(table, call), kind, call.position);
+        }
+    }
+    found
+}
+
+/// What is known of the function or method a call names.
+fn called(table: &[Row], call: &Call, inspection: &Inspection) -> Option<(String, Facts)> {
+    match call.receiver.as_ref().map(Operand::held) {
+        // A function of the program is its own, whatever its name.
+        None if inspection.defines(&call.name) => None,
+        None => Some((call.name.clone(), below(table, &call.name, Some(call)))),
+        Some(Operand::Path(path)) => {
+            let path = path.trim_start_matches("::");
+            let name = match path {
+                "Kernel" | "Object" => call.name.clone(),
+                path => format!("{path}.{}", call.name),
+            };
+            let facts = below(table, &name, Some(call));
+            Some((name, facts))
+        }
+        // Of what a library returned only the methods that are listed are known.
+        Some(Operand::Instance(Some(class))) => {
+            let name = format!("{}.{}", class.trim_start_matches("::"), call.name);
+            let facts = exactly(table, &name, "", Some(call))?;
+            Some((name, facts))
+        }
+        Some(_) => None,
+    }
+}
+
+/// What is known of a method by its name alone.
+fn of_method(table: &[Row], call: &Call) -> Facts {
+    exactly(table, ".", &call.name, Some(call)).unwrap_or_default()
+}
+
+/// What the most specific row says: of the name itself, or of what it is below.
+fn below(table: &[Row], name: &str, call: Option<&Call>) -> Facts {
+    if let Some(facts) = exactly(table, name, "", call) {
+        return facts;
+    }
+    let mut end = name.len();
+    loop {
+        let prefix = name.get(..end).unwrap_or_default();
+        if let Some(facts) = exactly(table, prefix, ".*", call) {
+            return facts;
+        }
+        match prefix.rfind(['.', ':', '/']) {
+            Some(cut) => end = prefix.get(..cut).map_or(0, |rest| rest.trim_end_matches(':').len()),
+            None => return NOTHING,
+        }
+    }
+}
+
+/// What the rows named `start` and `rest` together say; nothing if there is none.
+fn exactly(table: &[Row], start: &str, rest: &str, call: Option<&Call>) -> Option<Facts> {
+    let compare =
+        |row: &Row| -> Ordering { row.name.bytes().cmp(start.bytes().chain(rest.bytes())) };
+    let first = table.partition_point(|row| compare(row) == Ordering::Less);
+    let rows = table.get(first..)?.iter().take_while(|row| compare(row) == Ordering::Equal);
+    let mut facts = None;
+    for row in rows {
+        let known = if row.when.holds(call) { row.facts } else { NOTHING };
+        facts = Some(facts.unwrap_or(NOTHING).and(known));
+    }
+    facts
+}
+
+impl Inspection {
+    /// Whether the program calls something with one of these facts.
+    pub fn calls_any(&self, facts: Facts) -> bool {
+        self.library.iter().any(|it| it.facts.any(facts) && matches!(it.kind, UseKind::Called(_)))
+    }
+
+    /// Whether the program calls or mentions something with one of these facts.
+    pub fn uses_any(&self, facts: Facts) -> bool {
+        self.library.iter().any(|it| it.facts.any(facts) && it.kind != UseKind::Imported)
+    }
+
+    /// Whether the program calls, mentions or imports something with one of these facts.
+    pub fn knows_any(&self, facts: Facts) -> bool {
+        self.library.iter().any(|it| it.facts.any(facts))
+    }
+
+    /// The calls with one of these facts, each with all that is known of it.
+    pub fn calls_with(&self, facts: Facts) -> impl Iterator<Item = (&Call, Facts)> {
+        self.library.iter().filter(move |it| it.facts.any(facts)).filter_map(|it| match it.kind {
+            UseKind::Called(index) => Some((self.calls.get(index)?, it.facts)),
+            UseKind::Imported | UseKind::Named => None,
+        })
+    }
+
+    /// Whether the program may send something that changes the outside.
+    pub fn may_send(&self) -> bool {
+        self.uses_any(SEND) || (self.uses_any(NETWORK) && self.calls_any(SEND_METHOD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::inspect;
+    use Language::{Python, Ruby};
+
+    #[test]
+    fn the_tables_are_sorted_and_say_something() {
+        for table in [python::ROWS, ruby::ROWS] {
+            assert!(table.is_sorted_by_key(|row| row.name));
+            for row in table {
+                let name = row.name.trim_end_matches(".*");
+                let broader = name.rsplit_once(['.', ':']).map(|(above, _)| above);
+                let narrows = broader.is_some_and(|above| !below(table, above, None).is_empty());
+                assert!(!row.facts.is_empty() || narrows, "{} says nothing", row.name);
+            }
+        }
+        assert!(RUBY_CLASSES.is_sorted());
+    }
+
+    #[test]
+    fn the_most_specific_row_decides() {
+        for (language, name, expected) in [
+            (Python, "os.system", PROCESS.and(HOST)),
+            (Python, "os.path.join", NOTHING),
+            (Python, "os.path.exists", FILES),
+            (Python, "os.getpid", HOST),
+            (Python, "json", JSON),
+            (Python, "jsonschema.validate", NOTHING),
+            (Python, "xml.etree.ElementTree.fromstring", XML),
+            (Ruby, "Net::HTTP::Get.new", NOTHING),
+            (Ruby, "Net::HTTP.get", NETWORK),
+            (Ruby, "HTTPError.new", NOTHING),
+            (Ruby, "rexml/document", XML),
+        ] {
+            let table = if language == Python { python::ROWS } else { ruby::ROWS };
+            assert_eq!(below(table, name, None), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn programs_that_may_send_are_found() {
+        for (language, source, sends) in [
+            (Python, "import requests\nresult = requests.post(args[0], json={}).status_code", true),
+            (Python, "import requests\ns = requests.Session()\ns.put(args[0])", true),
+            (Python, "import requests\nwith requests.Session() as s:\n    s.post(args[0])", true),
+            (Python, "import requests\nresult = requests.request('POST', args[0])", true),
+            (Python, "import requests\nresult = requests.request(args[1], args[0])", true),
+            (Python, "import urllib.request as u\nu.urlopen(args[0], data=b'x')", true),
+            (
+                Python,
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], method='DELETE'))",
+                true,
+            ),
+            (
+                Python,
+                "import http.client as h\nc = h.HTTPConnection('x')\nc.request('POST', '/')",
+                true,
+            ),
+            (
+                Python,
+                "import smtplib\nwith smtplib.SMTP('x') as s:\n    s.sendmail('a', 'b', 'c')",
+                true,
+            ),
+            (
+                Python,
+                "import socket\ns = socket.create_connection(('x', 1))\ns.sendall(b'x')",
+                true,
+            ),
+            (Python, "import requests\nresult = list(map(requests.post, args))", true),
+            (Python, "import requests\nresult = requests.get(args[0]).json()", false),
+            (Python, "import requests\nresult = requests.request('get', args[0])", false),
+            (Python, "import urllib.request as u\nu.urlopen(args[0], timeout=3)", false),
+            (
+                Python,
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], method='HEAD'))",
+                false,
+            ),
+            (
+                Python,
+                "import http.client as h\nc = h.HTTPConnection('x')\nc.request('GET', '/')",
+                false,
+            ),
+            (Python, "import socket\nsocket.create_connection(('x', 1)).close()", false),
+            (Python, "queue = args[0]\nqueue.post(1)\nqueue.put(2)", false),
+            (Ruby, "require 'net/http'\nNet::HTTP.post(URI(args[0]), 'x')", true),
+            (
+                Ruby,
+                "require 'net/http'\nNet::HTTP.start('x') { |h| h.request(Net::HTTP::Post.new('/')) }",
+                true,
+            ),
+            (Ruby, "require 'net/http'\nNet::HTTP.start('x') { |h| h.put('/', 'x') }", true),
+            (Ruby, "require 'net/http'\nhttp = Net::HTTP.new('x')\nhttp.delete('/')", true),
+            (Ruby, "require 'socket'\ns = TCPSocket.new('x', 1)\ns.puts 'x'", true),
+            (Ruby, "require 'net/http'\nNet::HTTP.get(URI(args[0]))", false),
+            (
+                Ruby,
+                "require 'net/http'\nNet::HTTP.start('x') { |h| h.request(Net::HTTP::Get.new('/')) }",
+                false,
+            ),
+            (Ruby, "require 'socket'\nTCPSocket.new('x', 1).close", false),
+            (Ruby, "h = {}\nh.delete(1)\nh.post(2)", false),
+        ] {
+            let inspection = inspect(language, source).unwrap();
+            assert_eq!(inspection.may_send(), sends, "{source}\n{:#?}", inspection.library);
+        }
+    }
+}
