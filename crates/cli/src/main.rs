@@ -1,7 +1,6 @@
 //! **Shows.** The `recurgent` binary: commands, and how what comes of them looks.
 
 mod command;
-mod conformance;
 mod demo;
 mod exit;
 mod interrupt;

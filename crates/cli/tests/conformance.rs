@@ -109,7 +109,7 @@ const BROKEN: &[(&str, u64, &str, &str)] = &[
     (
         "metadata",
         2,
-        "metadata.shelf: expected 3, but it is missing",
+        "metadata.cache: expected 3, but it is missing",
         "
       - {op: call, method: explode, expect_outcome: {metadata: {cache: 3}}}",
     ),
@@ -224,7 +224,7 @@ const BROKEN: &[(&str, u64, &str, &str)] = &[
     (
         "not_refused",
         2,
-        "expected a refusal, but it was done",
+        "expected a refusal, but the operation succeeded",
         "
       - {op: set, key: value, value: 1, expect_error: true}",
     ),
@@ -378,24 +378,24 @@ scenarios:
       - and it is still the same agent
     steps:
       - op: construct
-        as: trial_thread
-        role: trial_thread
+        as: clerk
+        role: clerk
       - op: assert_agent
-        target: trial_thread
+        target: clerk
       - op: assert_role
-        target: trial_thread
-        equals: trial_thread
+        target: clerk
+        equals: clerk
       - op: remember
-        target: trial_thread
+        target: clerk
         entries:
           floor: 3
           desk: window
       - op: assert_memory_includes
-        target: trial_thread
+        target: clerk
         entries:
           desk: window
       - op: assert_same_instance_returned
-        target: trial_thread
+        target: clerk
         from_op: remember
 
   - id: calls.positional_and_named
@@ -404,16 +404,16 @@ scenarios:
       start: set_value_from_amount_kwarg
     steps:
       - op: construct
-        as: trial_thread
-        role: trial_thread
+        as: clerk
+        role: clerk
       - op: set
-        target: trial_thread
+        target: clerk
         key: value
         value: 1
       - op: assert_provider_calls
         equals: 0
       - op: call
-        target: trial_thread
+        target: clerk
         method: start
         kwargs:
           amount: 20
@@ -421,18 +421,18 @@ scenarios:
           status: ok
           value: 20
       - op: call
-        target: trial_thread
+        target: clerk
         method: raise_by
         args: [4]
         expect_outcome:
           status: ok
           value: 24
       - op: assert_memory_equals
-        target: trial_thread
+        target: clerk
         key: value
         value: 24
       - op: assert_respond_to
-        target: trial_thread
+        target: clerk
         method: value
         equals: true
 
@@ -447,10 +447,10 @@ scenarios:
         sequence: [invalid_blank, invalid_nil]
     steps:
       - op: construct
-        as: trial_thread
-        role: trial_thread
+        as: clerk
+        role: clerk
       - op: call
-        target: trial_thread
+        target: clerk
         method: guess
         expect_outcome:
           status: ok
@@ -462,7 +462,7 @@ scenarios:
         field: generation_attempt
         equals: 2
       - op: call
-        target: trial_thread
+        target: clerk
         method: mumble
         expect_outcome:
           status: error
@@ -475,16 +475,16 @@ scenarios:
       add: add_args_0_1
     steps:
       - op: construct
-        as: trial_thread
-        role: trial_thread
+        as: clerk
+        role: clerk
       - op: call
-        target: trial_thread
+        target: clerk
         method: explode
         expect_outcome:
           status: error
           error_type: execution
       - op: call
-        target: trial_thread
+        target: clerk
         method: sum_up
         expect_outcome:
           status: ok
@@ -496,7 +496,7 @@ scenarios:
     steps:
       - op: construct
         as: plain
-        role: trial_thread
+        role: clerk
         config:
           logging: enabled
       - op: call
@@ -508,7 +508,7 @@ scenarios:
         fields: [timestamp, role, model, method, args, kwargs, code, duration_ms]
       - op: construct
         as: debug
-        role: trial_thread
+        role: clerk
         config:
           logging: enabled
           debug: true

@@ -7,10 +7,10 @@ use clap::Args;
 use recurgent::config::Config;
 use recurgent::worker::Workers;
 
-use crate::conformance::{ScenarioResult, Suite, conform};
 use crate::exit::{Exit, Fault};
 use crate::interrupt::Interrupt;
 use crate::render;
+use conformance::{ScenarioResult, Suite, conform};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -31,7 +31,7 @@ impl Bench {
     /// Packages come from files of its own, from now on.
     pub(crate) fn build_source(&self) {
         let script =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance/packages/wheels.py");
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/src/packages/wheels.py");
         let made = Command::new("python3").arg(script).arg(self.path("source")).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }

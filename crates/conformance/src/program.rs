@@ -1,4 +1,4 @@
-//! Programs and plans: what the scripted model answers.
+//! Programs and plans: the answers of the scripted model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use recurgent::Language;
 use recurgent::lifecycle::draft::DraftFault;
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, list, map, text};
+use crate::fields::{MapReader, list, map, text};
 
-/// The programs every file may name without bringing them; their texts are those of our own suite.
+/// Programs that every file may name without defining them. `specs/scenarios/programs.yaml` has their texts.
 const BUILT_IN: [&str; 8] = [
     "return_42",
     "increment_value_by_arg0",
@@ -20,51 +20,53 @@ const BUILT_IN: [&str; 8] = [
     "invalid_nil",
     "invalid_blank",
 ];
-const BUILT_IN_SOURCE: &str = include_str!("../../../../specs/scenarios/programs.yaml");
+const BUILT_IN_SOURCE: &str = include_str!("../../../specs/scenarios/programs.yaml");
 
-/// What a fault says it waited; nobody does.
+/// The wait that a scripted timeout reports; it does not wait.
 const CLAIMED_WAIT: Duration = Duration::from_mins(2);
 
 /// One answer of the model.
 #[derive(Debug, Clone)]
-pub(super) enum Program {
-    /// A program in the guest's language; a language without a text cannot play it.
+pub(crate) enum ScriptedProgram {
+    /// A program text per guest language. A scenario is skipped in a language without a text.
     Code {
-        /// By language.
+        /// The texts by language.
         texts: BTreeMap<Language, String>,
-        /// What it declares, unchanged.
+        /// The dependencies it declares, unchanged.
         dependencies: Option<Value>,
     },
-    /// A payload as it is.
+    /// A payload that is sent unchanged.
     Payload(Value),
-    /// No payload at all.
+    /// A fault of the provider instead of a payload.
     Fault(DraftFault),
 }
 
-/// An answer in one guest's language.
+/// An answer in one guest language.
 #[derive(Debug, Clone)]
-pub(super) enum Reply {
+pub(crate) enum ScriptedReply {
     Payload(Value),
     Fault(DraftFault),
 }
 
-impl Program {
-    /// The answer for a guest, if there is one in its language.
-    pub(super) fn reply(&self, guest: Language) -> Option<Reply> {
+impl ScriptedProgram {
+    /// The answer in a guest language, if the program has a text in it.
+    pub(crate) fn reply(&self, guest: Language) -> Option<ScriptedReply> {
         match self {
-            Self::Code { texts, dependencies: None } => Some(Reply::code(texts.get(&guest)?)),
+            Self::Code { texts, dependencies: None } => {
+                Some(ScriptedReply::code(texts.get(&guest)?))
+            }
             Self::Code { texts, dependencies: Some(declared) } => {
                 let code = texts.get(&guest)?;
-                Some(Reply::Payload(json!({"code": code, "dependencies": declared})))
+                Some(ScriptedReply::Payload(json!({"code": code, "dependencies": declared})))
             }
-            Self::Payload(payload) => Some(Reply::Payload(payload.clone())),
-            Self::Fault(fault) => Some(Reply::Fault(fault.clone())),
+            Self::Payload(payload) => Some(ScriptedReply::Payload(payload.clone())),
+            Self::Fault(fault) => Some(ScriptedReply::Fault(fault.clone())),
         }
     }
 
-    /// Reads one of the shapes; `None` when the map has none of them and so refers to a built-in one.
+    /// Reads a program; `None` if the map has no text, payload or fault and so refers to a built-in program.
     fn read(value: Value) -> Result<Option<Self>, String> {
-        let mut fields = Fields::of(value)?;
+        let mut fields = MapReader::of(value)?;
         fields.take(&["id"])?;
         fields.take(&["semantics"])?;
         let payload = fields.take(&["payload"])?;
@@ -90,14 +92,14 @@ impl Program {
     }
 }
 
-impl Reply {
+impl ScriptedReply {
     /// A program as a model would send it.
-    pub(super) fn code(source: &str) -> Self {
+    pub(crate) fn code(source: &str) -> Self {
         Self::Payload(json!({ "code": source }))
     }
 }
 
-/// The failure a name stands for.
+/// The provider fault of a name.
 fn fault_named(name: &str) -> Result<DraftFault, String> {
     let words = || format!("scripted fault: {name}");
     match name {
@@ -110,20 +112,20 @@ fn fault_named(name: &str) -> Result<DraftFault, String> {
     }
 }
 
-/// The reply that makes a call fail as the model's service would, for the names there are.
-pub(super) fn fault_reply(name: &str) -> Option<Reply> {
-    fault_named(name).ok().map(Reply::Fault)
+/// The reply that is the provider fault of this name, if there is one.
+pub(crate) fn fault_reply(name: &str) -> Option<ScriptedReply> {
+    fault_named(name).ok().map(ScriptedReply::Fault)
 }
 
-/// Programs by id, the nearest scope first. `None`: the built-in one of that id.
+/// Programs by id, the innermost scope first. `None` stands for the built-in program of that id.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Programs(Vec<BTreeMap<String, Option<Program>>>);
+pub(crate) struct ProgramTable(Vec<BTreeMap<String, Option<ScriptedProgram>>>);
 
-impl Programs {
-    /// Only those built in.
-    pub(super) fn built_in() -> Result<Self, String> {
-        let value = super::suite::yaml(BUILT_IN_SOURCE)?;
-        let mut fields = Fields::of(value)?;
+impl ProgramTable {
+    /// The built-in programs.
+    pub(crate) fn built_in() -> Result<Self, String> {
+        let value = crate::suite::yaml(BUILT_IN_SOURCE)?;
+        let mut fields = MapReader::of(value)?;
         fields.take(&["version"])?;
         let mut scope = BTreeMap::new();
         add(&mut scope, fields.required(&["programs"])?)?;
@@ -131,8 +133,8 @@ impl Programs {
         Ok(Self(vec![scope]))
     }
 
-    /// These, and before them what `programs` and `provider_payloads` of a map bring.
-    pub(super) fn with(&self, fields: &mut Fields) -> Result<Self, String> {
+    /// These programs and, in an inner scope, those of `programs` and `provider_payloads` of a map.
+    pub(crate) fn with(&self, fields: &mut MapReader) -> Result<Self, String> {
         let mut scope = BTreeMap::new();
         for name in ["programs", "provider_payloads"] {
             if let Some(programs) = fields.take(&[name])? {
@@ -145,7 +147,7 @@ impl Programs {
     }
 
     /// A program by its id.
-    pub(super) fn named(&self, id: &str) -> Result<Program, String> {
+    pub(crate) fn named(&self, id: &str) -> Result<ScriptedProgram, String> {
         let built_in = || self.0.last().and_then(|scope| scope.get(id));
         match self.0.iter().find_map(|scope| scope.get(id)) {
             Some(Some(program)) => Ok(program.clone()),
@@ -156,8 +158,8 @@ impl Programs {
         }
     }
 
-    /// A plan: queues of answers by key.
-    pub(super) fn plan(&self, value: Value) -> Result<Vec<(String, Vec<Program>)>, String> {
+    /// Reads a plan: a queue of answers by key.
+    pub(crate) fn plan(&self, value: Value) -> Result<Vec<(String, Vec<ScriptedProgram>)>, String> {
         if let Value::Array(items) = value {
             return Ok(vec![("*".to_owned(), self.sequence(items)?)]);
         }
@@ -171,12 +173,12 @@ impl Programs {
         Ok(plan)
     }
 
-    fn answers(&self, value: Value) -> Result<Vec<Program>, String> {
+    fn answers(&self, value: Value) -> Result<Vec<ScriptedProgram>, String> {
         match value {
             Value::Array(items) => self.sequence(items),
             Value::Object(mut entry) if entry.contains_key("sequence") => {
                 let items = entry.shift_remove("sequence").unwrap_or_default();
-                Fields::of(Value::Object(entry))?.finish()?;
+                MapReader::of(Value::Object(entry))?.finish()?;
                 self.sequence(list(items)?)
             }
             one @ (Value::Null
@@ -187,16 +189,16 @@ impl Programs {
         }
     }
 
-    fn sequence(&self, items: Vec<Value>) -> Result<Vec<Program>, String> {
+    fn sequence(&self, items: Vec<Value>) -> Result<Vec<ScriptedProgram>, String> {
         items.into_iter().map(|item| self.program(item)).collect()
     }
 
-    /// An id, or a program itself.
-    fn program(&self, value: Value) -> Result<Program, String> {
+    /// Reads the id of a program, or a program.
+    fn program(&self, value: Value) -> Result<ScriptedProgram, String> {
         if let Value::String(id) = &value {
             return self.named(id);
         }
-        Program::read(value)?.ok_or_else(|| {
+        ScriptedProgram::read(value)?.ok_or_else(|| {
             "a program needs a text per guest, `payload` or `fault`, or to be named by its id"
                 .to_owned()
         })
@@ -204,7 +206,7 @@ impl Programs {
 }
 
 /// Reads `programs`, a map by id or a list with ids.
-fn add(scope: &mut BTreeMap<String, Option<Program>>, value: Value) -> Result<(), String> {
+fn add(scope: &mut BTreeMap<String, Option<ScriptedProgram>>, value: Value) -> Result<(), String> {
     let named = if let Value::Array(items) = value {
         items.into_iter().map(with_id).collect::<Result<_, _>>()?
     } else {
@@ -212,7 +214,8 @@ fn add(scope: &mut BTreeMap<String, Option<Program>>, value: Value) -> Result<()
     };
     for (id, value) in named {
         let value = if value.is_null() { Value::Object(Map::new()) } else { value };
-        let program = Program::read(value).map_err(|problem| format!("{id:?}: {problem}"))?;
+        let program =
+            ScriptedProgram::read(value).map_err(|problem| format!("{id:?}: {problem}"))?;
         if scope.insert(id.clone(), program).is_some() {
             return Err(format!("{id:?} is there twice"));
         }
@@ -220,7 +223,7 @@ fn add(scope: &mut BTreeMap<String, Option<Program>>, value: Value) -> Result<()
     Ok(())
 }
 
-/// A program of a list, and the id it has there.
+/// A program of a list with its id.
 fn with_id(program: Value) -> Result<(String, Value), String> {
     let id = program.get("id").and_then(Value::as_str).map(str::to_owned);
     id.map(|id| (id, program)).ok_or_else(|| "a program has no `id`".to_owned())

@@ -1,19 +1,19 @@
-//! From YAML to typed scenarios. What is not understood is an error that names the step.
+//! Turns YAML into typed scenarios. An error names the step.
 
 use recurgent::config::Config;
 use recurgent::{Arguments, Language};
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, any, count, flag, list, map, ordinal, text, texts};
-use super::matcher;
-use super::packages::Packages;
-use super::program::Programs;
-use super::scenario::{
-    Action, Calling, Check, Choice, Doing, Expected, Making, MemoryCheck, Naming, Refusal,
-    Scenario, Settings, Step,
+use crate::fields::{MapReader, any, count, flag, list, map, ordinal, text, texts};
+use crate::matcher;
+use crate::packages::ScenarioPackages;
+use crate::program::ProgramTable;
+use crate::scenario::{
+    AgentSpec, Assertion, CallFilter, CallSpec, ExpectedOutcome, ExpectedRefusal, LogEntryQuery,
+    MemoryAssertion, Operation, Scenario, ScenarioSettings, ScenarioStep, StepAction,
 };
 
-/// Settings by every name they have in scenarios, and the library's name for each.
+/// Settings by each name they have in scenarios, and the library's name for each.
 const SETTINGS: &[(&str, &str)] = &[
     ("max_generation_attempts", "max_generation_attempts"),
     ("guardrail_recovery_budget", "guardrail_recovery_budget"),
@@ -29,23 +29,23 @@ const SETTINGS: &[(&str, &str)] = &[
     ("model", "model"),
     ("debug", "debug"),
 ];
-/// Contract fields that may stand in a step.
+/// Contract fields that a step may have.
 const CONTRACT_FIELDS: [&str; 5] =
     ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
-/// What an expected attempt may name, and the keys `assert_attempts` compares.
+/// The keys of an expected attempt in `assert_attempts`.
 const ATTEMPT_KEYS: [&str; 4] = ["code", "source", "stages", "repeated"];
-/// Longest text `$repeat` may stand for.
+/// Longest text that `$repeat` may make.
 const MAX_REPEATED_BYTES: usize = 64 * 1024 * 1024;
 
 /// Reads one scenario.
-pub(super) fn scenario(value: Value, programs: &Programs) -> Result<Scenario, String> {
-    let mut fields = Fields::of(value)?;
+pub(crate) fn scenario(value: Value, programs: &ProgramTable) -> Result<Scenario, String> {
+    let mut fields = MapReader::of(value)?;
     fields.one(&["id"], text)?;
     let programs = programs.with(&mut fields)?;
     let guests = fields.optional(&["guests"], texts)?;
     let plan = fields.take(&["provider_plan"])?.map(|plan| programs.plan(plan)).transpose()?;
     let settings = settings(fields.take(&["config"])?)?;
-    let packages = fields.take(&["packages"])?.map(Packages::read).transpose();
+    let packages = fields.take(&["packages"])?.map(ScenarioPackages::read).transpose();
     let packages = packages.map_err(|problem| format!("`packages`: {problem}"))?;
     let steps = fields.one(&["steps"], list)?;
     fields.finish()?;
@@ -67,10 +67,10 @@ pub(super) fn scenario(value: Value, programs: &Programs) -> Result<Scenario, St
     Ok(Scenario { guests, settings, packages, plan: plan.unwrap_or_default(), steps })
 }
 
-fn settings(value: Option<Value>) -> Result<Settings, String> {
-    let mut settings = Settings::default();
+fn settings(value: Option<Value>) -> Result<ScenarioSettings, String> {
+    let mut settings = ScenarioSettings::default();
     let Some(value) = value else { return Ok(settings) };
-    let mut fields = Fields::of(value)?;
+    let mut fields = MapReader::of(value)?;
     settings.logging = fields.optional(&["logging"], switch)?;
     for (name, option) in SETTINGS {
         let Some(value) = fields.take(&[name])? else { continue };
@@ -94,92 +94,94 @@ fn switch(value: Value) -> Result<bool, String> {
     }
 }
 
-fn step(value: Value) -> Result<Step, String> {
-    let mut fields = Fields::of(value)?;
+fn step(value: Value) -> Result<ScenarioStep, String> {
+    let mut fields = MapReader::of(value)?;
     let op = fields.one(&["op"], text)?;
-    let action = match doing(&op, &mut fields)? {
-        Some(doing) => Action::Do(Box::new(doing), refusal(&op, &mut fields)?),
+    let action = match operation(&op, &mut fields)? {
+        Some(operation) => StepAction::Do(Box::new(operation), refusal(&op, &mut fields)?),
         None => match check(&op, &mut fields)? {
-            Some(check) => Action::Check(check),
+            Some(check) => StepAction::Assertion(check),
             None => return Err(format!("unknown operation `{op}`")),
         },
     };
     fields.finish()?;
-    Ok(Step { op, action })
+    Ok(ScenarioStep { op, action })
 }
 
-/// Operations that do something.
-fn doing(op: &str, fields: &mut Fields) -> Result<Option<Doing>, String> {
+/// Reads an operation that does something.
+fn operation(op: &str, fields: &mut MapReader) -> Result<Option<Operation>, String> {
     Ok(Some(match op {
-        "construct" => Doing::Construct {
-            making: making(fields, &["role"])?,
+        "construct" => Operation::Construct {
+            spec: agent_spec(fields, &["role"])?,
             session: fields.optional(&["session"], text)?,
             settings: settings(fields.take(&["config"])?)?,
         },
-        "delegate" => Doing::Delegate {
+        "delegate" => Operation::Delegate {
             target: target(fields)?,
-            making: making(fields, &["role", "tool_role"])?,
+            spec: agent_spec(fields, &["role", "tool_role"])?,
         },
         "tool" => {
             let name = fields.one(&["name", "role"], text)?;
             let named = fields.optional(&["as"], text)?.unwrap_or_else(|| name.clone());
-            Doing::Tool { target: target(fields)?, name, named }
+            Operation::Tool { target: target(fields)?, name, named }
         }
-        "set" => Doing::Set {
+        "set" => Operation::Set {
             target: target(fields)?,
             key: fields.one(&["key", "name"], text)?,
             value: expanded(fields.required(&["value"])?)?,
         },
-        "remember" => {
-            Doing::Remember { target: target(fields)?, entries: expanded_map(fields, "entries")? }
-        }
-        "call" => Doing::Call { target: target(fields)?, calling: calling(fields)? },
-        "tolerant_delegate" => Doing::TolerantDelegate {
+        "remember" => Operation::Remember {
+            target: target(fields)?,
+            entries: expanded_map(fields, "entries")?,
+        },
+        "call" => Operation::Call { target: target(fields)?, call: call_spec(fields)? },
+        "tolerant_delegate" => Operation::TolerantDelegate {
             target: target(fields)?,
             role: fields.one(&["tool_role", "role"], text)?,
-            calling: calling(fields)?,
+            call: call_spec(fields)?,
         },
-        "prepare" => Doing::Prepare {
-            making: making(fields, &["role"])?,
+        "prepare" => Operation::Prepare {
+            spec: agent_spec(fields, &["role"])?,
             dependencies: fields
                 .one(&["dependencies"], list)?
                 .into_iter()
                 .map(dependency)
                 .collect::<Result<_, _>>()?,
         },
-        "await" => {
-            Doing::Await { target: target(fields)?, status: fields.one(&["expect_status"], text)? }
-        }
-        "restart" => Doing::Restart,
+        "await" => Operation::Await {
+            target: target(fields)?,
+            status: fields.one(&["expect_status"], text)?,
+        },
+        "restart" => Operation::Restart,
         _ => return Ok(None),
     }))
 }
 
 fn dependency(value: Value) -> Result<(String, String), String> {
-    let mut fields = Fields::of(value)?;
+    let mut fields = MapReader::of(value)?;
     let dependency =
         (fields.one(&["name"], text)?, fields.optional(&["version"], text)?.unwrap_or_default());
     fields.finish()?;
     Ok(dependency)
 }
 
-fn refusal(op: &str, fields: &mut Fields) -> Result<Option<Refusal>, String> {
+fn refusal(op: &str, fields: &mut MapReader) -> Result<Option<ExpectedRefusal>, String> {
     if matches!(op, "restart" | "tolerant_delegate" | "await") {
         return Ok(None);
     }
     match fields.take(&["expect_error"])? {
         None | Some(Value::Bool(false)) => Ok(None),
-        Some(Value::Bool(true)) => Ok(Some(Refusal(String::new()))),
-        Some(Value::String(words)) => Ok(Some(Refusal(words))),
+        Some(Value::Bool(true)) => Ok(Some(ExpectedRefusal(String::new()))),
+        Some(Value::String(words)) => Ok(Some(ExpectedRefusal(words))),
         Some(_) => Err("`expect_error` must be true, false or a text".to_owned()),
     }
 }
 
-fn target(fields: &mut Fields) -> Result<Option<String>, String> {
+fn target(fields: &mut MapReader) -> Result<Option<String>, String> {
     fields.optional(&["target"], text)
 }
 
-fn making(fields: &mut Fields, role: &[&str]) -> Result<Making, String> {
+fn agent_spec(fields: &mut MapReader, role: &[&str]) -> Result<AgentSpec, String> {
     let role = fields.one(role, text)?;
     let named = fields.optional(&["as"], text)?.unwrap_or_else(|| role.clone());
     let contract = fields.optional(&["contract"], map)?;
@@ -189,12 +191,12 @@ fn making(fields: &mut Fields, role: &[&str]) -> Result<Making, String> {
             contract_fields.insert(name.to_owned(), value);
         }
     }
-    Ok(Making { role, named, contract, contract_fields })
+    Ok(AgentSpec { role, named, contract, contract_fields })
 }
 
-fn calling(fields: &mut Fields) -> Result<Calling, String> {
+fn call_spec(fields: &mut MapReader) -> Result<CallSpec, String> {
     let args = fields.optional(&["args"], list)?.unwrap_or_default();
-    Ok(Calling {
+    Ok(CallSpec {
         method: fields.one(&["method"], text)?,
         arguments: Arguments {
             args: args.into_iter().map(expanded).collect::<Result<_, _>>()?,
@@ -209,9 +211,9 @@ fn calling(fields: &mut Fields) -> Result<Calling, String> {
     })
 }
 
-fn expected(value: Value) -> Result<Expected, String> {
-    let mut fields = Fields::of(value)?;
-    let mut expected = Expected::default();
+fn expected(value: Value) -> Result<ExpectedOutcome, String> {
+    let mut fields = MapReader::of(value)?;
+    let mut expected = ExpectedOutcome::default();
     for (field, names) in [
         ("status", &["status"] as &[&str]),
         ("value", &["value"]),
@@ -248,40 +250,41 @@ fn expected(value: Value) -> Result<Expected, String> {
     Ok(expected)
 }
 
-/// Operations that check something.
-fn check(op: &str, fields: &mut Fields) -> Result<Option<Check>, String> {
+/// Reads an operation that checks something.
+fn check(op: &str, fields: &mut MapReader) -> Result<Option<Assertion>, String> {
     Ok(Some(match op {
-        "assert_agent" => Check::Agent { target: target(fields)? },
+        "assert_agent" => Assertion::Agent { target: target(fields)? },
         "assert_role" => {
-            Check::Role { target: target(fields)?, equals: fields.one(&["equals"], text)? }
+            Assertion::Role { target: target(fields)?, equals: fields.one(&["equals"], text)? }
         }
         "assert_same_instance_returned" => match fields.optional(&["from_op"], text)?.as_deref() {
-            None | Some("remember") => Check::SameInstance { target: target(fields)? },
+            None | Some("remember") => Assertion::SameInstance { target: target(fields)? },
             Some(other) => return Err(format!("`from_op` must be remember, not {other:?}")),
         },
-        "assert_respond_to" => Check::RespondTo {
+        "assert_respond_to" => Assertion::RespondTo {
             target: target(fields)?,
             method: fields.one(&["method"], text)?,
             equals: fields.one(&["equals"], flag)?,
         },
         "assert_memory_includes" | "assert_memory_equals" | "assert_memory_excludes" => {
-            Check::Memory { target: target(fields)?, memory: memory(op, fields)? }
+            Assertion::Memory { target: target(fields)?, memory: memory(op, fields)? }
         }
-        "assert_provider_calls" => {
-            Check::ProviderCalls { of: Naming::default(), equals: fields.one(&["equals"], count)? }
-        }
+        "assert_provider_calls" => Assertion::ProviderCalls {
+            of: CallFilter::default(),
+            equals: fields.one(&["equals"], count)?,
+        },
         "assert_provider_calls_for_method" => {
             let method = Some(fields.one(&["method"], text)?);
-            let of = Naming { role: fields.optional(&["role"], text)?, method };
-            Check::ProviderCalls { of, equals: fields.one(&["equals"], count)? }
+            let of = CallFilter { role: fields.optional(&["role"], text)?, method };
+            Assertion::ProviderCalls { of, equals: fields.one(&["equals"], count)? }
         }
-        "assert_prompt" => Check::Prompt {
-            of: naming(fields)?,
+        "assert_prompt" => Assertion::Prompt {
+            of: call_filter(fields)?,
             nth: fields.optional(&["nth"], ordinal)?,
             includes: expanded_texts(fields, "includes")?,
             excludes: expanded_texts(fields, "excludes")?,
         },
-        "assert_tools" => Check::Tools {
+        "assert_tools" => Assertion::Tools {
             include: fields.optional(&["include"], texts)?.unwrap_or_default(),
             exclude: fields.optional(&["exclude"], texts)?.unwrap_or_default(),
             metadata: patterns(fields.optional(&["metadata"], map)?.unwrap_or_default())?,
@@ -289,68 +292,69 @@ fn check(op: &str, fields: &mut Fields) -> Result<Option<Check>, String> {
         "assert_history" => {
             let records = fields.one(&["records"], list)?;
             let records = records.into_iter().map(pattern).collect::<Result<_, _>>()?;
-            Check::History { target: target(fields)?, records }
+            Assertion::History { target: target(fields)?, records }
         }
         _ => return log_check(op, fields),
     }))
 }
 
-/// Operations that check the log.
-fn log_check(op: &str, fields: &mut Fields) -> Result<Option<Check>, String> {
+/// Reads an operation that checks the log.
+fn log_check(op: &str, fields: &mut MapReader) -> Result<Option<Assertion>, String> {
     Ok(Some(match op {
         "assert_log_field_equals" => {
             let field = fields.one(&["field"], text)?;
             let equals = pattern(fields.required(&["equals"])?)?;
             let fields_expected = Map::from_iter([(field, equals)]);
-            Check::LogMatches { entry: choice(fields)?, fields: fields_expected }
+            Assertion::LogMatches { entry: log_entry_query(fields)?, fields: fields_expected }
         }
         "assert_log" => {
             let expected = patterns(fields.one(&["fields"], map)?)?;
-            Check::LogMatches { entry: choice(fields)?, fields: expected }
+            Assertion::LogMatches { entry: log_entry_query(fields)?, fields: expected }
         }
         "assert_log_fields_include" => {
             let expected = fields.one(&["fields"], texts)?;
-            Check::LogHolds { entry: choice(fields)?, fields: expected }
+            Assertion::LogHolds { entry: log_entry_query(fields)?, fields: expected }
         }
-        "assert_log_count" => {
-            Check::LogCount { equals: fields.one(&["equals"], count)?, of: naming(fields)? }
-        }
+        "assert_log_count" => Assertion::LogCount {
+            equals: fields.one(&["equals"], count)?,
+            of: call_filter(fields)?,
+        },
         "assert_attempts" => {
             let equals = fields.one(&["equals"], list)?;
             let equals = equals.into_iter().map(attempt).collect::<Result<_, _>>()?;
-            Check::Attempts { entry: choice(fields)?, equals }
+            Assertion::Attempts { entry: log_entry_query(fields)?, equals }
         }
         _ => return Ok(None),
     }))
 }
 
-fn memory(op: &str, fields: &mut Fields) -> Result<MemoryCheck, String> {
+fn memory(op: &str, fields: &mut MapReader) -> Result<MemoryAssertion, String> {
     if op == "assert_memory_excludes" {
-        return Ok(MemoryCheck::Excludes(fields.one(&["keys"], texts)?));
+        return Ok(MemoryAssertion::Excludes(fields.one(&["keys"], texts)?));
     }
     let Some(key) = fields.optional(&["key"], text)? else {
         let entries = patterns(fields.one(&["entries"], map)?)?;
         return Ok(match op {
-            "assert_memory_equals" => MemoryCheck::Is(entries),
-            _ => MemoryCheck::Includes(entries),
+            "assert_memory_equals" => MemoryAssertion::Is(entries),
+            _ => MemoryAssertion::Includes(entries),
         });
     };
     let value = pattern(fields.required(&["value", "equals"])?)?;
-    Ok(MemoryCheck::Includes(Map::from_iter([(key, value)])))
+    Ok(MemoryAssertion::Includes(Map::from_iter([(key, value)])))
 }
 
-fn naming(fields: &mut Fields) -> Result<Naming, String> {
-    Ok(Naming {
+fn call_filter(fields: &mut MapReader) -> Result<CallFilter, String> {
+    Ok(CallFilter {
         role: fields.optional(&["role"], text)?,
         method: fields.optional(&["method"], text)?,
     })
 }
 
-/// Which log entry a step, or `$same_as`, means.
-pub(super) fn choice(fields: &mut Fields) -> Result<Choice, String> {
-    Ok(Choice {
+/// Reads which log entry a step or `$same_as` selects.
+pub(crate) fn log_entry_query(fields: &mut MapReader) -> Result<LogEntryQuery, String> {
+    Ok(LogEntryQuery {
         target: target(fields)?,
-        of: naming(fields)?,
+        of: call_filter(fields)?,
         nth: fields.optional(&["nth"], ordinal)?,
     })
 }
@@ -367,7 +371,7 @@ fn attempt(value: Value) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Something to be matched: its operators are known, `$repeat` is spelt out.
+/// Reads an expected value: checks its operators and expands `$repeat`.
 fn pattern(value: Value) -> Result<Value, String> {
     let value = expanded(value)?;
     matcher::admit(&value)?;
@@ -378,7 +382,7 @@ fn patterns(entries: Map<String, Value>) -> Result<Map<String, Value>, String> {
     entries.into_iter().map(|(key, value)| Ok((key, pattern(value)?))).collect()
 }
 
-fn expanded_map(fields: &mut Fields, name: &str) -> Result<Map<String, Value>, String> {
+fn expanded_map(fields: &mut MapReader, name: &str) -> Result<Map<String, Value>, String> {
     let entries = fields.optional(&[name], map)?;
     match entries {
         None if name == "entries" => Err(format!("`{name}` is missing")),
@@ -389,7 +393,7 @@ fn expanded_map(fields: &mut Fields, name: &str) -> Result<Map<String, Value>, S
     }
 }
 
-fn expanded_texts(fields: &mut Fields, name: &str) -> Result<Vec<String>, String> {
+fn expanded_texts(fields: &mut MapReader, name: &str) -> Result<Vec<String>, String> {
     let words = match fields.optional(&[name], any)? {
         None => return Ok(Vec::new()),
         Some(word @ Value::String(_)) => vec![word],
@@ -398,7 +402,7 @@ fn expanded_texts(fields: &mut Fields, name: &str) -> Result<Vec<String>, String
     words.into_iter().map(|word| text(expanded(word)?)).collect()
 }
 
-/// With every `{$repeat: [text, n]}` spelt out.
+/// Expands every `{$repeat: [text, n]}`.
 fn expanded(value: Value) -> Result<Value, String> {
     match value {
         Value::Array(items) => items.into_iter().map(expanded).collect(),
@@ -428,10 +432,10 @@ fn expanded(value: Value) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::suite::yaml;
+    use crate::suite::yaml;
 
     fn problem(text: &str) -> String {
-        scenario(yaml(text).unwrap(), &Programs::built_in().unwrap()).unwrap_err()
+        scenario(yaml(text).unwrap(), &ProgramTable::built_in().unwrap()).unwrap_err()
     }
 
     #[test]

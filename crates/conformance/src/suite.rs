@@ -1,4 +1,4 @@
-//! Finding scenarios: every YAML file of a directory.
+//! Reads the scenarios of a directory of YAML files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,38 +6,38 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Number, Value};
 
-use super::fields::{Fields, list};
-use super::parse;
-use super::program::Programs;
-use super::scenario::Scenario;
+use crate::fields::{MapReader, list};
+use crate::parse;
+use crate::program::ProgramTable;
+use crate::scenario::Scenario;
 
-/// The format this runner reads.
+/// The version of the format that this runner reads.
 const FORMAT_VERSION: u64 = 1;
-/// Read before the other files; its programs are known to all of them.
+/// Read before the other files, which may all use its programs.
 const SHARED_FILE: &str = "programs.yaml";
 
-/// The scenarios of a directory, in the order of files and in them.
+/// The scenarios of a directory, ordered by file name and position.
 #[derive(Debug)]
-pub(crate) struct Suite(Vec<Entry>);
+pub struct Suite(Vec<SuiteEntry>);
 
-/// One scenario, or why it cannot be played.
+/// One scenario, or why it cannot run.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: String,
-    pub(super) file: String,
-    pub(super) scenario: Result<Scenario, String>,
+pub(crate) struct SuiteEntry {
+    pub(crate) id: String,
+    pub(crate) file: String,
+    pub(crate) scenario: Result<Scenario, String>,
 }
 
 impl Suite {
-    /// Reads a directory; the error says which file is unusable and why.
-    pub(crate) fn read(directory: &Path) -> Result<Self, String> {
-        let mut shared = Programs::built_in()?;
+    /// Reads a directory. The error names the file that cannot be used.
+    pub fn read(directory: &Path) -> Result<Self, String> {
+        let mut shared = ProgramTable::built_in()?;
         let mut entries = Vec::new();
         for path in files(directory)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let fault = |problem: String| format!("{}: {problem}", path.display());
             let text = fs::read_to_string(&path).map_err(|error| fault(error.to_string()))?;
-            let mut fields = Fields::of(yaml(&text).map_err(fault)?).map_err(fault)?;
+            let mut fields = MapReader::of(yaml(&text).map_err(fault)?).map_err(fault)?;
             let programs = header(&mut fields, &shared).map_err(fault)?;
             let scenarios = fields.optional(&["scenarios"], list).map_err(fault)?;
             fields.finish().map_err(fault)?;
@@ -55,8 +55,8 @@ impl Suite {
         Ok(Self(entries))
     }
 
-    /// Only the scenarios whose id fits a pattern: a part of it, or with `*` all of it.
-    pub(crate) fn only(mut self, pattern: &str) -> Result<Self, String> {
+    /// Keeps the scenarios whose id contains `pattern`, or matches all of it if it has a `*`.
+    pub fn only(mut self, pattern: &str) -> Result<Self, String> {
         self.0.retain(|entry| fits(pattern, &entry.id));
         if self.0.is_empty() {
             return Err(format!("no scenario is named like {pattern:?}"));
@@ -64,18 +64,18 @@ impl Suite {
         Ok(self)
     }
 
-    /// Its scenarios.
-    pub(super) fn entries(&self) -> &[Entry] {
+    /// The scenarios.
+    pub(crate) fn entries(&self) -> &[SuiteEntry] {
         &self.0
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    /// The number of scenarios.
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// The YAML files of a directory by name, the shared one first.
+/// The YAML files of a directory by name, with the shared file first.
 fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let fault = |error: std::io::Error| format!("cannot read {}: {error}", directory.display());
     let mut paths = Vec::new();
@@ -90,8 +90,8 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Version, profile and programs of a file.
-fn header(fields: &mut Fields, shared: &Programs) -> Result<Programs, String> {
+/// Reads version, profile and programs of a file.
+fn header(fields: &mut MapReader, shared: &ProgramTable) -> Result<ProgramTable, String> {
     let version = fields.take(&["version"])?.unwrap_or_else(|| FORMAT_VERSION.into());
     if version.as_u64() != Some(FORMAT_VERSION) {
         return Err(format!(
@@ -102,16 +102,16 @@ fn header(fields: &mut Fields, shared: &Programs) -> Result<Programs, String> {
     shared.with(fields)
 }
 
-fn entry(value: Value, file: &str, number: usize, programs: &Programs) -> Entry {
+fn entry(value: Value, file: &str, number: usize, programs: &ProgramTable) -> SuiteEntry {
     let id = value.get("id").and_then(Value::as_str).map(str::to_owned);
-    Entry {
+    SuiteEntry {
         id: id.unwrap_or_else(|| format!("{file}#{number}")),
         file: file.to_owned(),
         scenario: parse::scenario(value, programs),
     }
 }
 
-fn distinct(entries: &[Entry]) -> Result<(), String> {
+fn distinct(entries: &[SuiteEntry]) -> Result<(), String> {
     let mut seen = BTreeMap::new();
     for entry in entries {
         if let Some(other) = seen.insert(&entry.id, &entry.file) {
@@ -121,7 +121,7 @@ fn distinct(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// `*` stands for any text; a pattern without one may be anywhere in the name.
+/// Whether a name matches a pattern. `*` stands for any text; a pattern without `*` may be anywhere in the name.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return name.contains(pattern) };
     let Some(mut left) = name.strip_prefix(head) else { return false };
@@ -136,8 +136,8 @@ fn fits(pattern: &str, name: &str) -> bool {
     left.ends_with(tail)
 }
 
-/// YAML as JSON. Duplicate keys, tags and numbers JSON has not are errors.
-pub(super) fn yaml(text: &str) -> Result<Value, String> {
+/// YAML as JSON. Duplicate keys, tags and numbers that JSON does not have are errors.
+pub(crate) fn yaml(text: &str) -> Result<Value, String> {
     let mut value: serde_norway::Value =
         serde_norway::from_str(text).map_err(|error| error.to_string())?;
     value.apply_merge().map_err(|error| error.to_string())?;

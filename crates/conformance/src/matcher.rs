@@ -1,32 +1,32 @@
-//! Matching: equal, a subset, or what an operator says.
+//! Compares values: equality, subsets and operators.
 
 use serde_json::{Number, Value};
 
-use super::fields::{Fields, text};
-use super::journal::Journal;
-use super::parse::choice;
+use crate::fields::{MapReader, text};
+use crate::log::LogReader;
+use crate::parse::log_entry_query;
 
 /// Longest value shown in a message, in characters.
 const SHOWN_CHARS: usize = 240;
 
-/// How maps are held against each other.
+/// How two maps are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Maps {
-    /// The same keys.
+pub(crate) enum Maps {
+    /// Both have the same keys.
     Equal,
-    /// The keys expected, maybe more.
+    /// The actual map has the expected keys, and possibly more.
     Subset,
 }
 
-/// Holds values against what is expected of them.
-pub(super) struct Matcher<'a> {
-    /// What `$same_as` refers to.
-    pub(super) journal: &'a Journal,
+/// Compares values with expected values.
+pub(crate) struct Matcher<'a> {
+    /// The log that `$same_as` refers to.
+    pub(crate) log: &'a LogReader,
 }
 
 impl Matcher<'_> {
-    /// Says where and how `actual` is not what was expected. `None`: the key is missing.
-    pub(super) fn hold(
+    /// Compares `actual` with `expected`. `None` means that the key is missing. The error says what differs and where.
+    pub(crate) fn compare(
         &self,
         place: &str,
         expected: &Value,
@@ -41,7 +41,7 @@ impl Matcher<'_> {
         match (expected, found) {
             (Value::Object(wanted), Value::Object(found)) => {
                 for (key, value) in wanted {
-                    self.hold(&format!("{place}.{key}"), value, found.get(key), maps)?;
+                    self.compare(&format!("{place}.{key}"), value, found.get(key), maps)?;
                 }
                 let extra = found.keys().find(|key| !wanted.contains_key(*key));
                 match extra.filter(|_| maps == Maps::Equal) {
@@ -56,7 +56,7 @@ impl Matcher<'_> {
                     return differs();
                 }
                 wanted.iter().zip(items).enumerate().try_for_each(|(index, (value, item))| {
-                    self.hold(&format!("{place}[{index}]"), value, Some(item), maps)
+                    self.compare(&format!("{place}[{index}]"), value, Some(item), maps)
                 })
             }
             (Value::Number(wanted), Value::Number(found)) if same_number(wanted, found) => Ok(()),
@@ -66,7 +66,7 @@ impl Matcher<'_> {
     }
 
     fn matches(&self, expected: &Value, actual: Option<&Value>, maps: Maps) -> bool {
-        self.hold("", expected, actual, maps).is_ok()
+        self.compare("", expected, actual, maps).is_ok()
     }
 
     fn operate(
@@ -89,10 +89,10 @@ impl Matcher<'_> {
                 number(actual).zip(operand.as_f64()).is_some_and(|(n, least)| n >= least)
             }
             "$at_most" => number(actual).zip(operand.as_f64()).is_some_and(|(n, most)| n <= most),
-            "$subset" => return self.hold(place, operand, actual, Maps::Subset),
+            "$subset" => return self.compare(place, operand, actual, Maps::Subset),
             "$same_as" => {
                 let same = self.referred(operand)?;
-                return self.hold(place, &same, actual, Maps::Equal);
+                return self.compare(place, &same, actual, Maps::Equal);
             }
             _ => return Err(format!("unknown operator `{operator}`")),
         };
@@ -114,16 +114,16 @@ impl Matcher<'_> {
     }
 
     fn referred(&self, operand: &Value) -> Result<Value, String> {
-        let mut fields = Fields::of(operand.clone())?;
+        let mut fields = MapReader::of(operand.clone())?;
         let field = fields.one(&["field"], text)?;
-        let entry = self.journal.chosen(&choice(&mut fields)?)?;
+        let entry = self.log.selected(&log_entry_query(&mut fields)?)?;
         let value = entry.get(&field).cloned();
         value.ok_or_else(|| format!("`$same_as`: that entry has no field {field:?}"))
     }
 }
 
-/// Checks, before anything runs, that every operator is known and has what it needs.
-pub(super) fn admit(expected: &Value) -> Result<(), String> {
+/// Checks every operator before a scenario runs: it must be known and have valid operands.
+pub(crate) fn admit(expected: &Value) -> Result<(), String> {
     if let Some((operator, operand)) = operator(expected) {
         let wrong = |what: &str| Err(format!("`{operator}` takes {what}"));
         match operator {
@@ -132,9 +132,9 @@ pub(super) fn admit(expected: &Value) -> Result<(), String> {
             "$subset" if !operand.is_object() => return wrong("a map"),
             "$at_least" | "$at_most" if !operand.is_number() => return wrong("a number"),
             "$same_as" => {
-                let mut fields = Fields::of(operand.clone())?;
+                let mut fields = MapReader::of(operand.clone())?;
                 fields.one(&["field"], text)?;
-                choice(&mut fields)?;
+                log_entry_query(&mut fields)?;
                 return fields.finish().map_err(|problem| format!("`$same_as`: {problem}"));
             }
             "$present" | "$absent" | "$not" | "$includes" | "$one_of" | "$subset" | "$at_least"
@@ -150,14 +150,14 @@ pub(super) fn admit(expected: &Value) -> Result<(), String> {
     }
 }
 
-/// A map whose only key begins with `$`.
+/// The operator of a map whose only key begins with `$`.
 fn operator(value: &Value) -> Option<(&str, &Value)> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
     let (key, operand) = map.iter().next()?;
     key.starts_with('$').then_some((key.as_str(), operand))
 }
 
-/// Integers digit by digit, everything else as numbers.
+/// Compares integers digit by digit and other numbers by value.
 fn same_number(one: &Number, other: &Number) -> bool {
     let (a, b) = (one.to_string(), other.to_string());
     let whole = |text: &str| !text.contains(['.', 'e', 'E']);
@@ -174,8 +174,8 @@ fn differs(place: &str, expected: &str, actual: Option<&Value>) -> String {
     }
 }
 
-/// A value on one line, cut when it is long.
-pub(super) fn shown(value: &Value) -> String {
+/// A value on one line, shortened if it is long.
+pub(crate) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_CHARS) {
         None => text,
@@ -188,9 +188,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn hold(expected: &Value, actual: Option<&Value>, maps: Maps) -> Result<(), String> {
-        let journal = Journal::new(std::path::PathBuf::new());
-        Matcher { journal: &journal }.hold("it", expected, actual, maps)
+    fn compare(expected: &Value, actual: Option<&Value>, maps: Maps) -> Result<(), String> {
+        let log = LogReader::new(std::path::PathBuf::new());
+        Matcher { log: &log }.compare("it", expected, actual, maps)
     }
 
     #[test]
@@ -219,15 +219,15 @@ mod tests {
             (json!({"$at_least": 2}), Some(json!(2)), Maps::Equal, true),
             (json!({"$at_most": 2}), Some(json!("2")), Maps::Equal, false),
         ] {
-            let held = hold(&expected, actual.as_ref(), maps);
-            assert_eq!(held.is_ok(), holds, "{expected} {actual:?} {held:?}");
+            let compared = compare(&expected, actual.as_ref(), maps);
+            assert_eq!(compared.is_ok(), holds, "{expected} {actual:?} {compared:?}");
         }
     }
 
     #[test]
     fn a_difference_says_where() {
         let difference =
-            hold(&json!({"a": [1, {"b": 2}]}), Some(&json!({"a": [1, {"b": 3}]})), Maps::Equal);
+            compare(&json!({"a": [1, {"b": 2}]}), Some(&json!({"a": [1, {"b": 3}]})), Maps::Equal);
         assert_eq!(difference.unwrap_err(), "it.a[1].b: expected 2, got 3");
     }
 

@@ -1,39 +1,39 @@
-//! What came of a run, for people and for programs.
+//! The results of a run, as text and as JSON.
 
 use std::time::Duration;
 
 use recurgent::Language;
 use serde_json::{Map, Value, json};
 
-/// The contract scenarios hold a runtime to.
+/// The version of the agent contract that scenarios check.
 const CONTRACT_VERSION: u32 = 1;
 
-/// What came of every scenario, in the order of the suite.
+/// The results of all scenarios, in the order of the suite.
 #[derive(Debug)]
-pub(crate) struct Report {
-    pub(super) guest: Language,
-    pub(super) verdicts: Vec<ScenarioResult>,
+pub struct ConformanceReport {
+    pub(crate) guest: Language,
+    pub(crate) results: Vec<ScenarioResult>,
 }
 
-/// What came of one scenario.
+/// The result of one scenario.
 #[derive(Debug)]
-pub(crate) struct ScenarioResult {
-    pub(super) id: String,
-    pub(super) file: String,
-    pub(super) ending: Ending,
-    pub(super) duration: Duration,
+pub struct ScenarioResult {
+    pub(crate) id: String,
+    pub(crate) file: String,
+    pub(crate) ending: ScenarioEnding,
+    pub(crate) duration: Duration,
 }
 
 /// How a scenario ended.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(crate) enum ScenarioEnding {
     Pass,
     Fail { step: usize, op: String, message: String },
     Error { message: String },
     Skip { message: String },
 }
 
-impl Ending {
+impl ScenarioEnding {
     fn status(&self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -61,14 +61,14 @@ impl Ending {
 }
 
 impl ScenarioResult {
-    /// Its scenario.
-    pub(crate) fn id(&self) -> &str {
+    /// The id of the scenario.
+    pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether the scenario was not passed.
-    pub(crate) fn failed(&self) -> bool {
-        matches!(self.ending, Ending::Fail { .. } | Ending::Error { .. })
+    /// Whether the scenario failed or could not run.
+    pub fn failed(&self) -> bool {
+        matches!(self.ending, ScenarioEnding::Fail { .. } | ScenarioEnding::Error { .. })
     }
 
     fn to_json(&self) -> Value {
@@ -88,7 +88,7 @@ impl ScenarioResult {
         Value::Object(result)
     }
 
-    /// On one line, unless there is nothing to say.
+    /// The result on one line; `None` if the scenario passed.
     fn line(&self) -> Option<String> {
         let message = self.ending.message()?.replace('\n', "\\n");
         let place = self.ending.step().map(|(step, op)| format!(" step {step} {op}"));
@@ -102,32 +102,32 @@ impl ScenarioResult {
     }
 }
 
-impl Report {
-    /// Scenarios that hold.
-    pub(crate) fn passed(&self) -> usize {
-        self.verdicts.iter().filter(|verdict| matches!(verdict.ending, Ending::Pass)).count()
+impl ConformanceReport {
+    /// The number of scenarios that passed.
+    pub fn passed(&self) -> usize {
+        self.results.iter().filter(|result| matches!(result.ending, ScenarioEnding::Pass)).count()
     }
 
-    /// Scenarios that do not, or could not be played.
-    pub(crate) fn failed(&self) -> usize {
-        self.verdicts.iter().filter(|verdict| verdict.failed()).count()
+    /// The number of scenarios that failed or could not run.
+    pub fn failed(&self) -> usize {
+        self.results.iter().filter(|result| result.failed()).count()
     }
 
-    /// For programs.
-    pub(crate) fn to_json(&self) -> Value {
+    /// The report as JSON.
+    pub fn to_json(&self) -> Value {
         json!({
             "runtime": "recurgent",
             "contract_version": CONTRACT_VERSION,
             "guest": self.guest,
             "passed": self.passed(),
             "failed": self.failed(),
-            "results": self.verdicts.iter().map(ScenarioResult::to_json).collect::<Vec<_>>(),
+            "results": self.results.iter().map(ScenarioResult::to_json).collect::<Vec<_>>(),
         })
     }
 
-    /// For people: a line per scenario that did not pass, then the count alone on the last.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    /// The report as text: a line per scenario that did not pass, then the counts.
+    pub fn lines(&self) -> Vec<String> {
         let count = format!("{} passed, {} failed", self.passed(), self.failed());
-        self.verdicts.iter().filter_map(ScenarioResult::line).chain([count]).collect()
+        self.results.iter().filter_map(ScenarioResult::line).chain([count]).collect()
     }
 }

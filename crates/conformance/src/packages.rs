@@ -1,4 +1,4 @@
-//! Packages for scenarios: a source of a few of them, built here, or one that does not answer.
+//! Packages for scenarios: a source with a few packages built here, or one that does not answer.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -9,43 +9,43 @@ use recurgent::config::Config;
 use recurgent::worker::Workers;
 use serde_json::Value;
 
-use super::fields::{Fields, text, texts};
+use crate::fields::{MapReader, text, texts};
 
 const WHEELS: &str = include_str!("packages/wheels.py");
 const GEMS: &str = include_str!("packages/gems.rb");
 
-/// What programs of a scenario may install, and from where.
+/// The packages that programs of a scenario may install, and their source.
 #[derive(Debug)]
-pub(super) struct Packages {
+pub(crate) struct ScenarioPackages {
     source: PackageSource,
     blocked: Vec<String>,
     manifest: Option<String>,
 }
 
-/// Where packages come from.
+/// A kind of package source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PackageSource {
-    /// Files on this machine.
+    /// A folder on this machine.
     Local,
-    /// An address nobody listens at.
+    /// An address without a listener.
     Closed,
-    /// One that takes what it is asked and never answers.
+    /// A listener that accepts connections and never answers.
     Silent,
 }
 
-/// A source as it is, as long as a scenario plays.
+/// A package source that exists while a scenario runs.
 #[derive(Debug)]
-pub(super) struct Supply {
-    /// Settings of the runtime.
-    pub(super) settings: Vec<(&'static str, String)>,
-    /// Kept open, unanswered.
+pub(crate) struct PackageSupply {
+    /// Settings of the runtime that name it.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// The listener that never answers.
     _silent: Option<TcpListener>,
 }
 
-impl Packages {
+impl ScenarioPackages {
     /// Reads `packages` of a scenario.
-    pub(super) fn read(value: Value) -> Result<Self, String> {
-        let mut fields = Fields::of(value)?;
+    pub(crate) fn read(value: Value) -> Result<Self, String> {
+        let mut fields = MapReader::of(value)?;
         let source = match fields.optional(&["source"], text)?.as_deref() {
             Some("local") | None => PackageSource::Local,
             Some("closed") => PackageSource::Closed,
@@ -62,7 +62,11 @@ impl Packages {
     }
 
     /// Sets the source up in a directory.
-    pub(super) fn supply(&self, machine: &Config, directory: &Path) -> Result<Supply, String> {
+    pub(crate) fn supply(
+        &self,
+        machine: &Config,
+        directory: &Path,
+    ) -> Result<PackageSupply, String> {
         let guest = machine.agent_options().language;
         let (sources, blocked) = match guest {
             Language::Python => ("python_indexes", "blocked_packages"),
@@ -70,7 +74,7 @@ impl Packages {
         };
         let (address, silent) = match self.source {
             PackageSource::Local => (local(machine, guest, directory)?, None),
-            // Closed again at once; nobody else is given it soon.
+            // The listener is closed at once; the system does not reuse its port soon.
             PackageSource::Closed => (http(listen()?.1), None),
             PackageSource::Silent => listen().map(|(open, at)| (http(at), Some(open)))?,
         };
@@ -82,11 +86,11 @@ impl Packages {
         ];
         settings.extend(self.manifest.clone().map(|mode| ("manifest_mode", mode)));
         settings.extend(uv(machine).map(|uv| ("uv", uv.to_string_lossy().into_owned())));
-        Ok(Supply { settings, _silent: silent })
+        Ok(PackageSupply { settings, _silent: silent })
     }
 }
 
-/// The uv this machine has, wherever; a scenario has a cache of its own and would fetch another.
+/// The uv of this machine, so that a scenario, which has its own cache, does not fetch another.
 fn uv(machine: &Config) -> Option<PathBuf> {
     let options = machine.environment_options();
     let fetched = options.cache.map(|cache| cache.join("tools/uv/bin/uv"));
@@ -94,9 +98,9 @@ fn uv(machine: &Config) -> Option<PathBuf> {
 }
 
 fn listen() -> Result<(TcpListener, SocketAddr), String> {
-    let told = |error: std::io::Error| format!("no address on loopback: {error}");
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(told)?;
-    let address = listener.local_addr().map_err(told)?;
+    let explained = |error: std::io::Error| format!("no address on loopback: {error}");
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(explained)?;
+    let address = listener.local_addr().map_err(explained)?;
     Ok((listener, address))
 }
 

@@ -1,28 +1,15 @@
-//! Programs the runner writes itself, for `tolerant_delegate` without a plan.
+//! Programs that the runner writes for `tolerant_delegate` without a plan.
 
 use recurgent::Language;
 use serde_json::Value;
 
-/// A program that gives a value.
-pub(super) fn giving(guest: Language, value: &Value) -> String {
+/// A program that returns a value.
+pub(crate) fn giving(guest: Language, value: &Value) -> String {
     format!("result = {}", literal(guest, value))
 }
 
-/// A program that authors an error, not retriable.
-pub(super) fn failing(guest: Language, error_type: &str) -> String {
-    let error_type = literal(guest, &error_type.into());
-    match guest {
-        Language::Python => format!(
-            "result = Outcome.error(error_type={error_type}, error_message=\"as expected\", retriable=False)"
-        ),
-        Language::Ruby => format!(
-            "result = Outcome.error(error_type: {error_type}, error_message: \"as expected\", retriable: false)"
-        ),
-    }
-}
-
-/// A program that gives the outcome of the same method on another agent.
-pub(super) fn asking(guest: Language, role: &str, method: &str) -> String {
+/// A program that returns the outcome of the same method of another agent.
+pub(crate) fn asking(guest: Language, role: &str, method: &str) -> String {
     let role = literal(guest, &role.into());
     match guest {
         Language::Python => {
@@ -32,7 +19,7 @@ pub(super) fn asking(guest: Language, role: &str, method: &str) -> String {
     }
 }
 
-/// A JSON value as an expression of the guest's language.
+/// A JSON value as an expression of the guest language.
 fn literal(guest: Language, value: &Value) -> String {
     let (null, yes, no, arrow) = match guest {
         Language::Python => ("None", "True", "False", ": "),
@@ -57,7 +44,7 @@ fn literal(guest: Language, value: &Value) -> String {
     }
 }
 
-/// JSON's escapes are understood by both languages; Ruby also interpolates.
+/// Both languages accept JSON's escapes. Ruby also interpolates `#{…}`, so `#` is escaped.
 fn quoted(guest: Language, text: &str) -> String {
     let json = Value::from(text).to_string();
     match guest {

@@ -1,4 +1,4 @@
-//! The scripted model of a scenario, which remembers what it was asked.
+//! The scripted model of a scenario, which records the requests it gets.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,12 +7,12 @@ use recurgent::lifecycle::draft::{Draft, DraftFault};
 use recurgent::lifecycle::prompt::Prompt;
 use recurgent::provider::{DraftLimits, Provider, Scripted};
 
-use super::program::Reply;
-use super::scenario::{Naming, Scenario};
+use crate::program::ScriptedReply;
+use crate::scenario::{CallFilter, Scenario};
 
-/// Answers from the scenario's plan.
+/// Answers from the plan of the scenario.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(crate) struct ScriptedModel {
     script: Scripted,
     asked: Mutex<Vec<Asked>>,
 }
@@ -26,38 +26,38 @@ struct Asked {
     covered: bool,
 }
 
-impl Witness {
-    /// Of a scenario; `None` when its plan has a program without a text in the guest's language.
-    pub(super) fn of(scenario: &Scenario, guest: Language) -> Option<Self> {
-        let witness = Self { script: Scripted::new(), asked: Mutex::default() };
+impl ScriptedModel {
+    /// The model of a scenario; `None` if a program of its plan has no text in the guest language.
+    pub(crate) fn of(scenario: &Scenario, guest: Language) -> Option<Self> {
+        let model = Self { script: Scripted::new(), asked: Mutex::default() };
         for (key, programs) in &scenario.plan {
             for program in programs {
-                witness.add(key, program.reply(guest)?);
+                model.add(key, program.reply(guest)?);
             }
         }
-        Some(witness)
+        Some(model)
     }
 
-    /// One more answer.
-    pub(super) fn add(&self, key: &str, reply: Reply) {
+    /// Adds an answer.
+    pub(crate) fn add(&self, key: &str, reply: ScriptedReply) {
         match reply {
-            Reply::Payload(payload) => self.script.add(key, payload),
-            Reply::Fault(fault) => self.script.add_fault(key, fault),
+            ScriptedReply::Payload(payload) => self.script.add(key, payload),
+            ScriptedReply::Fault(fault) => self.script.add_fault(key, fault),
         }
     }
 
     /// Whether the plan has an answer for a call.
-    pub(super) fn covers(&self, role: &str, method: &str) -> bool {
+    pub(crate) fn covers(&self, role: &str, method: &str) -> bool {
         self.script.covers(role, method)
     }
 
-    /// Requests so far that are of these names.
-    pub(super) fn calls(&self, of: &Naming) -> usize {
+    /// The number of requests so far that a filter matches.
+    pub(crate) fn calls(&self, of: &CallFilter) -> usize {
         self.read(|asked| asked.iter().filter(|one| of.means(&one.role, &one.method)).count())
     }
 
-    /// The prompt of one of those requests, the last unless `nth` (from 1) says otherwise.
-    pub(super) fn prompt(&self, of: &Naming, nth: Option<usize>) -> Option<String> {
+    /// The prompt of a request that a filter matches: the last, or the `nth` counted from 1.
+    pub(crate) fn prompt(&self, of: &CallFilter, nth: Option<usize>) -> Option<String> {
         self.read(|asked| {
             let mut fitting = asked.iter().filter(|one| of.means(&one.role, &one.method));
             let one = match nth {
@@ -68,8 +68,8 @@ impl Witness {
         })
     }
 
-    /// The first request the plan has no answer for.
-    pub(super) fn uncovered(&self) -> Option<String> {
+    /// The first request without an answer in the plan.
+    pub(crate) fn uncovered(&self) -> Option<String> {
         self.read(|asked| {
             let one = asked.iter().find(|one| !one.covered)?;
             Some(format!("{}.{}", one.role, one.method))
@@ -81,7 +81,7 @@ impl Witness {
     }
 }
 
-impl Provider for Witness {
+impl Provider for ScriptedModel {
     fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
         let (role, method) = (limits.role.as_str(), limits.method.as_str());
         let asked = Asked {

@@ -1,4 +1,4 @@
-//! One scenario, played on a runtime of its own.
+//! Runs one scenario on its own runtime.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,41 +11,48 @@ use recurgent::{
 };
 use serde_json::{Map, Value, json};
 
-use super::check;
-use super::journal::Journal;
-use super::literal;
-use super::program::{Programs, Reply, fault_reply};
-use super::report::Ending;
-use super::scenario::{
-    Action, Calling, Doing, Expected, Making, Naming, Refusal, Scenario, Settings, Step,
+use crate::assertion;
+use crate::log::LogReader;
+use crate::model::ScriptedModel;
+use crate::program::{ProgramTable, ScriptedReply, fault_reply};
+use crate::report::ScenarioEnding;
+use crate::scenario::{
+    AgentSpec, CallFilter, CallSpec, ExpectedOutcome, ExpectedRefusal, Operation, Scenario,
+    ScenarioSettings, ScenarioStep, StepAction,
 };
-use super::witness::Witness;
+use crate::supplied;
 
-/// Longest a preparation is waited for.
+/// Longest wait for a preparation.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// The log of a scenario, in its directory.
+/// The name of the log in the directory of a scenario.
 const LOG_FILE: &str = "log.jsonl";
-/// An agent's options may only narrow these two, so the runtime is given more than anyone will ask for.
+/// An agent's options can only lower these two, so the runtime gets the highest values.
 const UNBOUNDED: [(&str, &str); 2] =
     [("max_delegation_depth", "255"), ("max_model_calls", "4294967295")];
-/// What agents get of them when nothing is said, and the name of the model.
+/// The options of an agent that a scenario does not set.
 const DEFAULTS: [(&str, &str); 3] =
     [("max_delegation_depth", "8"), ("max_model_calls", "64"), ("model", "scripted")];
 
-/// Plays a scenario to its end or its first failing step.
-pub(super) fn play(scenario: &Scenario, config: &Config, cancellation: &Cancellation) -> Ending {
+/// Runs a scenario to its end or its first failing step.
+pub(crate) fn run_scenario(
+    scenario: &Scenario,
+    config: &Config,
+    cancellation: &Cancellation,
+) -> ScenarioEnding {
     let guest = config.agent_options().language;
     if scenario.guests.as_ref().is_some_and(|guests| !guests.contains(&guest)) {
-        return Ending::Skip { message: format!("not for {guest}") };
+        return ScenarioEnding::Skip { message: format!("not for {guest}") };
     }
-    let Some(witness) = Witness::of(scenario, guest) else {
-        return Ending::Skip {
+    let Some(model) = ScriptedModel::of(scenario, guest) else {
+        return ScenarioEnding::Skip {
             message: format!("its plan has a program without a text in {guest}"),
         };
     };
     let directory = match tempfile::Builder::new().prefix("recurgent-conformance-").tempdir() {
         Ok(directory) => directory,
-        Err(error) => return Ending::Error { message: format!("no directory for it: {error}") },
+        Err(error) => {
+            return ScenarioEnding::Error { message: format!("no directory for it: {error}") };
+        }
     };
     let log = directory.path().join(LOG_FILE);
     let packages = scenario.packages.as_ref();
@@ -57,29 +64,29 @@ pub(super) fn play(scenario: &Scenario, config: &Config, cancellation: &Cancella
     });
     let (config, _supply) = match configured {
         Ok(configured) => configured,
-        Err(message) => return Ending::Error { message },
+        Err(message) => return ScenarioEnding::Error { message },
     };
-    let mut stage = Stage {
+    let mut run = ScenarioRun {
         guest,
         cancellation,
         settings: &scenario.settings,
         runtime: None,
         config,
-        witness: Arc::new(witness),
-        journal: Journal::new(log),
+        model: Arc::new(model),
+        log: LogReader::new(log),
         agents: BTreeMap::new(),
         tickets: BTreeMap::new(),
         last: None,
     };
     for (index, step) in scenario.steps.iter().enumerate() {
-        if let Err(message) = stage.perform(step) {
-            return Ending::Fail { step: index + 1, op: step.op.clone(), message };
+        if let Err(message) = run.perform(step) {
+            return ScenarioEnding::Fail { step: index + 1, op: step.op.clone(), message };
         }
     }
-    Ending::Pass
+    ScenarioEnding::Pass
 }
 
-/// The runtime's configuration: this machine's interpreters, the scenario's directory.
+/// The configuration of the runtime: interpreters of this machine, directories of the scenario.
 fn configured(
     machine: &Config,
     scenario: &Scenario,
@@ -109,105 +116,105 @@ fn configured(
     for (name, value) in settings {
         config.set(name, value).map_err(|fault| fault.to_string())?;
     }
-    // What a scenario's programs may not do is for this machine to say.
+    // A scenario cannot lower the sandbox tier that this machine requires.
     let minimum = interpreters.minimum_tier.name();
     config.set("minimum_sandbox_tier", minimum).map_err(|fault| fault.to_string())?;
     Ok(config)
 }
 
-/// Everything a scenario has of its own.
-pub(super) struct Stage<'a> {
+/// A scenario while it runs.
+pub(crate) struct ScenarioRun<'a> {
     guest: Language,
     cancellation: &'a Cancellation,
-    settings: &'a Settings,
+    settings: &'a ScenarioSettings,
     config: Config,
-    pub(super) witness: Arc<Witness>,
-    pub(super) journal: Journal,
-    agents: BTreeMap<String, Actor>,
-    /// What is being prepared, by the name of its agent.
+    pub(crate) model: Arc<ScriptedModel>,
+    pub(crate) log: LogReader,
+    agents: BTreeMap<String, NamedAgent>,
+    /// Preparations by the name of their agent.
     tickets: BTreeMap<String, PreparationTicket>,
-    /// The agent made last.
+    /// The name of the agent made last.
     last: Option<String>,
-    /// Dropped after the agents.
+    /// Dropped after the agents, since fields drop in order.
     runtime: Option<Runtime>,
 }
 
-/// An agent under the name steps know it by.
-pub(super) struct Actor {
-    pub(super) agent: Agent,
-    /// Whether `remember` was used on this very object.
-    pub(super) remembered: bool,
+/// An agent that steps refer to by name.
+pub(crate) struct NamedAgent {
+    pub(crate) agent: Agent,
+    /// Whether `remember` was called on this object.
+    pub(crate) remembered: bool,
 }
 
-/// Why an operation did not happen.
-enum Refused {
-    /// The library said no.
+/// Why a step failed.
+enum StepFault {
+    /// The library refused the operation.
     ByLibrary(AgentFault),
-    /// What came of it is not what was expected.
+    /// The result is not the expected one.
     Unexpected(String),
 }
 
-impl From<AgentFault> for Refused {
+impl From<AgentFault> for StepFault {
     fn from(fault: AgentFault) -> Self {
         Self::ByLibrary(fault)
     }
 }
 
-impl From<String> for Refused {
+impl From<String> for StepFault {
     fn from(problem: String) -> Self {
         Self::Unexpected(problem)
     }
 }
 
-impl Stage<'_> {
-    fn perform(&mut self, step: &Step) -> Result<(), String> {
+impl ScenarioRun<'_> {
+    fn perform(&mut self, step: &ScenarioStep) -> Result<(), String> {
         match &step.action {
-            Action::Do(doing, refusal) => {
-                let done = self.act(doing);
-                self.journal.read_on()?;
-                if let Some(key) = self.witness.uncovered() {
+            StepAction::Do(operation, refusal) => {
+                let result = self.act(operation);
+                self.log.read_on()?;
+                if let Some(key) = self.model.uncovered() {
                     return Err(format!(
                         "the model was asked for {key}, which the plan does not cover"
                     ));
                 }
-                settled(done, refusal.as_ref())
+                check_refusal(result, refusal.as_ref())
             }
-            Action::Check(check) => check::check(self, check),
+            StepAction::Assertion(check) => assertion::check(self, check),
         }
     }
 
-    fn act(&mut self, doing: &Doing) -> Result<(), Refused> {
-        match doing {
-            Doing::Construct { making, session, settings } => {
-                self.construct(making, session.as_deref(), settings)
+    fn act(&mut self, operation: &Operation) -> Result<(), StepFault> {
+        match operation {
+            Operation::Construct { spec, session, settings } => {
+                self.construct(spec, session.as_deref(), settings)
             }
-            Doing::Delegate { target, making } => {
-                let child = self.actor(target.as_ref())?.agent.delegate(&making.role);
-                let child = contracted(child, making).build()?;
-                self.admit(&making.named, child);
+            Operation::Delegate { target, spec } => {
+                let child = self.agent_named(target.as_ref())?.agent.delegate(&spec.role);
+                let child = contracted(child, spec).build()?;
+                self.add_agent(&spec.named, child);
                 Ok(())
             }
-            Doing::Tool { target, name, named } => {
-                let tool = self.actor(target.as_ref())?.agent.tool(name)?;
-                self.admit(named, tool);
+            Operation::Tool { target, name, named } => {
+                let tool = self.agent_named(target.as_ref())?.agent.tool(name)?;
+                self.add_agent(named, tool);
                 Ok(())
             }
-            Doing::Set { target, key, value } => {
-                Ok(self.actor_mut(target.as_ref())?.1.agent.set(key, value.clone())?)
+            Operation::Set { target, key, value } => {
+                Ok(self.agent_named_mut(target.as_ref())?.1.agent.set(key, value.clone())?)
             }
-            Doing::Remember { target, entries } => {
-                let (_, actor) = self.actor_mut(target.as_ref())?;
-                actor.agent.remember(entries.clone())?;
-                actor.remembered = true;
+            Operation::Remember { target, entries } => {
+                let (_, named) = self.agent_named_mut(target.as_ref())?;
+                named.agent.remember(entries.clone())?;
+                named.remembered = true;
                 Ok(())
             }
-            Doing::Call { target, calling } => self.call(target.as_ref(), calling),
-            Doing::TolerantDelegate { target, role, calling } => {
-                self.tolerant_delegate(target.as_ref(), role, calling)
+            Operation::Call { target, call } => self.call(target.as_ref(), call),
+            Operation::TolerantDelegate { target, role, call } => {
+                self.tolerant_delegate(target.as_ref(), role, call)
             }
-            Doing::Prepare { making, dependencies } => self.prepare(making, dependencies),
-            Doing::Await { target, status } => Ok(self.await_ready(target.as_ref(), status)?),
-            Doing::Restart => {
+            Operation::Prepare { spec, dependencies } => self.prepare(spec, dependencies),
+            Operation::Await { target, status } => Ok(self.await_ready(target.as_ref(), status)?),
+            Operation::Restart => {
                 self.agents.clear();
                 self.stop_preparing();
                 self.last = None;
@@ -219,37 +226,36 @@ impl Stage<'_> {
 
     fn construct(
         &mut self,
-        making: &Making,
+        spec: &AgentSpec,
         session: Option<&str>,
-        settings: &Settings,
-    ) -> Result<(), Refused> {
+        settings: &ScenarioSettings,
+    ) -> Result<(), StepFault> {
         if settings.logging.is_some_and(|logging| logging != self.settings.logging.unwrap_or(true))
         {
             let problem = "`logging` is the scenario's and cannot differ for one agent";
-            return Err(Refused::Unexpected(problem.to_owned()));
+            return Err(StepFault::Unexpected(problem.to_owned()));
         }
         let mut options: BTreeMap<&str, &str> = BTreeMap::from(DEFAULTS);
         let given = self.settings.options.iter().chain(&settings.options);
         options.extend(given.map(|(name, value)| (*name, value.as_str())));
-        let mut builder =
-            self.runtime()?.agent(&making.role).cancellation(self.cancellation.clone());
+        let mut builder = self.runtime()?.agent(&spec.role).cancellation(self.cancellation.clone());
         for (name, value) in options {
             builder = builder.option(name, value);
         }
         if let Some(session) = session {
             builder = builder.session(session);
         }
-        let agent = contracted(builder, making).build()?;
-        self.admit(&making.named, agent);
+        let agent = contracted(builder, spec).build()?;
+        self.add_agent(&spec.named, agent);
         Ok(())
     }
 
     fn prepare(
         &mut self,
-        making: &Making,
+        spec: &AgentSpec,
         dependencies: &[(String, String)],
-    ) -> Result<(), Refused> {
-        let mut preparation = self.runtime()?.prepare(&making.role);
+    ) -> Result<(), StepFault> {
+        let mut preparation = self.runtime()?.prepare(&spec.role);
         for (name, version) in dependencies {
             preparation = preparation.dependency(name, version);
         }
@@ -259,12 +265,12 @@ impl Stage<'_> {
                 for (name, value) in options {
                     builder = builder.option(name, value);
                 }
-                contracted(builder.cancellation(cancellation.clone()), making)
+                contracted(builder.cancellation(cancellation.clone()), spec)
             })
             .start();
         let agent = ticket.agent()?;
-        self.tickets.insert(making.named.clone(), ticket);
-        self.admit(&making.named, agent);
+        self.tickets.insert(spec.named.clone(), ticket);
+        self.add_agent(&spec.named, agent);
         Ok(())
     }
 
@@ -280,50 +286,50 @@ impl Stage<'_> {
         Err(format!("expected the preparation to be {expected}, it is {status}{why}"))
     }
 
-    fn call(&mut self, target: Option<&String>, calling: &Calling) -> Result<(), Refused> {
-        let (logged, asked) = (self.journal.len(), self.witness.calls(&Naming::default()));
-        let (name, actor) = self.actor_mut(target)?;
-        let called = actor.agent.call(&calling.method, calling.arguments.clone());
-        // What is decided after the reply is decided before the next step.
+    fn call(&mut self, target: Option<&String>, call: &CallSpec) -> Result<(), StepFault> {
+        let (logged, asked) = (self.log.len(), self.model.calls(&CallFilter::default()));
+        let (name, named) = self.agent_named_mut(target)?;
+        let called = named.agent.call(&call.method, call.arguments.clone());
+        // Trials run after the reply; the next step must find them decided.
         self.runtime()?.wait_for_trials();
-        self.journal.read_on()?;
-        if self.journal.len() > logged {
-            self.journal.attribute_newest(&name);
+        self.log.read_on()?;
+        if self.log.len() > logged {
+            self.log.attribute_newest(&name);
         }
-        let outcome = match (called, &calling.expected) {
+        let outcome = match (called, &call.expected) {
             (Ok(outcome), _) => outcome.to_json(),
             (Err(fault), Some(expected)) if expected.text("error_type") == Some("invalid_call") => {
                 refused_as_outcome(&fault)
             }
             (Err(fault), _) => return Err(fault.into()),
         };
-        self.expect(calling, &outcome, asked)
+        self.expect(call, &outcome, asked)
     }
 
     fn tolerant_delegate(
         &mut self,
         target: Option<&String>,
         role: &str,
-        calling: &Calling,
-    ) -> Result<(), Refused> {
-        if !self.witness.covers(role, &calling.method) {
-            self.supply(role, calling)?;
+        call: &CallSpec,
+    ) -> Result<(), StepFault> {
+        if !self.model.covers(role, &call.method) {
+            self.supply(role, call)?;
         }
-        let asked = self.witness.calls(&Naming::default());
-        let mut child = self.actor(target)?.agent.delegate(role).build()?;
-        let outcome: Outcome = child.call(&calling.method, calling.arguments.clone())?;
-        self.journal.read_on()?;
-        self.expect(calling, &outcome.to_json(), asked)
+        let asked = self.model.calls(&CallFilter::default());
+        let mut child = self.agent_named(target)?.agent.delegate(role).build()?;
+        let outcome: Outcome = child.call(&call.method, call.arguments.clone())?;
+        self.log.read_on()?;
+        self.expect(call, &outcome.to_json(), asked)
     }
 
-    /// Adds the programs that make a call end as it is expected to.
-    fn supply(&self, role: &str, calling: &Calling) -> Result<(), String> {
+    /// Adds the programs that make a call end as expected, for suites of other runtimes that have no plan.
+    fn supply(&self, role: &str, call: &CallSpec) -> Result<(), String> {
         let guest = self.guest;
-        let method = calling.method.as_str();
-        let nothing = Expected::default();
-        let expected = calling.expected.as_ref().unwrap_or(&nothing);
+        let method = call.method.as_str();
+        let nothing = ExpectedOutcome::default();
+        let expected = call.expected.as_ref().unwrap_or(&nothing);
         let built_in = |id: &str| {
-            let program = Programs::built_in()?.named(id)?;
+            let program = ProgramTable::built_in()?.named(id)?;
             program.reply(guest).ok_or_else(|| format!("{id} has no text in {guest}"))
         };
         let error = expected.text("error_type");
@@ -332,27 +338,30 @@ impl Stage<'_> {
             (Some("execution"), ..) | (None, Some("error"), _) => built_in("raise_boom")?,
             (Some("budget_exceeded"), ..) => {
                 let next = format!("{role}_next");
-                let back = Reply::code(&literal::asking(guest, role, method));
-                self.witness.add(&format!("{next}.{method}"), back);
-                Reply::code(&literal::asking(guest, &next, method))
+                let back = ScriptedReply::code(&supplied::asking(guest, role, method));
+                self.model.add(&format!("{next}.{method}"), back);
+                ScriptedReply::code(&supplied::asking(guest, &next, method))
             }
-            (Some(error), ..) => {
-                fault_reply(error).unwrap_or_else(|| Reply::code(&literal::failing(guest, error)))
-            }
+            (Some(error), ..) => fault_reply(error).ok_or_else(|| {
+                format!(
+                    "no plan covers {role}.{method} and the runner has no program that ends as \
+                     {error:?}; add a `provider_plan`"
+                )
+            })?,
             (None, _, _) if method == "add" => built_in("add_args_0_1")?,
-            (None, _, Some(value)) => Reply::code(&literal::giving(guest, value)),
+            (None, _, Some(value)) => ScriptedReply::code(&supplied::giving(guest, value)),
             (None, _, None) => built_in("return_42")?,
         };
-        self.witness.add(&format!("{role}.{method}"), reply);
+        self.model.add(&format!("{role}.{method}"), reply);
         Ok(())
     }
 
-    fn expect(&self, calling: &Calling, outcome: &Value, asked: usize) -> Result<(), Refused> {
-        if let Some(expected) = &calling.expected {
-            check::outcome(self, expected, outcome)?;
+    fn expect(&self, call: &CallSpec, outcome: &Value, asked: usize) -> Result<(), StepFault> {
+        if let Some(expected) = &call.expected {
+            assertion::outcome(self, expected, outcome)?;
         }
-        let made = self.witness.calls(&Naming::default()) - asked;
-        match calling.provider_calls {
+        let made = self.model.calls(&CallFilter::default()) - asked;
+        match call.provider_calls {
             Some(expected) if expected != made => {
                 Err(format!("expected {expected} provider calls, got {made}").into())
             }
@@ -360,33 +369,36 @@ impl Stage<'_> {
         }
     }
 
-    /// The runtime, opened when it is needed.
-    pub(super) fn runtime(&mut self) -> Result<Runtime, String> {
+    /// The runtime, opened on first use.
+    pub(crate) fn runtime(&mut self) -> Result<Runtime, String> {
         if let Some(runtime) = &self.runtime {
             return Ok(runtime.clone());
         }
         let builder = Runtime::builder(self.config.clone());
-        let runtime = builder.provider(Arc::<Witness>::clone(&self.witness)).build();
+        let runtime = builder.provider(Arc::<ScriptedModel>::clone(&self.model)).build();
         let runtime = runtime.map_err(|fault| format!("no runtime: {fault}"))?;
         Ok(self.runtime.insert(runtime).clone())
     }
 
-    fn admit(&mut self, name: &str, agent: Agent) {
-        self.journal.forget(name);
-        self.agents.insert(name.to_owned(), Actor { agent, remembered: false });
+    fn add_agent(&mut self, name: &str, agent: Agent) {
+        self.log.forget(name);
+        self.agents.insert(name.to_owned(), NamedAgent { agent, remembered: false });
         self.last = Some(name.to_owned());
     }
 
-    /// The agent a step means.
-    pub(super) fn actor(&self, target: Option<&String>) -> Result<&Actor, String> {
+    /// The agent that a step refers to.
+    pub(crate) fn agent_named(&self, target: Option<&String>) -> Result<&NamedAgent, String> {
         let name = self.name(target)?;
         self.agents.get(name).ok_or_else(|| format!("no agent is named {name:?}"))
     }
 
-    fn actor_mut(&mut self, target: Option<&String>) -> Result<(String, &mut Actor), String> {
+    fn agent_named_mut(
+        &mut self,
+        target: Option<&String>,
+    ) -> Result<(String, &mut NamedAgent), String> {
         let name = self.name(target)?.clone();
         match self.agents.get_mut(&name) {
-            Some(actor) => Ok((name, actor)),
+            Some(named) => Ok((name, named)),
             None => Err(format!("no agent is named {name:?}")),
         }
     }
@@ -396,8 +408,8 @@ impl Stage<'_> {
     }
 }
 
-impl Stage<'_> {
-    /// What still waits for a source that never answers is not waited for.
+impl ScenarioRun<'_> {
+    /// Cancels preparations, which may wait for a source that never answers.
     fn stop_preparing(&mut self) {
         for (_, ticket) in std::mem::take(&mut self.tickets) {
             ticket.cancel();
@@ -406,23 +418,23 @@ impl Stage<'_> {
     }
 }
 
-impl Drop for Stage<'_> {
+impl Drop for ScenarioRun<'_> {
     fn drop(&mut self) {
         self.stop_preparing();
     }
 }
 
-fn contracted(mut builder: AgentBuilder, making: &Making) -> AgentBuilder {
-    if let Some(contract) = &making.contract {
+fn contracted(mut builder: AgentBuilder, spec: &AgentSpec) -> AgentBuilder {
+    if let Some(contract) = &spec.contract {
         builder = builder.contract(contract.clone());
     }
-    for (name, value) in &making.contract_fields {
+    for (name, value) in &spec.contract_fields {
         builder = builder.contract_field(name, value.clone());
     }
     builder
 }
 
-/// A refusal, as the outcome other runtimes give for it.
+/// A refusal as the outcome that other runtimes return for it.
 fn refused_as_outcome(fault: &dyn Display) -> Value {
     json!({
         "status": "error",
@@ -434,14 +446,17 @@ fn refused_as_outcome(fault: &dyn Display) -> Value {
     })
 }
 
-/// Whether an operation went as its step says: done, or refused in the right words.
-fn settled(done: Result<(), Refused>, refusal: Option<&Refusal>) -> Result<(), String> {
-    match (done, refusal) {
+/// Checks that an operation succeeded, or was refused with the expected text.
+fn check_refusal(
+    result: Result<(), StepFault>,
+    refusal: Option<&ExpectedRefusal>,
+) -> Result<(), String> {
+    match (result, refusal) {
         (Ok(()), None) => Ok(()),
-        (Ok(()), Some(_)) => Err("expected a refusal, but it was done".to_owned()),
-        (Err(Refused::Unexpected(problem)), _) => Err(problem),
-        (Err(Refused::ByLibrary(fault)), None) => Err(format!("refused: {fault}")),
-        (Err(Refused::ByLibrary(fault)), Some(Refusal(words))) => {
+        (Ok(()), Some(_)) => Err("expected a refusal, but the operation succeeded".to_owned()),
+        (Err(StepFault::Unexpected(problem)), _) => Err(problem),
+        (Err(StepFault::ByLibrary(fault)), None) => Err(format!("refused: {fault}")),
+        (Err(StepFault::ByLibrary(fault)), Some(ExpectedRefusal(words))) => {
             let message = fault.to_string();
             if message.contains(words.as_str()) {
                 return Ok(());
@@ -456,16 +471,16 @@ mod tests {
     use recurgent::worker::Tier;
 
     use super::*;
-    use crate::conformance::parse;
-    use crate::conformance::program::Programs;
-    use crate::conformance::suite::yaml;
+    use crate::parse;
+    use crate::program::ProgramTable;
+    use crate::suite::yaml;
 
     #[test]
     fn a_scenario_runs_under_no_less_than_this_machine_asks_for() {
         let mut machine = Config::defaults();
         machine.set("minimum_sandbox_tier", "sealed").unwrap();
         let value = yaml("{id: a, steps: [{op: restart}]}").unwrap();
-        let scenario = parse::scenario(value, &Programs::built_in().unwrap()).unwrap();
+        let scenario = parse::scenario(value, &ProgramTable::built_in().unwrap()).unwrap();
         let lower = [("minimum_sandbox_tier", "process".to_owned())];
         let config = configured(&machine, &scenario, std::path::Path::new("/tmp"), &lower).unwrap();
         assert_eq!(config.worker_options().minimum_tier, Tier::Sealed);

@@ -1,4 +1,4 @@
-//! The scenario's log, read back and held to its schema.
+//! Reads the log of a scenario and checks each entry against the log schema.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,33 +8,33 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::scenario::{Choice, Naming};
+use crate::scenario::{CallFilter, LogEntryQuery};
 
-const SCHEMA: &str = include_str!("../../../../specs/log-entry.schema.json");
+const SCHEMA: &str = include_str!("../../../specs/log-entry.schema.json");
 
 static VALIDATOR: LazyLock<Result<jsonschema::Validator, String>> = LazyLock::new(|| {
     let schema: Value = serde_json::from_str(SCHEMA).map_err(|error| error.to_string())?;
     jsonschema::validator_for(&serde_json::to_standard(&schema)).map_err(|error| error.to_string())
 });
 
-/// The log as far as it was read, and which calls of steps wrote what.
+/// The entries read so far, and the agent whose call wrote each.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct LogReader {
     path: PathBuf,
     read_to: u64,
     entries: Vec<Value>,
-    /// Entries of the dynamic calls steps made, by the name of the agent.
+    /// Indices of the entries that calls of steps wrote, by the name of the agent.
     of_agents: BTreeMap<String, Vec<usize>>,
 }
 
-impl Journal {
-    /// Of a log that may not be there yet.
-    pub(super) fn new(path: PathBuf) -> Self {
+impl LogReader {
+    /// A reader of a log that may not exist yet.
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, read_to: 0, entries: Vec::new(), of_agents: BTreeMap::new() }
     }
 
-    /// Reads what was written since; every entry must be valid.
-    pub(super) fn read_on(&mut self) -> Result<(), String> {
+    /// Reads the new entries. Each must be valid.
+    pub(crate) fn read_on(&mut self) -> Result<(), String> {
         let text = self.unread().map_err(|error| format!("the log cannot be read: {error}"))?;
         for line in text.lines() {
             let number = self.entries.len() + 1;
@@ -64,40 +64,40 @@ impl Journal {
         Ok(text)
     }
 
-    /// How many entries there are.
-    pub(super) fn len(&self) -> usize {
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many are of these names.
-    pub(super) fn count(&self, of: &Naming) -> usize {
+    /// The number of entries that a filter matches.
+    pub(crate) fn count(&self, of: &CallFilter) -> usize {
         self.entries.iter().filter(|entry| is_of(entry, of)).count()
     }
 
-    /// The newest entry was written by a call a step made on this agent.
-    pub(super) fn attribute_newest(&mut self, agent: &str) {
+    /// Records that a step's call on this agent wrote the newest entry.
+    pub(crate) fn attribute_newest(&mut self, agent: &str) {
         if let Some(newest) = self.entries.len().checked_sub(1) {
             self.of_agents.entry(agent.to_owned()).or_default().push(newest);
         }
     }
 
-    /// Another agent has this name now.
-    pub(super) fn forget(&mut self, agent: &str) {
+    /// Drops the entries of an agent whose name is used for another agent.
+    pub(crate) fn forget(&mut self, agent: &str) {
         self.of_agents.remove(agent);
     }
 
-    /// The entry a choice means.
-    pub(super) fn chosen(&self, choice: &Choice) -> Result<&Value, String> {
-        let numbers: Vec<usize> = match &choice.target {
+    /// The entry that a query selects.
+    pub(crate) fn selected(&self, query: &LogEntryQuery) -> Result<&Value, String> {
+        let numbers: Vec<usize> = match &query.target {
             None => (0..self.entries.len()).collect(),
             Some(agent) => self.of_agents.get(agent).cloned().unwrap_or_default(),
         };
         let fitting: Vec<&Value> = numbers
             .into_iter()
             .filter_map(|number| self.entries.get(number))
-            .filter(|entry| is_of(entry, &choice.of))
+            .filter(|entry| is_of(entry, &query.of))
             .collect();
-        let entry = match choice.nth {
+        let entry = match query.nth {
             None => fitting.last(),
             Some(nth) => nth.checked_sub(1).and_then(|index| fitting.get(index)),
         };
@@ -106,13 +106,13 @@ impl Journal {
                 "no such log entry: {} of {} fit, of {}",
                 fitting.len(),
                 self.entries.len(),
-                choice.of
+                query.of
             )
         })
     }
 }
 
-fn is_of(entry: &Value, of: &Naming) -> bool {
+fn is_of(entry: &Value, of: &CallFilter) -> bool {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
     of.means(text("role"), text("method"))
 }
