@@ -1,4 +1,4 @@
-//! Floors: what the same would cost with nothing around it.
+//! Floors: the cost of the same work without Recurgent.
 //!
 //! *F* is a loop in the guest language behind a socket: framed JSON, cached code. *K* is a fork, a run and a
 //! reap from a warm interpreter of that language.
@@ -30,7 +30,7 @@ pub(crate) enum Habit {
 }
 
 impl Habit {
-    /// Lines it answers a frame with.
+    /// The number of lines in an answer.
     fn lines(self) -> usize {
         match self {
             Self::Loop | Self::Hold => 1,
@@ -92,7 +92,7 @@ pub(crate) struct Bare {
 impl Bare {
     pub(crate) fn start(interpreter: &Path, language: Language, habit: Habit) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        // As workers are started: what an interpreter loads by itself is forked with it.
+        // Started with the options of workers, so that forks copy the same loaded modules.
         let options: &[&str] = match language {
             Language::Python => &["-I", "-S", "-B", "-X", "utf8", "-c"],
             Language::Ruby => &["--disable=did_you_mean,error_highlight", "-e"],
@@ -108,7 +108,7 @@ impl Bare {
         bare
     }
 
-    /// One frame, and all that is answered.
+    /// Sends one frame and reads the whole answer.
     pub(crate) fn exchange(&mut self) {
         self.stream.get_mut().write_all(FRAME.as_bytes()).unwrap();
         for _ in 0..self.habit.lines() {

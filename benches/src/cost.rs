@@ -1,4 +1,4 @@
-//! What was promised about cost, one row each: the table is data, the measuring is in `cost/`.
+//! The promises about cost, one row each; `cost/` measures.
 
 mod asks;
 mod crowd;
@@ -13,8 +13,8 @@ mod vetting;
 
 use lifecycle::dialect::Language;
 
+use crate::fixture::Trial;
 use crate::row::{Bound, Quantity, Reading, Unit};
-use crate::stage::Trial;
 
 pub(crate) use crowd::{agents, rate};
 pub(crate) use stored::{BLOCK, call_after_change, sized};
@@ -28,16 +28,16 @@ pub(crate) struct Cost {
     pub(crate) floor: &'static str,
     pub(crate) bound: Bound,
     pub(crate) guests: Guests,
-    /// Commands that must be there, beside the interpreter.
+    /// Commands it needs besides the interpreter.
     pub(crate) needs: fn(Language) -> &'static [&'static str],
     pub(crate) measure: fn(Trial) -> Reading,
 }
 
-/// Whom a promise is made for.
+/// The guests that a promise applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guests {
     Each,
-    /// The same for all.
+    /// One measurement for all guests.
     One,
 }
 
@@ -57,7 +57,7 @@ pub(crate) const COSTS: &[Cost] = &[
     each("sandboxed-cold",  "first program of a runtime, sandboxed",                               "unsandboxed",       times(1.4),             sandbox::cold),
     each("ask-context",     "a program asks the host: runtime_context of an agent it holds",       F,                   times(1.5),             asks::runtime_context),
     each("ask-content",     "a program asks the host: content of an earlier result",               F,                   times(1.5),             asks::content),
-    each("wall-limit",      "past a program's wall limit until the caller is told, p99, 2 × cores spinning", "",        at_most(0.025, Unit::Seconds), limits::overshoot),
+    each("wall-limit",      "past a program's wall limit until the caller gets the failure, p99, 2 × cores spinning", "",        at_most(0.025, Unit::Seconds), limits::overshoot),
     each("survivors",       "processes alive after programs met their wall limit",                 "",                  at_most(0.0, Unit::Processes), limits::survivors),
     packaged(each("environment-hit", "finding the environment of a program's packages when it is there",    "",                  at_most(0.001, Unit::Seconds), environments::hit)),
     packaged(each("environment-processes", "processes started for that",                                    "",                  at_most(0.0, Unit::Processes), environments::processes)),

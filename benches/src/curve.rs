@@ -1,4 +1,4 @@
-//! How cost grows: one row per thing that grows; the measuring is in `curve/`.
+//! How cost grows: one row per quantity; `curve/` measures.
 
 mod calls;
 mod stores;
@@ -6,36 +6,36 @@ mod stores;
 use lifecycle::dialect::Language;
 use serde::{Deserialize, Serialize};
 
+use crate::fixture::Trial;
 use crate::pace::float;
 use crate::row::{Bound, Missing, Quantity, Reading, Verdict, judge};
-use crate::stage::Trial;
 
-/// Something that grows.
+/// A quantity that grows, and the cost it changes.
 pub(crate) struct Curve {
     pub(crate) name: &'static str,
-    /// What a point costs.
+    /// The cost of a point.
     pub(crate) what: &'static str,
-    /// What grows.
+    /// The quantity.
     pub(crate) axis: &'static str,
     pub(crate) scale: Scale,
-    /// Most that any point may cost, in times of the first; `None`: no promise.
+    /// The highest cost of a point as a multiple of the first; `None` means no promise.
     pub(crate) flat: Option<f64>,
     pub(crate) measure: fn(Trial) -> Vec<Point>,
 }
 
-/// How far apart points are drawn.
+/// The scale of the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
     Logarithmic,
 }
 
-/// What it costs when there is so much of it.
+/// The cost at one value of the quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub(crate) x: f64,
     pub(crate) cost: Quantity,
-    /// In times of the least.
+    /// The cost as a multiple of the lowest.
     pub(crate) ratio: f64,
 }
 
@@ -67,7 +67,7 @@ const fn curve(
     Curve { name, what, axis, scale, flat, measure }
 }
 
-/// One guest's points, judged.
+/// The points of one guest with a verdict.
 #[derive(Debug, Serialize)]
 pub(crate) struct Series {
     pub(crate) curve: &'static str,
@@ -81,7 +81,7 @@ pub(crate) struct Series {
 }
 
 impl Curve {
-    /// Judges what was found by its dearest point.
+    /// The verdict on the point with the highest cost.
     pub(crate) fn series(&self, guest: Language, found: Result<Vec<Point>, Missing>) -> Series {
         let dearest = |points: &Vec<Point>| {
             let worst = points.iter().max_by(|a, b| f64::total_cmp(&a.ratio, &b.ratio));

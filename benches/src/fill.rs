@@ -1,5 +1,5 @@
-//! A store full of programs: some are made by calls, the others are copies of these under other names, taken in
-//! as the programs of another store are.
+//! Fills a store with programs: calls make some, and the others are copies under other names that are imported like the
+//! programs of another store.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use lifecycle::request::{Method, Role};
 use recurgent::store::bundle::{ArtifactEntry, Bundle, ToolEntry};
 use recurgent::store::sqlite::SqliteStore;
 
-use crate::stage::{Stage, call_method};
+use crate::fixture::{Fixture, call_method};
 
-/// Programs each tool has.
+/// Programs per tool.
 pub(crate) const METHODS: usize = 10;
-/// Tools taken in at once.
+/// Tools imported at once.
 const BATCH: usize = 50;
 const TEMPLATE: &str = "template";
 
-/// Puts tools of these numbers into the store, each with its programs.
-pub(crate) fn add_tools(stage: &Stage, tools: Range<usize>) {
+/// Adds tools with these numbers to the store, each with its programs.
+pub(crate) fn add_tools(fixture: &Fixture, tools: Range<usize>) {
     let mut template =
-        stage.agent("tester").delegate(TEMPLATE).purpose("stand here").build().unwrap();
+        fixture.agent("tester").delegate(TEMPLATE).purpose("stand here").build().unwrap();
     (0..3).for_each(|_| drop(call_method(&mut template, "check")));
-    let store = SqliteStore::open(&stage.runtime.config().store_path().unwrap()).unwrap();
+    let store = SqliteStore::open(&fixture.runtime.config().store_path().unwrap()).unwrap();
     let one = store.bundle(Some(&role(TEMPLATE))).unwrap();
     let numbers: Vec<usize> = tools.collect();
     for batch in numbers.chunks(BATCH) {

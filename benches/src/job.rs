@@ -1,4 +1,4 @@
-//! One measurement, in a process of its own.
+//! Runs one measurement in its own process.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::cost::{COSTS, Cost, Guests};
 use crate::curve::{CURVES, Curve};
+use crate::fixture::{self, Trial};
 use crate::pace::Effort;
 use crate::row::Missing;
-use crate::stage::{self, Trial};
 
 /// Longest one measurement may take.
 const MAX_JOB: Duration = Duration::from_mins(5);
-/// How often it is looked at.
+/// How often the parent checks whether it has ended.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Something that can be measured.
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// What a measurement says on its way out: one line.
+/// The result of a measurement, printed as one line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Said<T> {
@@ -68,7 +68,7 @@ impl Job {
         matches!(self, Self::Row(_))
     }
 
-    /// For whom of these it is measured; what is the same for all is measured whoever they are.
+    /// The guests it is measured for. A row without a guest is measured once.
     pub(crate) fn languages(&self, wanted: &[Language]) -> Vec<Language> {
         let most = if self.has_guests() { wanted.len() } else { 1 };
         wanted.iter().copied().take(most).collect()
@@ -81,7 +81,7 @@ impl Job {
         }
     }
 
-    /// Measures, here; what was found, as one line.
+    /// Measures in this process and returns the result as one line.
     pub(crate) fn measure(&self, trial: Trial) -> String {
         if let Err(missing) = self.probe(trial.language) {
             return said(&Said::<()>::Skipped(missing));
@@ -92,10 +92,10 @@ impl Job {
         }
     }
 
-    /// Whether what it needs is there, or what to install.
+    /// Checks for the commands it needs; the error says what to install.
     fn probe(&self, language: Language) -> Result<(), String> {
         if self.has_guests() {
-            stage::probe(language)?;
+            fixture::probe(language)?;
         }
         let needed = match self {
             Self::Row(cost) => (cost.needs)(language),
@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// Measures in a process of its own, and waits for it.
+    /// Measures in another process and waits for it.
     pub(crate) fn found<T: DeserializeOwned>(&self, trial: Trial) -> Result<T, Missing> {
         let line = self.run(trial).map_err(Missing::Broken)?;
         match serde_json::from_str(&line) {
@@ -119,29 +119,29 @@ impl Job {
     }
 
     fn run(&self, trial: Trial) -> Result<String, String> {
-        let told = |error: std::io::Error| error.to_string();
-        let mut command = Command::new(std::env::current_exe().map_err(told)?);
+        let text = |error: std::io::Error| error.to_string();
+        let mut command = Command::new(std::env::current_exe().map_err(text)?);
         command.args(["--measure", self.name(), "--guest", trial.language.name()]);
         if trial.effort == Effort::Quick {
             command.arg("--quick");
         }
         let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(told)?;
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(text)?;
         let begun = Instant::now();
         let status = loop {
-            if let Some(status) = child.try_wait().map_err(told)? {
+            if let Some(status) = child.try_wait().map_err(text)? {
                 break status;
             }
             if begun.elapsed() > MAX_JOB {
-                child.kill().map_err(told)?; // its workers die with it
-                child.wait().map_err(told)?;
+                child.kill().map_err(text)?; // its workers die with it
+                child.wait().map_err(text)?;
                 return Err(format!("it took longer than {} s", MAX_JOB.as_secs()));
             }
             std::thread::sleep(PERIOD);
         };
         let mut line = String::new();
         if let Some(mut output) = child.stdout.take() {
-            output.read_to_string(&mut line).map_err(told)?;
+            output.read_to_string(&mut line).map_err(text)?;
         }
         if status.success() { Ok(line) } else { Err(format!("it ended with {status}")) }
     }

@@ -20,7 +20,7 @@ mod pace;
 mod program;
 mod report;
 mod row;
-mod stage;
+mod fixture;
 mod svg;
 
 use std::fmt::Display;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::Measure { job, trial }) => {
-            // Whoever asked was interrupted: nobody waits for this any more.
+            // The parent was interrupted, so the result is not needed.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
             say(job.measure(trial));
             ExitCode::SUCCESS
@@ -73,7 +73,7 @@ fn run(options: &Options) -> ExitCode {
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Tells whoever reads stdout, if anybody still does.
+/// Prints to stdout; a closed stdout is ignored.
 fn say(text: impl Display) {
     match writeln!(io::stdout(), "{text}") {
         Err(problem) if problem.kind() != ErrorKind::BrokenPipe => {

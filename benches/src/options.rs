@@ -1,10 +1,10 @@
-//! What is asked of the benchmark.
+//! The command line of the benchmark.
 
 use lifecycle::dialect::Language;
 
+use crate::fixture::Trial;
 use crate::job::Job;
 use crate::pace::Effort;
-use crate::stage::Trial;
 
 pub(crate) const HELP: &str = "\
 What calls cost: one table, every row with its floor, its bound and a verdict; and how cost grows.
@@ -35,14 +35,14 @@ pub(crate) enum Command {
     Help,
 }
 
-/// How the answer is told.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Table,
     Json,
 }
 
-/// What to measure and where to tell it.
+/// What to measure and where to write it.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) jobs: Vec<Job>,

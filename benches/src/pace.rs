@@ -1,4 +1,4 @@
-//! Timing two things side by side.
+//! Times two operations in turns.
 //!
 //! Small round trips are bimodal: a wake-up on the same core takes a few microseconds, on another one some
 //! tens. So ours and its floor take turns, a block of each, and only what ran side by side is compared.
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use crate::row::{Quantity, Reading, Unit};
 
-/// Rounds thrown away first, as a share of all.
+/// The share of rounds that are discarded at the start.
 const WARM_UP: usize = 10;
 
-/// How hard to measure.
+/// The number of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// For numbers that mean something.
+    /// Enough rounds for meaningful numbers.
     Full,
-    /// To see that everything works.
+    /// A few rounds, to check that everything works.
     Quick,
 }
 
 impl Effort {
-    /// So many rounds, or a few.
+    /// The given number of rounds, or a few.
     pub(crate) fn rounds(self, full: usize) -> usize {
         match self {
             Self::Full => full,
@@ -29,16 +29,15 @@ impl Effort {
     }
 }
 
-/// Keeps this process, and all it starts from now on, on one core: else what goes back and forth in some tens of
-/// microseconds depends on where the scheduler puts its two ends.
+/// Restricts this process and its children to one core. Otherwise a round trip of some tens of microseconds depends on
+/// the cores that the scheduler chooses.
 pub(crate) fn on_one_core() {
     let mut here = rustix::thread::CpuSet::new();
     here.set(rustix::thread::sched_getcpu());
     rustix::thread::sched_setaffinity(None, &here).unwrap();
 }
 
-/// Keeps this process, and all it starts from now on, on so many cores at most: what is promised for two is measured
-/// on two, however many there are.
+/// Restricts this process and its children to this number of cores, since a promise for two cores is measured on two.
 pub(crate) fn on_cores(most: usize) {
     let all = rustix::thread::sched_getaffinity(None).unwrap();
     let mut some = rustix::thread::CpuSet::new();
@@ -47,7 +46,7 @@ pub(crate) fn on_cores(most: usize) {
     rustix::thread::sched_setaffinity(None, &some).unwrap();
 }
 
-/// Both, `each` times in a row, by turns: the medians, and the median ratio of a block to the block beside it.
+/// Runs both in turns, `each` times in a row: the medians, and the median ratio of a block to the block next to it.
 pub(crate) fn by_turns(
     rounds: usize,
     each: usize,
@@ -60,7 +59,7 @@ pub(crate) fn by_turns(
     compare(pairs.get(pairs.len() / WARM_UP..).unwrap_or_default())
 }
 
-/// What was measured in pairs.
+/// The result of a paired measurement.
 pub(crate) fn compare(pairs: &[(f64, f64)]) -> Reading {
     let seconds = |values: Vec<f64>| Quantity::new(median(values), Unit::Seconds);
     Reading {
@@ -70,7 +69,7 @@ pub(crate) fn compare(pairs: &[(f64, f64)]) -> Reading {
     }
 }
 
-/// Seconds it takes.
+/// The seconds that an operation takes.
 pub(crate) fn timed(action: &mut dyn FnMut()) -> f64 {
     let begun = Instant::now();
     action();
@@ -81,7 +80,7 @@ pub(crate) fn median(values: Vec<f64>) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value that this share of all is not above; not a number when there is none.
+/// A quantile; NaN if there are no values.
 pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);
@@ -98,7 +97,7 @@ fn nearest(place: f64) -> usize {
     place.round() as usize
 }
 
-/// Lets what is made ahead of need be made, as the time a model takes would.
+/// Waits as long as spare workers need to start; a real model takes longer.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(4));
 }
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn pairs_are_compared_side_by_side() {
-        // The machine is twice as slow half of the time; the ratio does not see it.
+        // The machine is half as fast half of the time; the ratio must not change.
         let reading = compare(&[(4.0, 2.0), (8.0, 4.0), (4.0, 2.0), (8.0, 4.0), (9.0, 2.0)]);
         assert_eq!(reading.ratio, Some(2.0));
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();

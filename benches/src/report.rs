@@ -1,4 +1,4 @@
-//! What a run found: the rows, the curves, and where and when that was.
+//! The results of a run: rows, curves, machine and time.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -8,28 +8,28 @@ use serde::Serialize;
 
 use crate::cost::{Cost, Guests};
 use crate::curve::Series;
+use crate::fixture::{self, Trial};
 use crate::job::Job;
 use crate::options::Options;
 use crate::pace::Effort;
 use crate::row::{Reading, Row, Verdict, judge};
-use crate::stage::{self, Trial};
 
-/// Everything one run found.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) date: String,
     pub(crate) commit: String,
     pub(crate) machine: String,
-    /// Few rounds: what it says of cost means nothing.
+    /// Whether only a few rounds were run, so that the numbers mean nothing.
     pub(crate) quick: bool,
     pub(crate) rows: Vec<Row>,
     pub(crate) curves: Vec<Series>,
-    /// Every bound holds.
+    /// Whether every bound holds.
     pub(crate) pass: bool,
 }
 
 impl Report {
-    /// Measures one thing after the other, telling on stderr what it is at.
+    /// Runs all measurements in sequence and reports progress on stderr.
     pub(crate) fn make(options: &Options) -> Self {
         let (mut rows, mut curves) = (Vec::new(), Vec::new());
         let machine = machine(); // first, for its load is then that of others
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// For people, in a terminal.
+    /// The report as text for a terminal.
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         let mut line = |[name, guest, ours, floor, ratio, bound, verdict]: [&str; 7]| {
@@ -108,7 +108,7 @@ impl Report {
         text
     }
 
-    /// Every bound holds; of a quick run, whose numbers mean nothing: everything works.
+    /// Whether every bound holds. For a quick run: whether every row could be measured.
     pub(crate) fn is_good(&self) -> bool {
         let is_broken = |verdict: Verdict| verdict == Verdict::Broken;
         if self.quick { !self.verdicts().any(is_broken) } else { self.pass }
@@ -163,7 +163,7 @@ fn trail(series: &Series) -> String {
         .to_owned()
 }
 
-/// A count, as an axis tells it.
+/// A count as an axis label.
 pub(crate) fn short(count: f64) -> String {
     match count {
         count if count >= 1e6 => format!("{}M", count / 1e6),
@@ -172,7 +172,7 @@ pub(crate) fn short(count: f64) -> String {
     }
 }
 
-/// What was measured; `+` when there is more in the files.
+/// The commit; with `+` if there are uncommitted changes.
 fn commit() -> String {
     let git = |words: &[&str]| {
         let said = Command::new("git").args(words).current_dir(env!("CARGO_MANIFEST_DIR")).output();
@@ -200,6 +200,6 @@ fn machine() -> String {
         name.sysname().to_string_lossy(),
         name.release().to_string_lossy(),
         name.machine().to_string_lossy(),
-        stage::sandbox()
+        fixture::sandbox()
     )
 }

@@ -1,11 +1,11 @@
-//! What a row says, and whether it holds: the only place where verdicts are made.
+//! Rows and their verdicts. Verdicts are decided only here.
 
 use std::fmt;
 
 use lifecycle::dialect::Language;
 use serde::{Deserialize, Serialize};
 
-/// What numbers count.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
@@ -17,7 +17,7 @@ pub(crate) enum Unit {
     Packages,
 }
 
-/// A number of something.
+/// A number with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Quantity {
     pub(crate) value: f64,
@@ -47,23 +47,23 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What a measurement found.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Reading {
     pub(crate) ours: Quantity,
-    /// The least it could cost, measured in the same run.
+    /// The floor, measured in the same run.
     pub(crate) floor: Option<Quantity>,
     /// Ours ÷ floor, taken from what was measured side by side; not the quotient of the two medians.
     pub(crate) ratio: Option<f64>,
 }
 
 impl Reading {
-    /// Something that has no floor.
+    /// A result without a floor.
     pub(crate) fn alone(value: f64, unit: Unit) -> Self {
         Self { ours: Quantity::new(value, unit), floor: None, ratio: None }
     }
 
-    /// Two numbers of the same kind.
+    /// A result and its floor in the same unit.
     pub(crate) fn against(ours: f64, floor: f64, unit: Unit) -> Self {
         Self {
             ours: Quantity::new(ours, unit),
@@ -73,22 +73,22 @@ impl Reading {
     }
 }
 
-/// What a row is held to.
+/// The bound that a row must satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
-    /// At most so many times the floor.
+    /// At most this multiple of the floor.
     AtMostTimes(f64),
-    /// At least so many times the floor.
+    /// At least this multiple of the floor.
     AtLeastTimes(f64),
-    /// At most this, whatever the floor.
+    /// At most this value, without a floor.
     AtMost(Quantity),
-    /// Nothing was promised; told all the same.
+    /// No promise; the result is for information.
     None,
 }
 
 impl Bound {
-    /// `None`: the reading does not say.
+    /// The verdict; `None` if the reading has no value to judge.
     fn holds(self, reading: &Reading) -> Option<Verdict> {
         let verdict = |holds| if holds { Verdict::Pass } else { Verdict::Fail };
         match self {
@@ -98,7 +98,7 @@ impl Bound {
                 let fits = most.unit == reading.ours.unit;
                 fits.then(|| verdict(reading.ours.value <= most.value))
             }
-            Self::None => Some(Verdict::Told),
+            Self::None => Some(Verdict::Info),
         }
     }
 }
@@ -115,15 +115,15 @@ impl fmt::Display for Bound {
     }
 }
 
-/// What came of a row.
+/// The verdict on a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Pass,
     Fail,
-    /// Nothing was promised.
-    Told,
-    /// Something it needs is not installed.
+    /// No promise was made.
+    Info,
+    /// A command it needs is not installed.
     Skipped,
     /// It could not be measured.
     Broken,
@@ -134,7 +134,7 @@ impl Verdict {
         match self {
             Self::Pass => "pass",
             Self::Fail => "FAIL",
-            Self::Told => "told",
+            Self::Info => "info",
             Self::Skipped => "skipped",
             Self::Broken => "BROKEN",
         }
@@ -142,7 +142,7 @@ impl Verdict {
 
     pub(crate) fn is_good(self) -> bool {
         match self {
-            Self::Pass | Self::Told | Self::Skipped => true,
+            Self::Pass | Self::Info | Self::Skipped => true,
             Self::Fail | Self::Broken => false,
         }
     }
@@ -172,7 +172,7 @@ pub(crate) enum Missing {
     Broken(String),
 }
 
-/// Holds what was found to what was promised.
+/// Compares the result with the bound.
 pub(crate) fn judge(bound: Bound, found: &Result<Reading, Missing>) -> (Verdict, Option<String>) {
     match found {
         Ok(reading) => match bound.holds(reading) {
@@ -207,7 +207,7 @@ mod tests {
             (milli, processes(0.0), Verdict::Broken),                   // other units
             (none, reading(f64::NAN, 1.0), Verdict::Broken),
             (Bound::AtMostTimes(1.0), reading(f64::NAN, 1.0), Verdict::Fail),
-            (Bound::None, reading(99.0, 1.0), Verdict::Told),
+            (Bound::None, reading(99.0, 1.0), Verdict::Info),
             (none, Err(Missing::Skipped("no ruby".into())), Verdict::Skipped),
             (none, Err(Missing::Broken("it ended".into())), Verdict::Broken),
         ] {

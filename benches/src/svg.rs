@@ -1,4 +1,4 @@
-//! A plot of one curve, by hand: a few lines of SVG that read well on light and dark pages.
+//! Draws a curve as SVG that is readable on light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ const RIGHT: f64 = 74.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 48.0;
 const LINE_HEIGHT: f64 = 14.0;
-/// Lines across, at most.
+/// The highest number of horizontal lines.
 const MAX_LINES: f64 = 6.0;
 
 const STYLE: &str = "
@@ -27,7 +27,7 @@ const STYLE: &str = "
   }
 ";
 
-/// The plot of a curve: one line per guest, cost in times of the first point.
+/// The plot of a curve: one line per guest, cost as a multiple of the first point.
 pub(crate) fn plot(curve: &Curve, series: &[&Series]) -> String {
     let frame = Frame::around(curve, series);
     let mut svg = format!(
@@ -62,7 +62,7 @@ pub(crate) fn plot(curve: &Curve, series: &[&Series]) -> String {
     svg
 }
 
-/// Draws one guest's points and names it where it ends, not over the name before; where that name is.
+/// Draws one guest's points with a label at the end that does not overlap the label before. Returns its height.
 fn line(svg: &mut String, frame: &Frame, series: &Series, last_label: f64) -> f64 {
     let class = series.guest.name();
     let place = |point: &Point| (frame.x(point.x), frame.y(point.ratio));
@@ -71,10 +71,10 @@ fn line(svg: &mut String, frame: &Frame, series: &Series, last_label: f64) -> f6
     let _ = writeln!(svg, "<path class=\"{class}\" d=\"M{}\"/>", path.join(" L"));
     for point in &series.points {
         let (x, y) = place(point);
-        let told = format!("{}: × {:.2} ({})", short(point.x), point.ratio, point.cost);
+        let title = format!("{}: × {:.2} ({})", short(point.x), point.ratio, point.cost);
         let _ = writeln!(
             svg,
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{told}</title></circle>"
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{title}</title></circle>"
         );
     }
     let end = frame.end(series);
@@ -95,10 +95,10 @@ fn across(svg: &mut String, class: &str, y: f64) {
     );
 }
 
-/// Where values are on the page.
+/// Maps values to positions on the page.
 struct Frame {
     scale: Scale,
-    /// The least and the most of what grows, as `scale` sees it.
+    /// The lowest and the highest value of the quantity on the scale.
     from: f64,
     to: f64,
     highest: f64,
@@ -150,7 +150,7 @@ fn steps(value: f64) -> (f64, f64) {
     (step, (value / step).ceil() * step)
 }
 
-/// Without the dust of adding fractions.
+/// Rounds away the error of adding fractions.
 fn tidy(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

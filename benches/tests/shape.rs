@@ -1,4 +1,4 @@
-//! What the benchmark says to machines has the shape its documents tell; what it costs is not asked here.
+//! The JSON output of the benchmark has the documented shape. Costs are not checked here.
 #![cfg(test)]
 
 use std::process::Command;
@@ -37,7 +37,7 @@ fn a_quick_run_tells_rows_and_curves_as_json() {
     assert_eq!(call["measured"]["unit"], "seconds");
     assert_eq!(call["bound"]["at_most_times"], 8.0);
     assert_eq!((&call["guest"], &rows[2]["guest"]), (&"python".into(), &Value::Null));
-    // What is counted, not timed, is as promised on any machine.
+    // Rows that count instead of timing hold on any machine.
     assert_eq!((&rows[1]["verdict"], &rows[2]["verdict"]), (&"pass".into(), &"pass".into()));
     let curve = &report["curves"][0];
     let points = curve["points"].as_array().unwrap();

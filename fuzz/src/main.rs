@@ -1,8 +1,8 @@
-//! Can any bytes panic a parser or a decoder, or hold one up?
+//! Checks that no bytes make a parser or a decoder panic or hang.
 //!
 //! A mutation runner: it takes what is in the corpus (every program of `docs/stories`, and the seeds below), changes it
-//! blindly, and gives it to each target for a while. It sees no coverage, so it is weaker than libFuzzer; it keeps inputs
-//! that made a target answer in a new way, which is a small part of what coverage would tell. It runs on stable Rust,
+//! at random, and gives it to each target for a while. It sees no coverage, so it is weaker than libFuzzer; it keeps inputs
+//! that made a target answer in a new way, which is a small part of what coverage would show. It runs on stable Rust,
 //! and the same seed gives the same inputs.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! With a FILE, that one input is given to every target. The input being tried is always in
-//! `recurgent-fuzz-<pid>-input` in the temporary directory: if the process dies, that is what killed it.
+//! `recurgent-fuzz-<pid>-input` in the temporary directory: if the process dies, that input is the cause.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use mutate::Mutator;
 use target::TARGETS;
 
-/// Longest input that is made; programs are read up to 128 KiB.
+/// Longest input; programs may have up to 128 KiB.
 const MAX_INPUT: usize = 160 * 1024;
 /// Inputs kept for their new answers, per target.
 const MAX_KEPT: usize = 2_000;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         eprintln!("{problem}; usage: recurgent-fuzz [--seconds N] [--seed S] [FILE]");
         return ExitCode::from(2);
     }
-    // A panic is caught and told with its input; the usual trace adds nothing but noise.
+    // A panic is caught and reported with its input, so the usual trace is not needed.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let found = match &options.file {
         Some(file) => one(file),
@@ -105,7 +105,7 @@ fn all(options: &Options) -> Result<(), String> {
         options.seconds / f64::from(u32::try_from(TARGETS.len()).unwrap_or(1)),
     );
     let place = kept_in("input");
-    // Made anew: nobody can lay out a file or link for us to write through.
+    // The file must be new, so that no other user can prepare a file or a link here.
     let mut current = File::create_new(&place)
         .map_err(|error| format!("{} cannot be made: {error}", place.display()))?;
     for target in TARGETS {
@@ -159,7 +159,7 @@ fn kept_in(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("recurgent-fuzz-{}-{name}", std::process::id()))
 }
 
-/// Keeps the input where it can be looked at, and says so.
+/// Saves the input and prints its path.
 fn found(target: &str, problem: &str, input: &[u8]) -> String {
     let path = kept_in(target);
     match std::fs::write(&path, input) {
@@ -172,7 +172,7 @@ fn found(target: &str, problem: &str, input: &[u8]) -> String {
     }
 }
 
-/// Seeds with what they are: the programs of the stories, and what is known to be nasty.
+/// Seeds by kind: the programs of the stories and inputs known to be difficult.
 fn corpus() -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut corpus = target::seeds();
     let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/stories");

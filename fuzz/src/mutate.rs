@@ -1,11 +1,11 @@
-//! Blind changes: bytes and pieces moved, repeated, taken from elsewhere, and words of the languages thrown in.
+//! Random changes: bytes and pieces are moved, repeated or copied from other inputs, and words of the languages are inserted.
 
-/// Changes made to one input, at most.
+/// The highest number of changes to one input.
 const MAX_CHANGES: u64 = 6;
-/// Most repetitions of a piece: deep enough to meet every limit on nesting.
+/// The highest number of repetitions of a piece: enough to reach every limit on nesting.
 const MAX_REPEATS: u64 = 12_000;
 
-/// What parsers look for.
+/// Tokens that parsers look for.
 const WORDS: &[&str] = &[
     "(",
     ")",
@@ -108,7 +108,7 @@ impl Mutator {
         Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, corpus }
     }
 
-    /// An input to change later as well.
+    /// Adds an input to the corpus.
     pub(crate) fn keep(&mut self, input: Vec<u8>) {
         self.corpus.push(input);
     }
@@ -173,7 +173,7 @@ impl Mutator {
         self.corpus.get(at).cloned().unwrap_or_default()
     }
 
-    /// Two places in order.
+    /// Two positions in order.
     fn range(&mut self, length: usize) -> (usize, usize) {
         let (one, other) = (self.index(length + 1), self.index(length + 1));
         (one.min(other), one.max(other))

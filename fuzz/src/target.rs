@@ -1,4 +1,4 @@
-//! Who reads bytes nobody vouches for. A target says in a few words how it answered; new words are interesting.
+//! The readers of untrusted bytes. A target describes its answer in a few words; an input with a new description is kept.
 
 use recurgent::lifecycle::context::Context;
 use recurgent::lifecycle::contract::Contract;
@@ -17,7 +17,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether seeds of this kind are for it.
+    /// Whether it takes seeds of this kind.
     pub(crate) fn reads(&self, kind: &str) -> bool {
         kind == "any" || kind == self.name
     }
@@ -32,7 +32,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "contract", run: contract },
 ];
 
-/// Any bytes as a program: inspected, held against every rule, judged for reuse.
+/// Any bytes as a program: inspected, checked by every guardrail, judged for reuse.
 fn vetted(language: Language, bytes: &[u8]) -> String {
     let code = String::from_utf8_lossy(bytes).into_owned();
     let Ok(program) = GeneratedProgram::parse(language, &json!({"code": code})) else {
@@ -54,7 +54,7 @@ fn vetted(language: Language, bytes: &[u8]) -> String {
     }
 }
 
-/// Any bytes as what a provider answered.
+/// Any bytes as the answer of a provider.
 fn payload(bytes: &[u8]) -> String {
     let Ok(payload) = serde_json::from_slice::<Value>(bytes) else { return "no JSON".to_owned() };
     match GeneratedProgram::parse(Language::Ruby, &payload) {
@@ -63,7 +63,7 @@ fn payload(bytes: &[u8]) -> String {
     }
 }
 
-/// Any bytes as what a model wrote around its payload.
+/// Any bytes as the text of a model around its payload.
 fn answer(bytes: &[u8]) -> String {
     match salvage(&String::from_utf8_lossy(bytes)) {
         Some(payload) => match GeneratedProgram::parse(Language::Python, &payload) {
@@ -74,7 +74,7 @@ fn answer(bytes: &[u8]) -> String {
     }
 }
 
-/// Any bytes as a contract and a value it judges.
+/// Any bytes as a contract and a value that it checks.
 fn contract(bytes: &[u8]) -> String {
     let Ok(Value::Object(mut given)) = serde_json::from_slice::<Value>(bytes) else {
         return "no object".to_owned();
@@ -108,7 +108,7 @@ fn request(language: Language) -> Option<CallRequest> {
     })
 }
 
-/// What is known to be nasty, with the target it is for.
+/// Inputs known to be difficult, with their target.
 pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
     let texts = [
         ("any", ""),
@@ -171,7 +171,7 @@ pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
     texts.into_iter().map(|(kind, text)| (kind.to_owned(), text.as_bytes().to_vec())).collect()
 }
 
-/// What a message says, without the names, texts and numbers it says it about.
+/// A message without its names, texts and numbers.
 fn words(message: &str) -> String {
     let unquoted = message.split(['`', '"', '\'']).step_by(2);
     unquoted.flat_map(str::chars).filter(|c| c.is_ascii_lowercase() || *c == ' ').take(60).collect()

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::bare::Habit;
+use crate::fixture::{Fixture, Trial, call, call_method};
 use crate::pace::{compare, float, on_one_core, timed};
 use crate::row::Reading;
-use crate::stage::{Stage, Trial, call, call_method};
 
 const ROUNDS: usize = 60;
 /// Asks of one call, so that the call around them can be subtracted.
@@ -34,17 +34,17 @@ pub(super) fn content(trial: Trial) -> Reading {
 /// A stored call that asks against one that does not, per ask; and as many exchanges of the floor.
 fn asks(trial: Trial, code: &str) -> Reading {
     on_one_core();
-    let stage = Stage::new(trial);
-    let mut agent = stage.agent("asker");
+    let fixture = Fixture::new(trial);
+    let mut agent = fixture.agent("asker");
     call(&mut agent);
     let history = agent.history(1).unwrap();
     let record = history.first().unwrap();
     let reference = record.pointer("/outcome_summary/content_ref").and_then(Value::as_str).unwrap();
     for (key, count) in [("asker.gather", ASKS), ("asker.idle", 0)] {
         let code = code.replace("COUNT", &count.to_string()).replace("REFERENCE", reference);
-        stage.writes(key, &code, &Value::Array(Vec::new()));
+        fixture.writes(key, &code, &Value::Array(Vec::new()));
     }
-    let mut bare = stage.bare(Habit::Loop);
+    let mut bare = fixture.bare(Habit::Loop);
     let count = float(ASKS);
     let mut pairs = Vec::new();
     for _ in 0..=trial.rounds(ROUNDS) {
@@ -53,7 +53,7 @@ fn asks(trial: Trial, code: &str) -> Reading {
         let floor = timed(&mut || (0..ASKS).for_each(|_| bare.exchange()));
         pairs.push(((asking - idle) / count, floor / count));
     }
-    assert_eq!(stage.model.asked().len(), 3, "stored calls ask no model");
+    assert_eq!(fixture.model.asked().len(), 3, "stored calls ask no model");
     pairs.remove(0); // stored the programs
     compare(&pairs)
 }

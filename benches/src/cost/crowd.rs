@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many agents at once.
 
 use std::sync::Barrier;
 use std::thread;
@@ -8,34 +8,34 @@ use recurgent::Agent;
 
 use crate::bare::Habit;
 use crate::drive::{Driver, Program};
+use crate::fixture::{Fixture, Trial, call, fail};
 use crate::pace::{Effort, float, median, on_cores};
 use crate::row::{Reading, Unit};
-use crate::stage::{Stage, Trial, call, fail};
 
 const MANY: usize = 64;
 const FEW: usize = 4;
 const CORES: usize = 2;
-/// Times each crowd has its turn.
+/// Rounds of each number of agents.
 const TURNS: usize = 7;
-/// Workers whose memory is looked at.
+/// The number of workers whose memory is measured.
 const IDLE: usize = 16;
 
 pub(super) fn crowd(trial: Trial) -> Reading {
     on_cores(CORES);
-    let stage = Stage::new(trial);
-    let mut many = agents(&stage, MANY);
-    let mut few = agents(&stage, FEW);
+    let fixture = Fixture::new(trial);
+    let mut many = agents(&fixture, MANY);
+    let mut few = agents(&fixture, FEW);
     let mut turn = || (rate(trial, &mut many), rate(trial, &mut few));
     let pairs: Vec<(f64, f64)> =
-        stage.stored(|| (0..trial.rounds(TURNS)).map(|_| turn()).collect());
+        fixture.stored(|| (0..trial.rounds(TURNS)).map(|_| turn()).collect());
     let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
     let ratio = of(|(many, few)| many / few);
     let both = Reading::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
     Reading { ratio: Some(ratio), ..both }
 }
 
-pub(crate) fn agents(stage: &Stage, count: usize) -> Vec<Agent> {
-    (0..count).map(|_| stage.warm_agent("tester")).collect()
+pub(crate) fn agents(fixture: &Fixture, count: usize) -> Vec<Agent> {
+    (0..count).map(|_| fixture.warm_agent("tester")).collect()
 }
 
 /// Stored calls per second, each agent in a thread of its own.
@@ -72,7 +72,7 @@ pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
 /// A worker and a bare forked child, with as many of the same beside each.
 pub(super) fn idle_memory(trial: Trial) -> Reading {
     let driver = Driver::new();
-    let mut bare = Stage::new(trial).bare(Habit::Hold);
+    let mut bare = Fixture::new(trial).bare(Habit::Hold);
     let names: Vec<String> = (0..IDLE).map(|n| format!("agent {n}")).collect();
     let worker = |name: &String| {
         let code = trial.one_line();
@@ -107,7 +107,7 @@ fn held_child(answer: &str) -> u32 {
         .unwrap()
 }
 
-/// What it has for itself, and its share of what it has with others.
+/// The proportional set size: private memory and a share of the shared memory.
 fn proportional_bytes(pid: u32) -> f64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();

@@ -1,4 +1,4 @@
-//! Packages that are there already.
+//! Environments that exist already.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -11,14 +11,14 @@ use recurgent::Agent;
 use serde_json::json;
 
 use crate::drive::descendants;
+use crate::fixture::{Fixture, Trial, call, fail};
 use crate::pace::{float, median, timed};
 use crate::row::{Reading, Unit};
-use crate::stage::{Stage, Trial, call, fail};
 
 const ROUNDS: usize = 300;
-/// Longest an environment that is there may take to be found.
+/// Longest time to find an existing environment.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After this nothing goes on that began before.
+/// Wait until earlier work has ended.
 const SETTLED: Duration = Duration::from_millis(300);
 /// The tests' package sources: each writes its files into a directory.
 const WHEELS: &str =
@@ -26,30 +26,30 @@ const WHEELS: &str =
 const GEMS: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
 
-/// From asking for it until it is there.
+/// The time from the request until the environment is found.
 pub(super) fn hit(trial: Trial) -> Reading {
-    with_package(trial, |stage, _| {
-        let once = || timed(&mut || found_again(stage, trial));
+    with_package(trial, |fixture, _| {
+        let once = || timed(&mut || found_again(fixture, trial));
         let took = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
         Reading::alone(median(took), Unit::Seconds)
     })
 }
 
-fn found_again(stage: &Stage, trial: Trial) {
-    let wanted = stage.runtime.prepare("tester").dependency(package(trial), "");
+fn found_again(fixture: &Fixture, trial: Trial) {
+    let wanted = fixture.runtime.prepare("tester").dependency(package(trial), "");
     let ticket = wanted.guest(trial.language).start();
     ticket.await_ready(PATIENCE);
     let found = ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
     assert!(found.cache_hit, "it was made anew");
 }
 
-/// As far as processes leave traces: those there are now, and what those that ended did. The child that a
-/// zygote forks for a program is no part of its environment.
+/// Processes that were started, as far as they can be observed: those that run, and the page faults of those that ended. The
+/// child that a zygote forks for a program does not belong to its environment.
 pub(super) fn processes(trial: Trial) -> Reading {
-    with_package(trial, |stage, agent| {
+    with_package(trial, |fixture, agent| {
         let (before, ended) = (children(), faults_of_ended_children());
         for _ in 0..trial.rounds(ROUNDS) {
-            found_again(stage, trial);
+            found_again(fixture, trial);
             call(agent);
         }
         let has_ended = faults_of_ended_children() != ended;
@@ -63,21 +63,21 @@ fn children() -> BTreeSet<u32> {
     descendants().into_iter().filter(ours).collect()
 }
 
-/// Every process has some page faults, and leaves them to the one that waits for it.
+/// Page faults of children that ended, which the kernel adds to their parent.
 fn faults_of_ended_children() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields.split_whitespace().nth(8).unwrap().parse().unwrap() // cminflt
 }
 
-/// Who started a process, if it is still there.
+/// The parent of a process, if the process still exists.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A warm agent whose program imports a package, by the real package manager from a source on loopback.
-fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Reading) -> Reading {
+fn with_package(trial: Trial, measure: impl FnOnce(&Fixture, &mut Agent) -> Reading) -> Reading {
     let source = Source::open(trial.language);
     let cache = tempfile::tempdir().unwrap();
     let settings = |config: &mut recurgent::config::Config| {
@@ -85,13 +85,13 @@ fn with_package(trial: Trial, measure: impl FnOnce(&Stage, &mut Agent) -> Readin
         config.set("cache_dir", cache.path().to_str().unwrap()).unwrap();
         config.set(trial.pick("python_indexes", "gem_sources"), &source.url).unwrap();
     };
-    let stage = Stage::with(trial, settings, |builder| builder);
+    let fixture = Fixture::with(trial, settings, |builder| builder);
     let code =
         trial.pick("import inner_part\nresult = inner_part.NAME", "require 'beta'\nBeta::VERSION");
-    stage.writes("tester.check", code, &json!([{"name": package(trial)}]));
-    let mut agent = stage.warm_agent("tester");
+    fixture.writes("tester.check", code, &json!([{"name": package(trial)}]));
+    let mut agent = fixture.warm_agent("tester");
     std::thread::sleep(SETTLED); // its spare is forked, its dead are buried
-    measure(&stage, &mut agent)
+    measure(&fixture, &mut agent)
 }
 
 fn package(trial: Trial) -> &'static str {
@@ -101,7 +101,7 @@ fn package(trial: Trial) -> &'static str {
     }
 }
 
-/// What makes packages, installs and serves them.
+/// The script that builds packages and the command that serves them.
 pub(super) fn tools(language: Language) -> &'static [&'static str] {
     match language {
         Language::Python => &["python3", "uv"],
@@ -109,7 +109,7 @@ pub(super) fn tools(language: Language) -> &'static [&'static str] {
     }
 }
 
-/// Serves packages as long as it lives.
+/// A package server that ends when it is dropped.
 struct Source {
     server: Child,
     url: String,
@@ -130,7 +130,7 @@ impl Source {
     }
 }
 
-/// Serves a directory and tells its port; ends with whoever holds its input.
+/// Serves a directory and prints its port; ends when its standard input is closed.
 const SERVER: &str = "\
 import functools, http.server, sys, threading
 handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])

@@ -1,4 +1,4 @@
-//! Programs nobody ran before: each in a sandboxed child of its own.
+//! New programs, each in its own sandboxed child.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,37 +7,37 @@ use recurgent::observe::Observer;
 use serde_json::Value;
 
 use crate::bare::Habit;
+use crate::fixture::{Fixture, Trial, call, call_method, fail};
 use crate::pace::{compare, pause, timed};
 use crate::row::Reading;
-use crate::stage::{Stage, Trial, call, call_method, fail};
 
 const ROUNDS: usize = 300;
 
 pub(super) fn program(trial: Trial) -> Reading {
-    let stage = Stage::new(trial);
-    let mut bare = stage.bare(Habit::Fork);
+    let fixture = Fixture::new(trial);
+    let mut bare = fixture.bare(Habit::Fork);
     let mut pairs = Vec::new();
     for round in 0..=trial.rounds(ROUNDS) {
         let role = format!("tester {round}");
         let code = format!("{} + {round}", trial.one_line());
-        stage.writes(&format!("{role}.check"), &code, &Value::Array(Vec::new()));
-        let mut agent = stage.agent(&role);
+        fixture.writes(&format!("{role}.check"), &code, &Value::Array(Vec::new()));
+        let mut agent = fixture.agent(&role);
         pause();
         let ours = timed(&mut || call(&mut agent));
         pause();
         pairs.push((ours, timed(&mut || bare.exchange())));
     }
-    assert_eq!(stage.model.asked().len(), pairs.len(), "every program is new");
+    assert_eq!(fixture.model.asked().len(), pairs.len(), "every program is new");
     pairs.remove(0); // booted the interpreter
     compare(&pairs)
 }
 
-/// The rejected program and the next one tell their moment by the same clock.
+/// The rejected program and the next one report their times by the same clock.
 pub(super) fn next_attempt(trial: Trial) -> Reading {
     let last_words = Arc::<Mutex<String>>::default();
     let heard = Heard(Arc::clone(&last_words));
-    let stage = Stage::with(trial, |_| {}, |builder| builder.observer(Box::new(heard)));
-    let mut bare = stage.bare(Habit::Fork);
+    let fixture = Fixture::with(trial, |_| {}, |builder| builder.observer(Box::new(heard)));
+    let mut bare = fixture.bare(Habit::Fork);
     let mut pairs = Vec::new();
     for round in 0..=trial.rounds(ROUNDS) {
         let role = format!("tester {round}");
@@ -50,21 +50,21 @@ pub(super) fn next_attempt(trial: Trial) -> Reading {
             "Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)",
         );
         for code in [rejected, next] {
-            stage.writes(&format!("{role}.check"), code, &Value::Array(Vec::new()));
+            fixture.writes(&format!("{role}.check"), code, &Value::Array(Vec::new()));
         }
-        let mut agent = stage.agent(&role);
+        let mut agent = fixture.agent(&role);
         pause();
         let began = call_method(&mut agent, "check").as_f64().unwrap_or(f64::NAN);
         let ended = nanoseconds(&last_words.lock().unwrap_or_else(PoisonError::into_inner));
         pause();
         pairs.push(((began - ended) / 1e9, timed(&mut || bare.exchange())));
     }
-    assert_eq!(stage.model.asked().len(), 2 * pairs.len(), "every call has two attempts");
+    assert_eq!(fixture.model.asked().len(), 2 * pairs.len(), "every call has two attempts");
     pairs.remove(0); // booted the interpreter
     compare(&pairs)
 }
 
-/// Hears what a rejected program said last.
+/// An observer that keeps the last message of a rejected program.
 struct Heard(Arc<Mutex<String>>);
 
 impl Observer for Heard {
@@ -75,7 +75,7 @@ impl Observer for Heard {
     }
 }
 
-/// The moment in a message: its longest number.
+/// The time in a message: its longest number.
 fn nanoseconds(message: &str) -> f64 {
     let numbers = message.split(|c: char| !c.is_ascii_digit());
     let longest = numbers.max_by_key(|digits| digits.len()).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! What a program that depends on the library gets with it.
+//! What the library adds to a program that depends on it.
 
 use std::process::Command;
 
+use crate::fixture::Trial;
 use crate::pace::float;
 use crate::row::{Reading, Unit};
-use crate::stage::Trial;
 
 const ASYNC_RUNTIMES: [&str; 10] = [
     "tokio",
@@ -20,14 +20,14 @@ const ASYNC_RUNTIMES: [&str; 10] = [
 ];
 /// Packages that build or link C++.
 const C_PLUS_PLUS: [&str; 5] = ["cxx", "cxx-build", "link-cplusplus", "autocxx", "cpp"];
-/// What a program that links C++ has loaded.
+/// Libraries that a program with C++ loads.
 const C_PLUS_PLUS_LIBRARIES: [&str; 2] = ["libstdc++", "libc++"];
 
 pub(super) fn async_runtimes(_: Trial) -> Reading {
     Reading::alone(float(packages(&ASYNC_RUNTIMES)), Unit::Packages)
 }
 
-/// This program has the library in it: what it brings is loaded here.
+/// This program contains the library, so its shared libraries are loaded here.
 pub(super) fn c_plus_plus(_: Trial) -> Reading {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let loaded = C_PLUS_PLUS_LIBRARIES.iter().filter(|library| maps.contains(**library)).count();

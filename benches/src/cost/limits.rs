@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use lifecycle::execution::WorkerFault;
 
 use crate::drive::{Driver, Program, descendants, is_alive};
+use crate::fixture::{Trial, fail};
 use crate::pace::{float, pause, quantile};
 use crate::row::{Reading, Unit};
-use crate::stage::{Trial, fail};
 
 const ROUNDS: usize = 200;
 const LIMIT: Duration = Duration::from_millis(40);
 const SURVIVAL_ROUNDS: usize = 40;
-/// Longest a killed process may take to be gone.
+/// Longest time for a killed process to disappear.
 const BURIAL: Duration = Duration::from_millis(500);
 
-/// From the moment the program is under way.
+/// The time from the start of the program.
 pub(super) fn overshoot(trial: Trial) -> Reading {
     let driver = Driver::new();
     let program = hanging(trial, trial.pick("while True: pass", "loop {}"));
@@ -36,10 +36,10 @@ pub(super) fn overshoot(trial: Trial) -> Reading {
     Reading::alone(quantile(over, 0.99), Unit::Seconds)
 }
 
-/// Programs that would rather not die: they catch everything, ignore signals, leave threads and, where they may,
-/// processes in sessions of their own.
+/// Programs that resist their end: they catch everything, ignore signals, leave threads and, where permitted, processes in
+/// their own sessions.
 pub(super) fn survivors(trial: Trial) -> Reading {
-    // Whoever has lost its parent is this process's child from now on, so that `descendants` sees it.
+    // Orphans become children of this process from now on, so that `descendants` sees them.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let code = trial.pick(
         "import os, signal, threading\n\
@@ -71,8 +71,8 @@ pub(super) fn survivors(trial: Trial) -> Reading {
             other => fail(&format!("it did not meet its limit: {other:?}")),
         }
     }
-    let told = Instant::now();
-    while running().len() > before && told.elapsed() < BURIAL {
+    let waiting = Instant::now();
+    while running().len() > before && waiting.elapsed() < BURIAL {
         pause();
     }
     let left = running();
@@ -108,7 +108,7 @@ fn beside_spinners<T>(action: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Stops the spinners, whatever happens beside them.
+/// Stops the spinning threads when it is dropped.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

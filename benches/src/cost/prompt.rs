@@ -1,23 +1,23 @@
-//! What a model is sent, in tokens.
+//! The size of prompts in tokens.
 
 use lifecycle::prompt::{PromptContext, build};
 use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
 
+use crate::fixture::Trial;
 use crate::pace::float;
 use crate::program::request;
 use crate::row::{Reading, Unit};
-use crate::stage::Trial;
 
 pub(super) fn fixed(trial: Trial) -> Reading {
     Reading::alone(Counter::new().count(trial, one(json!(3))), Unit::Tokens)
 }
 
-/// Arguments of so many bytes, more or less.
+/// Arguments of about this number of bytes.
 type Shape = fn(usize) -> Arguments;
 
-/// The shape of arguments that makes most of their size.
+/// The shape of arguments with the longest description for their size.
 pub(super) fn growth(trial: Trial) -> Reading {
     let counter = Counter::new();
     let shapes: [Shape; 8] = [

@@ -1,4 +1,4 @@
-//! What containment costs: the strongest sandbox beside the weakest.
+//! The cost of the sandbox: the strongest tier compared with the weakest.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::stored::BLOCK;
 use crate::drive::{Driver, Prepared, Program};
+use crate::fixture::{Trial, fail};
 use crate::pace::{by_turns, compare, on_one_core, timed};
 use crate::row::Reading;
-use crate::stage::{Trial, fail};
 
 const WARM_ROUNDS: usize = 2000;
 const FORK_ROUNDS: usize = 300;
@@ -23,8 +23,8 @@ pub(super) fn warm(trial: Trial) -> Reading {
     reading
 }
 
-/// Back to back on one core, so that every child is waited for: sandboxed children are forked ahead of need and
-/// buried later, others are not.
+/// Back to back on one core, so that the time of every child is included: sandboxed children are forked
+/// ahead of need and reaped later, others are not.
 pub(super) fn fork(trial: Trial) -> Reading {
     let rounds = trial.rounds(FORK_ROUNDS);
     let (reading, workers) = both(rounds, &one_line(trial));
@@ -63,7 +63,7 @@ pub(super) fn cold(trial: Trial) -> Reading {
     compare(&(0..trial.rounds(COLD_ROUNDS)).map(round).collect::<Vec<_>>())
 }
 
-/// A program that has answered; what is done after it is not waited for.
+/// A program that has answered. Work after the answer is not included.
 fn answered(driver: &Driver, program: &Program<'_>) -> Box<dyn Turn> {
     let mut turn = driver.start(program);
     match turn.listen() {

@@ -5,15 +5,15 @@ use serde_json::{Map, Value, json};
 
 use crate::bare::Habit;
 use crate::fill;
+use crate::fixture::{Fixture, Trial, call};
 use crate::pace::{by_turns, on_one_core};
 use crate::row::Reading;
-use crate::stage::{Stage, Trial, call};
 
 const ROUNDS: usize = 2000;
-/// Calls in a row before the other has its turn, where both are of the same size.
+/// Calls in a row per turn, where both take about the same time.
 pub(crate) const BLOCK: usize = 20;
 
-/// What a full store holds; each tool has ten programs.
+/// The contents of a full store; each tool has ten programs.
 const TOOLS: usize = 500;
 const RECORDS: usize = 10_000;
 
@@ -29,14 +29,14 @@ pub(super) fn hot(trial: Trial) -> Reading {
 
 fn against_loop(trial: Trial, each: usize) -> Reading {
     on_one_core();
-    let stage = Stage::new(trial);
-    let mut agent = stage.warm_agent("tester");
-    let mut bare = stage.bare(Habit::Loop);
-    stage.stored(|| by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
+    let fixture = Fixture::new(trial);
+    let mut agent = fixture.warm_agent("tester");
+    let mut bare = fixture.bare(Habit::Loop);
+    fixture.stored(|| by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
 }
 
 pub(super) fn full_store(trial: Trial) -> Reading {
-    let (full, empty) = (Stage::new(trial), Stage::new(trial));
+    let (full, empty) = (Fixture::new(trial), Fixture::new(trial));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
     fill::add_tools(&full, 0..trial.rounds(TOOLS));
     (0..trial.rounds(RECORDS)).for_each(|_| call(&mut ours));
@@ -48,11 +48,11 @@ pub(super) fn full_store(trial: Trial) -> Reading {
 }
 
 pub(super) fn big_context(trial: Trial) -> Reading {
-    let stage = Stage::new(trial);
-    let (mut big, mut small) = (stage.warm_agent("big"), stage.warm_agent("small"));
+    let fixture = Fixture::new(trial);
+    let (mut big, mut small) = (fixture.warm_agent("big"), fixture.warm_agent("small"));
     big.remember(sized(1_000_000)).unwrap();
     let (big, small) = (|| call_after_change(&mut big), || call_after_change(&mut small));
-    stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, big, small))
+    fixture.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, big, small))
 }
 
 /// A call of an agent in whose memory one small key has changed.
@@ -62,7 +62,7 @@ pub(crate) fn call_after_change(agent: &mut Agent) {
     call(agent);
 }
 
-/// A memory of about so many bytes.
+/// A memory of about this number of bytes.
 pub(crate) fn sized(bytes: usize) -> Map<String, Value> {
     const ITEM: &str = "0123456789abc"; // 16 bytes with quotes and comma
     Map::from_iter([("big".to_owned(), json!(vec![ITEM; bytes / 16]))])

@@ -1,14 +1,14 @@
-//! Reading a program and holding it to every rule.
+//! Parsing a program and checking every guardrail.
 
 use std::hint::black_box;
 
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::program::vet;
 
+use crate::fixture::Trial;
 use crate::pace::{median, timed};
 use crate::program::{inputs, parsed, request, typical};
 use crate::row::{Reading, Unit};
-use crate::stage::Trial;
 
 const ROUNDS: usize = 400;
 
@@ -23,7 +23,7 @@ pub(super) fn five_kilobytes(trial: Trial) -> Reading {
             let program = program.take();
             vetted = black_box(program.map(|p| vet(p, &request, &[], &GuardrailPolicy::default())));
         });
-        // What is barred early costs less.
+        // A program that is rejected early costs less.
         assert!(vetted.is_some_and(|vetted| vetted.is_ok()), "it breaks a rule");
         took
     };

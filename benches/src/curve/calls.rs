@@ -1,26 +1,26 @@
-//! What a call itself is made of.
+//! Curves over the parts of a call.
 
 use serde_json::json;
 
 use super::Point;
 use super::stores::steps;
 use crate::cost::{BLOCK, agents, call_after_change, rate, sized};
+use crate::fixture::{Fixture, Trial, call};
 use crate::pace::{by_turns, compare};
-use crate::stage::{Stage, Trial, call};
 
 const ROUNDS: usize = 400;
 const DELEGATIONS: usize = 40;
 const TURNS: usize = 3;
 
 pub(super) fn context(trial: Trial) -> Vec<Point> {
-    let stage = Stage::new(trial);
-    let mut floor = stage.warm_agent("tester");
+    let fixture = Fixture::new(trial);
+    let mut floor = fixture.warm_agent("tester");
     floor.remember(sized(SMALL)).unwrap();
     let point = |bytes: &usize| {
-        let mut ours = stage.warm_agent("tester");
+        let mut ours = fixture.warm_agent("tester");
         ours.remember(sized(*bytes)).unwrap();
         let (ours, floor) = (|| call_after_change(&mut ours), || call_after_change(&mut floor));
-        Point::at(*bytes, stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor)))
+        Point::at(*bytes, fixture.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor)))
     };
     steps(trial, &[SMALL, 10_000, 100_000, 1_000_000]).iter().map(point).collect()
 }
@@ -28,21 +28,21 @@ pub(super) fn context(trial: Trial) -> Vec<Point> {
 const SMALL: usize = 1_000;
 
 pub(super) fn code(trial: Trial) -> Vec<Point> {
-    let stage = Stage::new(trial);
+    let fixture = Fixture::new(trial);
     let sizes = steps(trial, &[100, 1_000, 10_000, 100_000]);
     for bytes in sizes {
-        stage.writes(&format!("program {bytes}.check"), &long_program(trial, *bytes), &json!([]));
+        fixture.writes(&format!("program {bytes}.check"), &long_program(trial, *bytes), &json!([]));
     }
-    let mut floor = stage.warm_agent("program 100");
+    let mut floor = fixture.warm_agent("program 100");
     let point = |bytes: &usize| {
-        let mut ours = stage.warm_agent(&format!("program {bytes}"));
+        let mut ours = fixture.warm_agent(&format!("program {bytes}"));
         let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
-        Point::at(*bytes, stage.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor)))
+        Point::at(*bytes, fixture.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor)))
     };
     sizes.iter().map(point).collect()
 }
 
-/// Functions nobody calls, and then the one line.
+/// Functions without callers, followed by the one line.
 fn long_program(trial: Trial, bytes: usize) -> String {
     let function = |n: usize| {
         let text = trial.pick("def step_N(x):\n    return x * N\n", "def step_N(x) = x * N\n");
@@ -60,20 +60,20 @@ fn long_program(trial: Trial, bytes: usize) -> String {
 }
 
 pub(super) fn concurrency(trial: Trial) -> Vec<Point> {
-    let stage = Stage::new(trial);
-    let mut alone = agents(&stage, 1);
+    let fixture = Fixture::new(trial);
+    let mut alone = agents(&fixture, 1);
     let point = |count: &usize| {
-        let mut crowd = agents(&stage, *count);
+        let mut crowd = agents(&fixture, *count);
         let mut turn = || (1.0 / rate(trial, &mut crowd), 1.0 / rate(trial, &mut alone));
-        let pairs: Vec<(f64, f64)> = stage.stored(|| (0..TURNS).map(|_| turn()).collect());
+        let pairs: Vec<(f64, f64)> = fixture.stored(|| (0..TURNS).map(|_| turn()).collect());
         Point::at(*count, compare(&pairs))
     };
     steps(trial, &[1, 2, 4, 8, 16, 32, 64]).iter().map(point).collect()
 }
 
 pub(super) fn depth(trial: Trial) -> Vec<Point> {
-    let stage = Stage::new(trial);
-    let deepest = usize::from(stage.runtime.config().agent_options().allowance.depth);
+    let fixture = Fixture::new(trial);
+    let deepest = usize::from(fixture.runtime.config().agent_options().allowance.depth);
     for level in 0..deepest {
         let below = level + 1;
         let code = trial
@@ -83,14 +83,14 @@ pub(super) fn depth(trial: Trial) -> Vec<Point> {
             )
             .replace('N', &below.to_string());
         // The last level is for the model's usual answer, which delegates nothing.
-        stage.writes(&format!("level {level}.check"), &code, &json!([]));
+        fixture.writes(&format!("level {level}.check"), &code, &json!([]));
     }
     let levels: Vec<usize> = (0..=deepest).collect();
-    let mut floor = stage.warm_agent(&format!("level {deepest}"));
+    let mut floor = fixture.warm_agent(&format!("level {deepest}"));
     let point = |levels: &usize| {
-        let mut ours = stage.warm_agent(&format!("level {}", deepest - levels));
+        let mut ours = fixture.warm_agent(&format!("level {}", deepest - levels));
         let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
-        Point::at(*levels, stage.stored(|| by_turns(trial.rounds(DELEGATIONS), 5, ours, floor)))
+        Point::at(*levels, fixture.stored(|| by_turns(trial.rounds(DELEGATIONS), 5, ours, floor)))
     };
     steps(trial, &levels).iter().map(point).collect()
 }

@@ -1,33 +1,33 @@
-//! Stories: `docs/stories/*.md`, read and executed on every guest with real workers. A story that says something
-//! untrue fails. The format is described in `docs/stories/README.md`.
+//! Executes the stories `docs/stories/*.md` on every guest with real workers. A story fails at the first statement
+//! that is not true. `docs/stories/README.md` describes the format.
 #![cfg(test)]
 
-mod comparing;
 mod model;
+mod observed;
 mod pages;
-mod reading;
-mod world;
+mod parse;
+mod run;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use recurgent::Language;
 
-use reading::read;
-use world::World;
+use parse::parse;
+use run::StoryRun;
 
-/// Reads a story and lives through it in one language. The first untrue word is the error.
+/// Executes a story in one language. The error is the first statement that is not true.
 fn check(story: &str, language: Language) -> Result<(), String> {
-    let parts = read(story)?;
-    let mut world = World::new(&parts, language)?;
-    for part in &parts {
-        world.live(part).map_err(|problem| format!("line {}: {problem}", part.line))?;
+    let blocks = parse(story)?;
+    let mut run = StoryRun::new(&blocks, language)?;
+    for block in &blocks {
+        run.execute(block).map_err(|problem| format!("line {}: {problem}", block.line))?;
     }
-    world.end()
+    run.finish()
 }
 
 /// Executes one story of the folder on both guests.
-fn tell(name: &str) {
+fn run_file(name: &str) {
     let story = std::fs::read_to_string(folder().join(name)).unwrap();
     for language in Language::ALL {
         if let Err(problem) = check(&story, language) {
@@ -38,8 +38,8 @@ fn tell(name: &str) {
 
 macro_rules! stories {
     ($($name:ident = $file:literal),* $(,)?) => {
-        $(#[test] fn $name() { tell($file); })*
-        const TOLD: &[&str] = &[$($file),*];
+        $(#[test] fn $name() { run_file($file); })*
+        const EXECUTED: &[&str] = &[$($file),*];
     };
 }
 
@@ -58,22 +58,22 @@ stories! {
 }
 
 #[test]
-fn every_story_is_told() {
+fn every_story_is_executed() {
     let written: BTreeSet<String> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name != "README.md")
         .collect();
-    let told: BTreeSet<String> = TOLD.iter().map(|&name| name.to_owned()).collect();
-    assert_eq!(written, told);
+    let executed: BTreeSet<String> = EXECUTED.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(written, executed);
 }
 
-/// A true story, and every way to make it untrue.
+/// Each statement of a story is checked: made false, it fails.
 #[test]
-fn a_story_that_says_something_untrue_fails() {
+fn a_false_statement_fails() {
     let story = std::fs::read_to_string(folder().join("01-a-method-on-an-agent.md")).unwrap();
     check(&story, Language::Python).unwrap();
-    for (truth, lie) in [
+    for (true_text, false_text) in [
         ("gives: Dune is on shelf 4", "gives: Dune is on shelf 5"),
         ("attempts: [singleton_method_mutation, accepted]", "attempts: [accepted]"),
         ("lanes: {guardrail: 1}", "lanes: {}"),
@@ -87,14 +87,14 @@ fn a_story_that_says_something_untrue_fails() {
         ("```python library.shelve", "```python library.store"),
         ("```call", "```cal"),
     ] {
-        assert!(story.contains(truth), "{truth:?} is not in the story");
-        let untrue = story.replacen(truth, lie, 1);
-        assert!(check(&untrue, Language::Python).is_err(), "{lie:?} was believed");
+        assert!(story.contains(true_text), "{true_text:?} is not in the story");
+        let changed = story.replacen(true_text, false_text, 1);
+        assert!(check(&changed, Language::Python).is_err(), "{false_text:?} passes");
     }
-    let unheard = format!(
+    let unused = format!(
         "{story}\n```python library.shelve\nresult = 1\n```\n```ruby library.shelve\n1\n```\n"
     );
-    let problem = check(&unheard, Language::Python).unwrap_err();
+    let problem = check(&unused, Language::Python).unwrap_err();
     assert!(problem.contains("never asked"), "{problem}");
 }
 

@@ -7,9 +7,9 @@ use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
 use recurgent::provider::{DraftLimits, Provider};
 
-use crate::reading::Answer;
+use crate::parse::Answer;
 
-/// Says what is written, once, in the order it is written.
+/// Gives each answer of the story once, in the order of the story.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     answers: Mutex<BTreeMap<String, VecDeque<Answer>>>,
@@ -17,7 +17,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn will(&self, key: &str, answer: Answer) {
+    pub(crate) fn add(&self, key: &str, answer: Answer) {
         self.answers.lock().unwrap().entry(key.to_owned()).or_default().push_back(answer);
     }
 
@@ -25,9 +25,13 @@ impl Model {
         self.asked.lock().unwrap().clone()
     }
 
-    pub(crate) fn left(&self) -> Vec<String> {
+    pub(crate) fn unused(&self) -> Vec<String> {
         let answers = self.answers.lock().unwrap();
-        answers.iter().filter(|(_, left)| !left.is_empty()).map(|(key, _)| key.clone()).collect()
+        answers
+            .iter()
+            .filter(|(_, answers)| !answers.is_empty())
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// A small web server on loopback; it ends with the test's process.
+/// A web server on loopback that ends with the test process.
 pub(crate) struct Pages {
     address: SocketAddr,
 }

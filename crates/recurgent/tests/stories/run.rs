@@ -1,4 +1,4 @@
-//! Living through a story: what is given, who is called, what is seen afterwards.
+//! Executes the blocks of a story on a runtime and observes the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::comparing::Seen;
 use crate::model::Model;
+use crate::observed::ObservedCall;
 use crate::pages::Pages;
-use crate::reading::{Answer, Part, Says};
+use crate::parse::{Answer, Block, Content};
 
-/// Where a story says its pages are; replaced by where they really are.
+/// The address of pages in a story; it is replaced by the address of the server.
 const PAGES_AT: &str = "http://localhost/";
 
-/// Everything a story happens in: a runtime with its own state, a model that says what is written, pages.
-pub(crate) struct World {
+/// A story while it is executed: a runtime with its own state, the model of the story, a web server.
+pub(crate) struct StoryRun {
     language: Language,
     model: Arc<Model>,
     pages: Option<Pages>,
@@ -29,21 +29,21 @@ pub(crate) struct World {
     state: TempDir,
 }
 
-impl World {
-    pub(crate) fn new(parts: &[Part], language: Language) -> Result<Self, String> {
+impl StoryRun {
+    pub(crate) fn new(blocks: &[Block], language: Language) -> Result<Self, String> {
         let mut pages = BTreeMap::new();
         let mut given = Map::new();
-        for part in parts {
-            match &part.says {
-                Says::Page { path, body } => {
+        for block in blocks {
+            match &block.content {
+                Content::Page { path, body } => {
                     pages.insert(path.clone(), body.clone());
                 }
-                Says::Given(more) => given.extend(more.clone()),
-                Says::Answer { .. } | Says::Call { .. } | Says::Restart => {}
+                Content::Given(more) => given.extend(more.clone()),
+                Content::Answer { .. } | Content::Call { .. } | Content::Restart => {}
             }
         }
         let pages = (!pages.is_empty()).then(|| Pages::serve(pages));
-        let mut world = Self {
+        let mut run = Self {
             language,
             model: Arc::default(),
             pages,
@@ -52,18 +52,18 @@ impl World {
             runtime: None,
             state: tempfile::tempdir().map_err(|error| error.to_string())?,
         };
-        for part in parts {
-            let Says::Answer { key, language, answer } = &part.says else { continue };
-            if language.is_none_or(|language| language == world.language) {
-                let answer = world.place(answer);
-                world.model.will(key, answer);
+        for block in blocks {
+            let Content::Answer { key, language, answer } = &block.content else { continue };
+            if language.is_none_or(|language| language == run.language) {
+                let answer = run.place(answer);
+                run.model.add(key, answer);
             }
         }
-        world.start()?;
-        Ok(world)
+        run.start()?;
+        Ok(run)
     }
 
-    /// A runtime on the story's state, as a new process would make one.
+    /// Opens a runtime on the state of the story, as a new process does.
     fn start(&mut self) -> Result<(), String> {
         self.agents.clear();
         self.runtime = None;
@@ -80,7 +80,7 @@ impl World {
             .keys()
             .find(|key| !matches!(key.as_str(), "settings" | "memory" | "contracts" | "sessions"))
         {
-            return Err(format!("nothing can be given as {unknown:?}"));
+            return Err(format!("unknown key {unknown:?} in `given`"));
         }
         let provider = Arc::clone(&self.model) as Arc<dyn Provider>;
         let runtime = Runtime::builder(config).provider(provider).build();
@@ -88,11 +88,11 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn live(&mut self, part: &Part) -> Result<(), String> {
-        match &part.says {
-            Says::Given(_) | Says::Page { .. } | Says::Answer { .. } => Ok(()),
-            Says::Restart => self.start(),
-            Says::Call { role, method, arguments, expected } => {
+    pub(crate) fn execute(&mut self, block: &Block) -> Result<(), String> {
+        match &block.content {
+            Content::Given(_) | Content::Page { .. } | Content::Answer { .. } => Ok(()),
+            Content::Restart => self.start(),
+            Content::Call { role, method, arguments, expected } => {
                 let arguments = Arguments {
                     args: arguments.args.iter().map(|value| self.placed(value)).collect(),
                     kwargs: arguments.kwargs.clone(),
@@ -101,22 +101,22 @@ impl World {
                 let called = self.agent(role)?.call(method, arguments);
                 let outcome = called.map_err(|fault| fault.to_string())?;
                 self.runtime.as_ref().ok_or("the runtime is gone")?.wait_for_trials();
-                let seen = self.seen(role, method, &outcome, before)?;
+                let observed = self.observe(role, method, &outcome, before)?;
                 let expected = self.placed(&Value::Object(expected.clone()));
-                seen.compare(&expected)
+                observed.compare(&expected)
             }
         }
     }
 
-    /// What is written and was never asked for did not happen.
-    pub(crate) fn end(&self) -> Result<(), String> {
-        match self.model.left() {
+    /// Fails if the model has answers that were not used.
+    pub(crate) fn finish(&self) -> Result<(), String> {
+        match self.model.unused() {
             left if left.is_empty() => Ok(()),
             left => Err(format!("the model was never asked for {}", left.join(", "))),
         }
     }
 
-    /// The agent of a role, made when it is first named.
+    /// The agent of a role, made on its first call.
     fn agent(&mut self, role: &str) -> Result<&mut Agent, String> {
         if !self.agents.contains_key(role) {
             let runtime = self.runtime.as_ref().ok_or("the runtime is gone")?;
@@ -136,20 +136,20 @@ impl World {
         self.agents.get_mut(role).ok_or_else(|| "no such agent".to_owned())
     }
 
-    /// The log so far.
+    /// The log entries written so far.
     fn log(&self) -> Result<Vec<Value>, String> {
         let path = self.state.path().join("recurgent.jsonl");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).map_err(|e| e.to_string())).collect()
     }
 
-    fn seen(
+    fn observe(
         &self,
         role: &str,
         method: &str,
         outcome: &Outcome,
         (logged, asked): (usize, usize),
-    ) -> Result<Seen, String> {
+    ) -> Result<ObservedCall, String> {
         let mut lines = self.log()?.split_off(logged);
         let line = lines.pop().unwrap_or_default();
         let mut inside: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -159,7 +159,7 @@ impl World {
         }
         let asked = self.model.asked().split_off(asked);
         let key = format!("{role}.{method}");
-        let told = asked.iter().rev().find(|(asked, _)| *asked == key);
+        let last = asked.iter().rev().find(|(asked, _)| *asked == key);
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for (key, _) in &asked {
             *counts.entry(key).or_default() += 1;
@@ -176,7 +176,7 @@ impl World {
             })
             .collect();
         let memory = agent.runtime_context().to_object();
-        Ok(Seen {
+        Ok(ObservedCall {
             outcome: outcome.clone(),
             facts: BTreeMap::from([
                 ("attempts", json!(attempt_codes(&line))),
@@ -186,13 +186,13 @@ impl World {
                 ("memory", json!(memory)),
                 ("tools", json!(tools)),
                 ("pressure", json!(pressure)),
-                ("told", told.map_or(Value::Null, |(_, prompt)| feedback(prompt))),
+                ("feedback", last.map_or(Value::Null, |(_, prompt)| feedback(prompt))),
                 ("log", line),
             ]),
         })
     }
 
-    /// With the addresses of pages as they really are.
+    /// Replaces the address of pages by the address of the server.
     fn placed(&self, value: &Value) -> Value {
         let Some(pages) = &self.pages else { return value.clone() };
         let text = value.to_string().replace(PAGES_AT, &pages.url());
@@ -219,7 +219,7 @@ fn text<'a>(line: &'a Value, field: &str) -> &'a str {
     line.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// How each attempt ended: `accepted`, the guardrail it broke, or the type of its failure.
+/// The end of each attempt: `accepted`, the guardrail it broke, or the type of its failure.
 fn attempt_codes(line: &Value) -> Vec<Value> {
     let attempts = line.get("attempts").and_then(Value::as_array).into_iter().flatten();
     attempts
@@ -234,7 +234,7 @@ fn attempt_codes(line: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Rejections per lane.
+/// The number of rejections by lane.
 fn lanes(line: &Value) -> Value {
     let mut lanes: BTreeMap<&str, u64> = BTreeMap::new();
     for attempt in line.get("attempts").and_then(Value::as_array).into_iter().flatten() {
@@ -245,8 +245,8 @@ fn lanes(line: &Value) -> Value {
     json!(lanes)
 }
 
-/// The block a prompt tells of the attempt before it.
+/// The feedback of a prompt on the attempt before it.
 fn feedback(prompt: &Prompt) -> Value {
-    let told = prompt.user.lines().find_map(|line| line.strip_prefix("feedback: "));
-    told.and_then(|told| serde_json::from_str(told).ok()).unwrap_or(Value::Null)
+    let line = prompt.user.lines().find_map(|line| line.strip_prefix("feedback: "));
+    line.and_then(|line| serde_json::from_str(line).ok()).unwrap_or(Value::Null)
 }

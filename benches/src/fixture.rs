@@ -1,4 +1,4 @@
-//! A runtime of its own for each measurement: its own store and log, and a model that answers at once.
+//! The runtime of a measurement, with its own store and log and a model that answers at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::bare::{Bare, Habit};
 use crate::pace::Effort;
 
-/// Who measures, and how hard.
+/// The guest that is measured and the number of rounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial {
     pub(crate) language: Language,
@@ -43,17 +43,17 @@ impl Trial {
     }
 }
 
-/// What measurements need; gone with it.
-pub(crate) struct Stage {
+/// A runtime for one measurement. Its files are removed when it is dropped.
+pub(crate) struct Fixture {
     pub(crate) runtime: Runtime,
     pub(crate) model: Arc<Scripted>,
     trial: Trial,
-    /// Last, so that it is removed when nobody uses it any more.
+    /// Last, so that it is dropped after everything that uses it.
     _directory: TempDir,
 }
 
-impl Stage {
-    /// Its model answers everything with one line.
+impl Fixture {
+    /// A runtime whose model answers every request with one line.
     pub(crate) fn new(trial: Trial) -> Self {
         Self::with(trial, |_| {}, |builder| builder)
     }
@@ -74,7 +74,7 @@ impl Stage {
         Self { runtime, model, trial, _directory: directory }
     }
 
-    /// What the model writes for `role.method`, with the packages it declares.
+    /// Sets the program and the packages that the model returns for `role.method`.
     pub(crate) fn writes(&self, key: &str, code: &str, dependencies: &Value) {
         self.model.add(key, json!({"code": code, "dependencies": dependencies}));
     }
@@ -90,7 +90,7 @@ impl Stage {
         agent
     }
 
-    /// Does what stored programs answer; ends the measurement if a model was asked all the same.
+    /// Makes calls that stored programs answer; fails the measurement if a model was asked.
     pub(crate) fn stored<T>(&self, action: impl FnOnce() -> T) -> T {
         let asked = self.model.asked().len();
         let done = action();
@@ -102,7 +102,7 @@ impl Stage {
         self.runtime.workers().probe(self.trial.language).unwrap().path
     }
 
-    /// A floor in the same interpreter.
+    /// The floor in the same interpreter.
     pub(crate) fn bare(&self, habit: Habit) -> Bare {
         Bare::start(&self.interpreter(), self.trial.language, habit)
     }
@@ -133,7 +133,7 @@ pub(crate) fn call_method(agent: &mut Agent, method: &str) -> Value {
     outcome.result.unwrap_or_else(|failure| fail(&failure.to_string()))
 }
 
-/// Ends the measurement: what it is about does not work.
+/// Ends the measurement as broken.
 #[expect(clippy::panic, reason = "a benchmark that cannot run stops")]
 pub(crate) fn fail(why: &str) -> ! {
     panic!("{why}")

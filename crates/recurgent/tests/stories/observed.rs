@@ -1,4 +1,4 @@
-//! What came of a call, held against what the story says of it.
+//! Compares the observed result of a call with the one that the story states.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,23 +6,23 @@ use std::fmt::Write as _;
 use recurgent::Outcome;
 use serde_json::{Map, Value, json};
 
-/// What came of a call.
-pub(crate) struct Seen {
+/// The observed result of a call.
+pub(crate) struct ObservedCall {
     pub(crate) outcome: Outcome,
     pub(crate) facts: BTreeMap<&'static str, Value>,
 }
 
-impl Seen {
-    /// A story must say how a call ended, by which attempts, and whom that took; the rest is up to it.
+impl ObservedCall {
+    /// Compares with the statements of a story, which must give the result, the attempts and the model calls.
     pub(crate) fn compare(&self, expected: &Value) -> Result<(), String> {
-        let expected = expected.as_object().ok_or("what comes of a call is a map")?;
+        let expected = expected.as_object().ok_or("the statements about a call must be a map")?;
         let ends = ["gives", "includes", "fails"].iter().filter(|key| expected.contains_key(**key));
         if ends.count() != 1 {
-            return Err("say one of `gives`, `includes`, `fails`".to_owned());
+            return Err("one of `gives`, `includes`, `fails` is required".to_owned());
         }
         for key in ["attempts", "asked"] {
             if !expected.contains_key(key) {
-                return Err(format!("say `{key}`"));
+                return Err(format!("`{key}` is required"));
             }
         }
         for (key, expected) in expected {
@@ -40,30 +40,32 @@ impl Seen {
 
     fn holds(&self, key: &str, expected: &Value) -> Result<(Value, bool), String> {
         let failure = self.outcome.failure();
-        let told = |actual: Option<Value>, holds: fn(&Value, &Value) -> bool| {
+        let compared = |actual: Option<Value>, holds: fn(&Value, &Value) -> bool| {
             let holds = actual.as_ref().is_some_and(|actual| holds(actual, expected));
             Ok((actual.unwrap_or(Value::Null), holds))
         };
         match key {
-            "gives" => told(self.outcome.value().cloned(), same),
-            "includes" => told(self.outcome.value().cloned(), covers),
-            "fails" => told(failure.map(|failure| json!(failure.kind.code())), same),
-            "message" => told(failure.map(|failure| json!(failure.message)), |message, part| {
-                message
-                    .as_str()
-                    .zip(part.as_str())
-                    .is_some_and(|(whole, part)| whole.contains(part))
-            }),
-            "retriable" => told(failure.map(|failure| json!(failure.kind.retriable())), same),
-            "metadata" => told(failure.map(|failure| json!(failure.metadata)), covers),
-            "told" | "log" => told(self.facts.get(key).cloned(), covers),
-            known if self.facts.contains_key(known) => told(self.facts.get(key).cloned(), same),
-            unknown => Err(format!("nothing is known of {unknown:?}")),
+            "gives" => compared(self.outcome.value().cloned(), same),
+            "includes" => compared(self.outcome.value().cloned(), covers),
+            "fails" => compared(failure.map(|failure| json!(failure.kind.code())), same),
+            "message" => {
+                compared(failure.map(|failure| json!(failure.message)), |message, part| {
+                    message
+                        .as_str()
+                        .zip(part.as_str())
+                        .is_some_and(|(whole, part)| whole.contains(part))
+                })
+            }
+            "retriable" => compared(failure.map(|failure| json!(failure.kind.retriable())), same),
+            "metadata" => compared(failure.map(|failure| json!(failure.metadata)), covers),
+            "feedback" | "log" => compared(self.facts.get(key).cloned(), covers),
+            known if self.facts.contains_key(known) => compared(self.facts.get(key).cloned(), same),
+            unknown => Err(format!("unknown key {unknown:?}")),
         }
     }
 }
 
-/// Equal; numbers by what they are worth.
+/// Whether two values are equal; numbers are compared by value.
 fn same(actual: &Value, expected: &Value) -> bool {
     match (actual, expected) {
         (Value::Number(actual), Value::Number(expected)) => actual.as_f64() == expected.as_f64(),
@@ -77,7 +79,7 @@ fn same(actual: &Value, expected: &Value) -> bool {
     }
 }
 
-/// Every key that is named is there and covered; further keys do not matter.
+/// Whether every expected key is present and covered. Further keys are allowed.
 fn covers(actual: &Value, expected: &Value) -> bool {
     match (actual, expected) {
         (Value::Object(actual), Value::Object(expected)) => covers_map(actual, expected, covers),

@@ -1,25 +1,26 @@
-//! A story as it is written: fenced blocks, told apart by the word after the fence.
+//! Parses a story into fenced blocks; the word after the fence gives the kind of a block.
 
 use lifecycle::draft::DraftFault;
 use recurgent::{Arguments, Language};
 use serde_json::{Map, Value, json};
 
-/// One fenced block that means something.
-pub(crate) struct Part {
+/// A fenced block that the test executes.
+pub(crate) struct Block {
     pub(crate) line: usize,
-    pub(crate) says: Says,
+    pub(crate) content: Content,
 }
 
-pub(crate) enum Says {
-    /// How things are before anything is called.
+/// The content of a block.
+pub(crate) enum Content {
+    /// The state before the first call.
     Given(Map<String, Value>),
-    /// What is at an address.
+    /// A page of the web server.
     Page { path: String, body: String },
-    /// What the model answers, in one language or as it fails.
+    /// An answer of the model, in one language or in all.
     Answer { key: String, language: Option<Language>, answer: Answer },
-    /// Somebody calls an agent, and this comes of it.
+    /// A call and its expected result.
     Call { role: String, method: String, arguments: Arguments, expected: Map<String, Value> },
-    /// The process ends and another begins.
+    /// A new process on the same store.
     Restart,
 }
 
@@ -29,38 +30,38 @@ pub(crate) enum Answer {
     Fault(DraftFault),
 }
 
-/// Every block of the document that means something; one that is unknown is an error.
-pub(crate) fn read(story: &str) -> Result<Vec<Part>, String> {
-    let mut parts = Vec::new();
+/// Parses all blocks of a story. A block of an unknown kind is an error.
+pub(crate) fn parse(story: &str) -> Result<Vec<Block>, String> {
+    let mut blocks = Vec::new();
     let mut lines = story.lines().enumerate();
     while let Some((number, line)) = lines.next() {
         let Some(info) = line.strip_prefix("```") else { continue };
         let body: Vec<&str> =
             lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
-        let says = understand(info.trim(), &body.join("\n"))
+        let content = parse_block(info.trim(), &body.join("\n"))
             .map_err(|problem| format!("line {}: {problem}", number + 1))?;
-        parts.extend(says.map(|says| Part { line: number + 1, says }));
+        blocks.extend(content.map(|content| Block { line: number + 1, content }));
     }
-    Ok(parts)
+    Ok(blocks)
 }
 
-fn understand(info: &str, body: &str) -> Result<Option<Says>, String> {
+fn parse_block(info: &str, body: &str) -> Result<Option<Content>, String> {
     let (kind, name) = info.split_once(' ').unwrap_or((info, ""));
     let answer = |language: Option<Language>, answer| {
-        Ok(Some(Says::Answer { key: name.to_owned(), language, answer }))
+        Ok(Some(Content::Answer { key: name.to_owned(), language, answer }))
     };
     match kind {
         "text" => Ok(None),
-        "given" => Ok(Some(Says::Given(yaml(body)?))),
-        "restart" => Ok(Some(Says::Restart)),
-        "page" => Ok(Some(Says::Page { path: name.to_owned(), body: body.to_owned() })),
+        "given" => Ok(Some(Content::Given(yaml(body)?))),
+        "restart" => Ok(Some(Content::Restart)),
+        "page" => Ok(Some(Content::Page { path: name.to_owned(), body: body.to_owned() })),
         "python" | "ruby" => {
             answer(kind.parse().ok(), Answer::Payload(json!({"code": format!("{body}\n")})))
         }
         "payload" => answer(None, Answer::Payload(yaml(body)?)),
         "fault" => answer(None, Answer::Fault(fault(body.trim())?)),
-        "call" => understand_call(body).map(Some),
-        other => Err(format!("no block is called {other:?}")),
+        "call" => parse_call(body).map(Some),
+        other => Err(format!("unknown kind of block {other:?}")),
     }
 }
 
@@ -73,19 +74,19 @@ fn fault(name: &str) -> Result<DraftFault, String> {
         "provider_auth" => DraftFault::Auth("the key was refused".to_owned()),
         "provider_refusal" => DraftFault::Refused("the model declined".to_owned()),
         "truncated" => DraftFault::Truncated,
-        other => return Err(format!("no fault is called {other:?}")),
+        other => return Err(format!("unknown fault {other:?}")),
     })
 }
 
-/// `role.method(arguments)`, and below it what comes of it.
-fn understand_call(body: &str) -> Result<Says, String> {
-    let (call, expected) = body.split_once('\n').ok_or("say what comes of the call")?;
+/// Parses `role.method(arguments)` and the expected result below it.
+fn parse_call(body: &str) -> Result<Content, String> {
+    let (call, expected) =
+        body.split_once('\n').ok_or("the expected result of the call is missing")?;
     let (name, arguments) = call
         .strip_suffix(')')
         .and_then(|call| call.split_once('('))
         .ok_or_else(|| format!("{call:?} is not role.method(arguments)"))?;
-    let (role, method) =
-        name.rsplit_once('.').ok_or_else(|| format!("{name:?} names no method"))?;
+    let (role, method) = name.rsplit_once('.').ok_or_else(|| format!("{name:?} has no method"))?;
     // YAML reads `["Dune", shelf: 3]` as a text and a map of one pair.
     let listed: Vec<Value> = yaml(&format!("[{arguments}]"))?;
     let (mut args, mut kwargs) = (Vec::new(), Map::new());
@@ -96,7 +97,7 @@ fn understand_call(body: &str) -> Result<Says, String> {
             args.push(argument);
         }
     }
-    Ok(Says::Call {
+    Ok(Content::Call {
         role: role.to_owned(),
         method: method.to_owned(),
         arguments: Arguments { args, kwargs },
