@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use recurgent::config::Config;
 use recurgent::provider::Scripted;
-use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Runtime, call};
 
 /// What a model would write for `host.greet`: it forges a tool and uses it.
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.set("log", "off")?;
     let runtime = Runtime::builder(config)
         .provider(script.clone())
-        .store(Arc::new(MemoryStore::default()))
+        .store(Arc::new(SqliteStore::in_memory()?))
         .build()?;
 
     let mut host = runtime.agent("host").build()?;

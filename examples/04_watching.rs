@@ -9,7 +9,7 @@ use recurgent::config::Config;
 use recurgent::lifecycle::event::{Event, EventKind};
 use recurgent::observe::Observer;
 use recurgent::provider::Scripted;
-use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Runtime, call};
 
 struct Printer;
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.set("log", "off")?;
     let runtime = Runtime::builder(config)
         .provider(Arc::new(script))
-        .store(Arc::new(MemoryStore::default()))
+        .store(Arc::new(SqliteStore::in_memory()?))
         .observer(Box::new(Printer))
         .build()?;
     let mut statistics = runtime.agent("statistics").build()?;

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use lifecycle::request::{Method, Role};
 use recurgent::store::bundle::{ArtifactEntry, Bundle, ToolEntry};
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 
 use crate::fixture::{Fixture, call_method};

@@ -52,6 +52,8 @@ pub enum Admission {
     KeptForReusable,
     /// It is kept, and does not take over: recorded calls cannot be tried on a program with side effects.
     KeptUntried,
+    /// It is kept, and does not take over: a person rejected the same text before.
+    KeptRejected,
 }
 
 impl Admission {
@@ -63,6 +65,7 @@ impl Admission {
             Self::KeptForPinned => "kept_for_pinned",
             Self::KeptForReusable => "kept_for_reusable",
             Self::KeptUntried => "kept_untried",
+            Self::KeptRejected => "kept_rejected",
         }
     }
 }

@@ -67,23 +67,75 @@ pub struct Artifact {
     pub failures: u32,
     /// Repairs since it was last written from nothing, those that did not take over included.
     pub repairs: u32,
-    /// What later calls made of it and its line.
+    /// What later calls made of it.
     pub repute: Repute,
 }
 
-/// What later calls made of a stored program and its line.
+/// What later calls made of a stored program and its artifact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repute {
     /// How far it has proved itself.
     pub standing: Standing,
     /// What came of its last calls.
     pub recent: Window,
-    /// Recorded calls its successors are held to.
+    /// Recorded calls its successors must reproduce.
     pub cases: u32,
     /// A newer version that waits for its trial.
     pub challenger: Option<Checksum>,
     /// Programs ever made under its key.
     pub generations: u32,
+    /// Whether a person took it out of service.
+    #[serde(default)]
+    pub rejected: bool,
+    /// Argument shapes it was accepted with.
+    #[serde(default)]
+    pub shapes: ProvenShapes,
+}
+
+/// Digits of a digest that stand for a shape.
+const SHAPE_DIGITS: usize = 16;
+
+/// Stands for the shape of a call's arguments: the first digits of a digest, always as many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeDigest(String);
+
+impl ShapeDigest {
+    /// The digest of a shape, given as text.
+    pub fn of(shape: &str) -> Self {
+        Self(Checksum::of(shape).as_str().chars().rev().take(SHAPE_DIGITS).collect())
+    }
+
+    /// As kept in storage.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The argument shapes a version was accepted with, the digests end to end; a store keeps at most [`Self::MAX`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProvenShapes(String);
+
+impl ProvenShapes {
+    /// Shapes kept of one version.
+    pub const MAX: usize = 32;
+    /// Characters of all of them.
+    pub const MAX_CHARS: usize = Self::MAX * SHAPE_DIGITS;
+
+    /// As read back from storage.
+    pub fn stored(digests: String) -> Self {
+        Self(digests)
+    }
+
+    /// Whether nothing is known: it was stored before shapes were kept.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the version was accepted with this shape.
+    pub fn contains(&self, shape: &ShapeDigest) -> bool {
+        self.0.as_bytes().chunks(SHAPE_DIGITS).any(|kept| kept == shape.0.as_bytes())
+    }
 }
 
 impl Artifact {
@@ -165,7 +217,7 @@ impl RunVerdict {
 pub enum Trigger {
     /// Nothing was stored.
     Fresh,
-    /// The stored one failed and was mended.
+    /// The stored one failed and was repaired.
     Repair,
     /// The stored one failed after its repairs were spent.
     Regeneration,
@@ -181,6 +233,10 @@ pub enum Trigger {
     NeverSucceeded,
     /// What was stored fails more than it works.
     Degraded,
+    /// What was stored was rejected by a person.
+    Rejected,
+    /// A person wrote it.
+    Edited,
 }
 
 impl Trigger {
@@ -194,6 +250,7 @@ impl Trigger {
             Miss::ChecksumMismatch => Self::ChecksumMismatch,
             Miss::NeverSucceeded => Self::NeverSucceeded,
             Miss::Degraded => Self::Degraded,
+            Miss::Rejected => Self::Rejected,
         }
     }
 
@@ -209,6 +266,29 @@ impl Trigger {
             Self::ChecksumMismatch => "checksum_mismatch",
             Self::NeverSucceeded => "never_succeeded",
             Self::Degraded => "degraded",
+            Self::Rejected => "rejected",
+            Self::Edited => "edited",
+        }
+    }
+}
+
+/// Who wrote a program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Author {
+    /// A model.
+    #[default]
+    Model,
+    /// A person.
+    Person,
+}
+
+impl Author {
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Person => "person",
         }
     }
 }
@@ -218,6 +298,8 @@ impl Trigger {
 pub struct Generation {
     /// The program.
     pub artifact: Artifact,
+    /// Who wrote it.
+    pub author: Author,
     /// Why it was written.
     pub trigger: Trigger,
     /// What it replaces, should it take over.
@@ -233,7 +315,7 @@ pub struct Generation {
 /// What a call does to storage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ArtifactChange {
-    /// A new program worked; whether it takes over is decided by [`crate::admission::admit`].
+    /// A new program worked; [`crate::version_policy::admitted`] decides whether it takes over.
     Admit(Box<Generation>),
     /// A stored program ran.
     Score {
@@ -244,7 +326,7 @@ pub enum ArtifactChange {
     },
     /// A repair of a stored program was written, whatever came of it.
     Mended {
-        /// Which was to be mended.
+        /// Which was to be repaired.
         checksum: Checksum,
     },
 }

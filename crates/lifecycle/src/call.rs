@@ -25,6 +25,7 @@ use crate::artifact::Artifact;
 use crate::attempt::{Attempt, Budgets, Origin, Rejection};
 use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
+use crate::example::Example;
 use crate::guardrail::{GuardrailPolicy, SiblingState};
 use crate::judgement::{barred, fit, malformed, undrafted};
 use crate::outcome::{Failure, FailureKind, Outcome};
@@ -69,6 +70,8 @@ pub struct Memory {
     pub earlier: Option<PatternEvent>,
     /// What was read of these programs before.
     pub inspection_cache: Vec<CachedInspection>,
+    /// What people taught about this role's method: right and wrong answers.
+    pub examples: Vec<Example>,
 }
 
 /// Why the store could not answer.

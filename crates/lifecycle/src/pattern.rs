@@ -9,6 +9,7 @@ use crate::guardrail::fetches;
 use crate::outcome::Outcome;
 use crate::request::CallRequest;
 use crate::settlement::{Timing, exhausted};
+use crate::tool::ToolCount;
 use crate::weak_success::{self, WeakSignal};
 
 /// Events kept of one role; the oldest go first.
@@ -109,6 +110,9 @@ pub struct PatternEvent {
     /// `extrinsic`, `adaptive` or `intrinsic`, of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_class: Option<String>,
+    /// What the call counts as for its tool; events of older stores do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<ToolCount>,
     /// The lane that was spent, when the call ended for want of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exhausted: Option<String>,
@@ -162,6 +166,7 @@ pub fn event(
         outcome_status: outcome.status().to_owned(),
         error_type: outcome.failure().map(|failure| failure.kind.code().to_owned()),
         failure_class: outcome.failure().map(|failure| failure.kind.cause().name().to_owned()),
+        counted: Some(ToolCount::of(outcome, attempts)),
         exhausted: exhausted(attempts).map(|lane| lane.name().to_owned()),
         argument_words: correction::words(&request.arguments),
         weak_success_signals: weak_success::signals(outcome),

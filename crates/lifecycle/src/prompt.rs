@@ -8,6 +8,7 @@ mod insert;
 use serde_json::{Map, Value, json};
 
 use crate::dialect::Language;
+use crate::example::PersonRejection;
 use crate::excerpt::shortened;
 use crate::guardrail::SiblingState;
 use crate::history::{HISTORY_KEY, HISTORY_PAGE};
@@ -25,6 +26,8 @@ pub const MAX_TOOLS: usize = 12;
 pub const MAX_SIBLINGS: usize = 12;
 /// Most context keys shown.
 const MAX_KEYS: usize = 24;
+/// Most reasons of rejections shown.
+const MAX_REJECTIONS: usize = 4;
 /// Characters of one value's preview.
 const PREVIEW_CHARS: usize = 120;
 /// Most arguments of one call shown.
@@ -77,6 +80,8 @@ pub struct PromptContext {
     pub history_count: u64,
     /// What programs for this method keep doing.
     pub patterns: Vec<Repeated>,
+    /// Programs of this method that people rejected, newest first.
+    pub rejections: Vec<PersonRejection>,
 }
 
 /// The schema a payload must have: constraint-free, since providers refuse more; we check the rest.
@@ -142,6 +147,10 @@ pub fn build(
     }
     if prompt_context.history_count > 0 {
         section(&mut user, "history", &history(prompt_context.history_count), SECTION_BYTES);
+    }
+    if !prompt_context.rejections.is_empty() {
+        let shown = rejections(&prompt_context.rejections);
+        section(&mut user, "rejected_by_a_person", &shown, SECTION_BYTES);
     }
     if let Some(feedback) = feedback {
         user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
@@ -238,6 +247,14 @@ fn history(records: u64) -> Value {
         "records": records,
         "paging": format!("`context.{HISTORY_KEY}` holds the latest {HISTORY_PAGE}; its `.before()` gives the page before, and so on until one is empty"),
     })
+}
+
+/// Why people rejected earlier programs of this method: the next one must not repeat it.
+fn rejections(known: &[PersonRejection]) -> Value {
+    let given = known.iter().filter(|rejection| !rejection.because.is_empty());
+    let reasons: Vec<String> =
+        given.take(MAX_REJECTIONS).map(|rejection| preview(&rejection.because)).collect();
+    json!({"programs": known.len(), "because": reasons})
 }
 
 /// What is written again and again is worth forging once.

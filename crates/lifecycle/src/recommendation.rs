@@ -27,7 +27,7 @@ const MAX_EVIDENCE: usize = 12;
 /// What should be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum RecommendedAction {
     /// Make the contract refuse what callers could not use.
     StrengthenContract,
     /// Write it again from nothing.
@@ -38,7 +38,7 @@ pub enum Action {
     Retire,
 }
 
-impl Action {
+impl RecommendedAction {
     /// The wire name.
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Action {
 
 /// What to add to a contract.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Constraint {
+pub struct SuggestedConstraint {
     /// In words: `movies: min_items 1`.
     pub text: String,
     /// As the `deliverable` of a contract that asks for nothing else.
@@ -67,9 +67,9 @@ pub struct Recommendation {
     /// The method it is about; nothing when it is about the tool.
     pub method: Option<String>,
     /// What should be done.
-    pub action: Action,
-    /// For [`Action::StrengthenContract`]: what to add.
-    pub constraint: Option<Constraint>,
+    pub action: RecommendedAction,
+    /// For [`RecommendedAction::StrengthenContract`]: what to add.
+    pub constraint: Option<SuggestedConstraint>,
     /// How much speaks for it; more is more.
     pub score: usize,
     /// In words.
@@ -80,7 +80,7 @@ pub struct Recommendation {
 
 /// What is known of one tool.
 #[derive(Debug, Clone, Copy)]
-pub struct Evidence<'a> {
+pub struct ToolEvidence<'a> {
     /// Its role.
     pub role: &'a str,
     /// Its calls, oldest first.
@@ -90,7 +90,7 @@ pub struct Evidence<'a> {
 }
 
 /// What should be done about a tool; the strongest first.
-pub fn recommend(evidence: &Evidence<'_>) -> Vec<Recommendation> {
+pub fn recommend(evidence: &ToolEvidence<'_>) -> Vec<Recommendation> {
     let mut found = weak_successes(evidence);
     found.extend(referrals(evidence));
     match hopeless(evidence) {
@@ -105,7 +105,7 @@ pub fn recommend(evidence: &Evidence<'_>) -> Vec<Recommendation> {
 }
 
 /// Successes of one method that were weak in the same way.
-fn weak_successes(evidence: &Evidence<'_>) -> Vec<Recommendation> {
+fn weak_successes(evidence: &ToolEvidence<'_>) -> Vec<Recommendation> {
     let mut groups: BTreeMap<(&str, &WeakSignal), Vec<&PatternEvent>> = BTreeMap::new();
     let mut successes: BTreeMap<&str, usize> = BTreeMap::new();
     for event in evidence.events.iter().filter(|event| event.outcome_status == "ok") {
@@ -125,8 +125,11 @@ fn weak_successes(evidence: &Evidence<'_>) -> Vec<Recommendation> {
             return None;
         }
         let constraint = constraint(signal);
-        let action =
-            if constraint.is_some() { Action::StrengthenContract } else { Action::ReForge };
+        let action = if constraint.is_some() {
+            RecommendedAction::StrengthenContract
+        } else {
+            RecommendedAction::ReForge
+        };
         let (count, again) = (weak.len(), linked.len());
         let calls = weak.iter().copied().chain(linked);
         Some(Recommendation {
@@ -158,7 +161,7 @@ fn linked<'a>(weak: &[&PatternEvent], corrections: &[&'a PatternEvent]) -> Vec<&
 }
 
 /// What would have refused it, if a contract can.
-fn constraint(signal: &WeakSignal) -> Option<Constraint> {
+fn constraint(signal: &WeakSignal) -> Option<SuggestedConstraint> {
     let at = |clause: &str| match &signal.path {
         Some(path) => format!("{path}: {clause}"),
         None => clause.to_owned(),
@@ -189,11 +192,11 @@ fn constraint(signal: &WeakSignal) -> Option<Constraint> {
         }
         (Weakness::WeakStatus, None) | (Weakness::PlaceholderText, _) => return None,
     };
-    Some(Constraint { text, deliverable })
+    Some(SuggestedConstraint { text, deliverable })
 }
 
 /// A tool that keeps saying "not mine" is asked for two things.
-fn referrals(evidence: &Evidence<'_>) -> Option<Recommendation> {
+fn referrals(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let sent = |event: &&PatternEvent| event.error_type.as_deref() == Some("wrong_tool_boundary");
     let calls: Vec<&PatternEvent> = evidence.events.iter().filter(sent).collect();
     let methods: BTreeSet<&str> = calls.iter().map(|event| event.method_name.as_str()).collect();
@@ -205,12 +208,12 @@ fn referrals(evidence: &Evidence<'_>) -> Option<Recommendation> {
             evidence.events.len(),
             methods.join(", ")
         );
-        about_tool(evidence, Action::SplitBoundary, 2 * calls.len(), reason, &calls)
+        about_tool(evidence, RecommendedAction::SplitBoundary, 2 * calls.len(), reason, &calls)
     })
 }
 
 /// Second chances that keep running out are spent on a program not worth mending.
-fn exhaustion(evidence: &Evidence<'_>) -> Option<Recommendation> {
+fn exhaustion(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let pressing =
         |event: &&PatternEvent| matches!(event.exhausted.as_deref(), Some("guardrail" | "outcome"));
     let calls: Vec<&PatternEvent> = evidence.events.iter().filter(pressing).collect();
@@ -221,12 +224,12 @@ fn exhaustion(evidence: &Evidence<'_>) -> Option<Recommendation> {
             calls.len(),
             evidence.events.len()
         );
-        about_tool(evidence, Action::ReForge, 2 * calls.len(), reason, &calls)
+        about_tool(evidence, RecommendedAction::ReForge, 2 * calls.len(), reason, &calls)
     })
 }
 
 /// Nothing but failures of its own.
-fn hopeless(evidence: &Evidence<'_>) -> Option<Recommendation> {
+fn hopeless(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let own = |event: &&PatternEvent| {
         event.outcome_status != "ok"
             && event.failure_class.as_deref() != Some("extrinsic")
@@ -236,13 +239,13 @@ fn hopeless(evidence: &Evidence<'_>) -> Option<Recommendation> {
     let answered = evidence.events.iter().any(|event| event.outcome_status == "ok");
     (!answered && failed.len() >= MIN_HOPELESS).then(|| {
         let reason = format!("none of its last {} calls gave a value", evidence.events.len());
-        about_tool(evidence, Action::Retire, 2 * failed.len(), reason, &failed)
+        about_tool(evidence, RecommendedAction::Retire, 2 * failed.len(), reason, &failed)
     })
 }
 
 fn about_tool(
-    evidence: &Evidence<'_>,
-    action: Action,
+    evidence: &ToolEvidence<'_>,
+    action: RecommendedAction,
     score: usize,
     reason: String,
     calls: &[&PatternEvent],
@@ -259,7 +262,10 @@ fn about_tool(
 }
 
 /// Their ids in the order of the calls; the latest, if there are many.
-fn ids<'a>(evidence: &Evidence<'_>, calls: impl Iterator<Item = &'a PatternEvent>) -> Vec<String> {
+fn ids<'a>(
+    evidence: &ToolEvidence<'_>,
+    calls: impl Iterator<Item = &'a PatternEvent>,
+) -> Vec<String> {
     let chosen: BTreeSet<&str> = calls.map(|event| event.call_id.as_str()).collect();
     let all = evidence.events.iter().map(|event| event.call_id.as_str());
     let mut ids: Vec<String> = all.filter(|id| chosen.contains(id)).map(str::to_owned).collect();
@@ -316,8 +322,8 @@ mod tests {
         }
     }
 
-    fn check(events: &[PatternEvent]) -> Vec<(Action, Option<String>, String)> {
-        recommend(&Evidence { role: "guide", events, exhaustions: 0 })
+    fn check(events: &[PatternEvent]) -> Vec<(RecommendedAction, Option<String>, String)> {
+        recommend(&ToolEvidence { role: "guide", events, exhaustions: 0 })
             .into_iter()
             .map(|r| (r.action, r.constraint.map(|c| c.text), r.evidence_call_ids.join(" ")))
             .collect()
@@ -329,11 +335,11 @@ mod tests {
         let named = Some("movies: min_items 1".to_owned());
         assert_eq!(
             check(&[empty("a"), correcting(empty("b"), "a")]),
-            [(Action::StrengthenContract, named.clone(), "a b".into())]
+            [(RecommendedAction::StrengthenContract, named.clone(), "a b".into())]
         );
         assert_eq!(
             check(&[empty("a"), empty("b"), event("c"), empty("d")]),
-            [(Action::StrengthenContract, named, "a b d".into())]
+            [(RecommendedAction::StrengthenContract, named, "a b d".into())]
         );
         let rare: Vec<_> = [empty("a"), empty("b"), empty("c")]
             .into_iter()
@@ -371,7 +377,7 @@ mod tests {
         ] {
             let events = ["a", "b", "c"].map(|call| weak(call, signal, path, text));
             let [found] =
-                &recommend(&Evidence { role: "guide", events: &events, exhaustions: 0 })[..]
+                &recommend(&ToolEvidence { role: "guide", events: &events, exhaustions: 0 })[..]
             else {
                 panic!("{named}")
             };
@@ -387,12 +393,12 @@ mod tests {
     #[test]
     fn placeholders_referrals_exhaustion_and_hopelessness_have_their_own_advice() {
         let stub = ["a", "b", "c"].map(|c| weak(c, Weakness::PlaceholderText, None, Some("TODO")));
-        assert_eq!(check(&stub), [(Action::ReForge, None, "a b c".into())]);
+        assert_eq!(check(&stub), [(RecommendedAction::ReForge, None, "a b c".into())]);
         let sent = |call: &str| failed(call, "wrong_tool_boundary", "adaptive");
         assert_eq!(check(&[sent("a")]), []);
         assert_eq!(
             check(&[sent("a"), event("b"), sent("c")]),
-            [(Action::SplitBoundary, None, "a c".into())]
+            [(RecommendedAction::SplitBoundary, None, "a c".into())]
         );
         let spent = |call: &str| PatternEvent {
             exhausted: Some("outcome".into()),
@@ -400,10 +406,10 @@ mod tests {
         };
         assert_eq!(
             check(&[spent("a"), event("b"), spent("c")]),
-            [(Action::ReForge, None, "a c".into())]
+            [(RecommendedAction::ReForge, None, "a c".into())]
         );
         let hopeless: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().map(spent).collect();
-        assert_eq!(check(&hopeless), [(Action::Retire, None, "a b c d e".into())]);
+        assert_eq!(check(&hopeless), [(RecommendedAction::Retire, None, "a b c d e".into())]);
         let world = ["a", "b", "c", "d", "e"].map(|call| failed(call, "http_error", "extrinsic"));
         assert_eq!(check(&world), [], "the world's fault");
     }

@@ -22,6 +22,8 @@ pub enum Miss {
     NeverSucceeded,
     /// It fails more than it works.
     Degraded,
+    /// A person took it out of service.
+    Rejected,
 }
 
 impl Miss {
@@ -35,6 +37,7 @@ impl Miss {
             Self::ChecksumMismatch => "checksum_mismatch",
             Self::NeverSucceeded => "never_succeeded",
             Self::Degraded => "degraded",
+            Self::Rejected => "rejected",
         }
     }
 }
@@ -59,8 +62,8 @@ pub fn select(
     }
 }
 
-/// Why a stored program may not run. One that fails again and again does not, in either mode: its next call
-/// would only fail and be mended. A *standing* of degraded, which outlives the bad calls, counts when enforced.
+/// Why a stored program may not run. One that fails again and again may not, in either mode: its next call would
+/// only fail and be repaired. A *standing* of degraded, which outlives the bad calls, counts when enforced.
 pub fn unfit(artifact: &Artifact, mode: StandingMode) -> Option<Miss> {
     let repute = &artifact.repute;
     if artifact.runtime_version != RUNTIME_VERSION {
@@ -71,6 +74,8 @@ pub fn unfit(artifact: &Artifact, mode: StandingMode) -> Option<Miss> {
         Some(Miss::ChecksumMismatch)
     } else if artifact.successes == 0 {
         Some(Miss::NeverSucceeded)
+    } else if repute.rejected {
+        Some(Miss::Rejected)
     } else if repute.recent.regressed()
         || (mode == StandingMode::Enforced && repute.standing == Standing::Degraded)
     {
@@ -133,6 +138,7 @@ mod tests {
             || with(Repute { recent: window(&[RunVerdict::Failed; 3]), ..Repute::default() });
         let truthful =
             || with(Repute { recent: window(&[RunVerdict::Answered; 20]), ..Repute::default() });
+        let rejected = || with(Repute { rejected: true, ..Repute::default() });
         let other = artifact(request(Some(json!({"purpose": "p"}))).contract_fingerprint());
         for (stored, mode, expected) in [
             (vec![], Shadow, Some(Miss::NoArtifact)),
@@ -154,6 +160,7 @@ mod tests {
             (vec![failing()], Enforced, Some(Miss::Degraded)),
             (vec![degraded()], Shadow, None),
             (vec![degraded()], Enforced, Some(Miss::Degraded)),
+            (vec![rejected()], Shadow, Some(Miss::Rejected)),
             (vec![truthful()], Enforced, None),
             (vec![Artifact { failures: 1000, ..good() }], Enforced, None),
         ] {

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::admission::{Admission, Case, is_sampled};
 use crate::artifact::{
-    Artifact, ArtifactChange, ArtifactKey, Generation, RUNTIME_VERSION, Repute, RunVerdict, Trigger,
+    Artifact, ArtifactChange, ArtifactKey, Author, Generation, RUNTIME_VERSION, Repute, RunVerdict,
+    ShapeDigest, Trigger,
 };
 use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
 use crate::context::ContextChanges;
@@ -21,7 +22,7 @@ use crate::redact::redacted_text;
 use crate::request::CallRequest;
 use crate::select::Miss;
 use crate::standing::{Decision, Standing, Window};
-use crate::tool::Tool;
+use crate::tool::{Tool, ToolCount};
 
 /// What a tool says that was asked for something else's work.
 const WRONG_BOUNDARY: &str = "wrong_tool_boundary";
@@ -96,8 +97,10 @@ pub struct Changes {
     pub kept: Option<Kept>,
     /// Evidence about stored programs.
     pub artifacts: Vec<ArtifactChange>,
-    /// The accepted call, if later versions can be held to it.
+    /// The accepted call, if later versions must reproduce it.
     pub case: Option<Case>,
+    /// The shape of its arguments, if the call was accepted.
+    pub shape: Option<ShapeDigest>,
     /// The history record.
     pub record: Value,
     /// Values to refer to later.
@@ -108,6 +111,8 @@ pub struct Changes {
     pub exhausted: Option<RetryLane>,
     /// What pattern memory keeps of it.
     pub event: PatternEvent,
+    /// What it counts as, if its role is a tool.
+    pub counted: ToolCount,
 }
 
 /// What the store made of them.
@@ -158,11 +163,13 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> 
         kept: kept.cloned().map(Kept::from),
         artifacts,
         case: case(call),
+        shape: None,
         record: history::record(request, outcome, &contents, moment),
         contents,
         contents_kept_since: None,
         exhausted,
         event,
+        counted: ToolCount::of(outcome, attempts),
     }
 }
 
@@ -266,6 +273,7 @@ fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> 
     };
     Some(ArtifactChange::Admit(Box::new(Generation {
         artifact,
+        author: Author::Model,
         trigger,
         parent: call.selected.ok().map(|artifact| artifact.checksum.clone()),
         failure: stored_failure(call.attempts),

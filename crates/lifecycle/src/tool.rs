@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::attempt::Attempt;
 use crate::contract::Contract;
+use crate::outcome::{Cause, FailureKind, Outcome};
+use crate::pattern::PatternEvent;
 use crate::request::Role;
 
 /// A forged agent: its name and what it promised.
@@ -15,6 +18,50 @@ pub struct Tool {
     pub contract: Option<Contract>,
 }
 
+/// **The definition of a tool's counts.** Every call counts as used (`usage_count`). A call that gave a value counts
+/// as a success (`success_count`), one that failed through the tool's own fault as a failure (`failure_count`). A
+/// truthful error, a fault of the world and a call the tool could not take count as neither, so successes and
+/// failures never exceed uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolCount {
+    /// It gave a value.
+    Success,
+    /// It failed through its own fault.
+    Failure,
+    /// It was used, and that is all.
+    Neither,
+}
+
+impl ToolCount {
+    /// What a finished call counts as.
+    pub fn of(outcome: &Outcome, attempts: &[Attempt]) -> Self {
+        let Some(failure) = outcome.failure() else { return Self::Success };
+        let was_accepted = attempts.last().is_some_and(|attempt| attempt.rejection.is_none());
+        let is_own = match failure.kind.cause() {
+            Cause::Extrinsic => false,
+            Cause::Intrinsic | Cause::Adaptive => {
+                !matches!(failure.kind, FailureKind::InvalidCall | FailureKind::BudgetExceeded)
+            }
+        };
+        if was_accepted || !is_own { Self::Neither } else { Self::Failure }
+    }
+
+    /// What a call that pattern memory knows counts as. Events of older stores do not say; of those, errors that the
+    /// world caused, and errors that a program reported truthfully, are no failures.
+    pub fn of_event(event: &PatternEvent) -> Self {
+        let class = event.failure_class.as_deref();
+        match event.counted {
+            Some(counted) => counted,
+            None if event.outcome_status == "ok" => Self::Success,
+            None if class == Some("intrinsic") || event.exhausted.is_some() => Self::Failure,
+            None if event.error_type.as_deref() == Some("contract_violation") => Self::Failure,
+            None if class.is_none() => Self::Failure,
+            None => Self::Neither,
+        }
+    }
+}
+
 /// A tool as the registry knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownTool {
@@ -22,11 +69,11 @@ pub struct KnownTool {
     pub tool: Tool,
     /// Methods that were called on it.
     pub methods: Vec<String>,
-    /// How often it was asked for.
+    /// Its calls; see [`ToolCount`].
     pub usage_count: u64,
     /// Calls that gave a value.
     pub success_count: u64,
-    /// Calls that did not.
+    /// Calls that failed through the tool's own fault.
     pub failure_count: u64,
     /// Calls that ended because guardrail or outcome retries ran out.
     pub exhaustion_count: u64,
@@ -46,7 +93,7 @@ impl KnownTool {
             "success_count": self.success_count,
             "failure_count": self.failure_count,
         });
-        // Told only where there is something to tell: every prompt carries it.
+        // Present only if it is not zero, since every prompt carries it.
         if let (Value::Object(known), 1..) = (&mut known, self.exhaustion_count) {
             known.insert("exhaustion_count".to_owned(), json!(self.exhaustion_count));
         }

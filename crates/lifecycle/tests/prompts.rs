@@ -182,6 +182,7 @@ fn every_required_rule_is_stated() {
         siblings: vec![sibling("subtract", "total")],
         history_count: 3,
         patterns: vec![repeated("http_fetch", "fetcher")],
+        rejections: Vec::new(),
     };
     for language in LANGUAGES {
         let mut request = request(language, vec![json!(3)]);
@@ -355,6 +356,7 @@ fn nothing_inserted_leaves_its_field() {
             siblings: vec![sibling(&random.text(), &random.text())],
             history_count: 1,
             patterns: vec![repeated(&random.text(), &random.text())],
+            rejections: Vec::new(),
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
         let prompt = build(&request, &prompt_context, Some(&feedback));

@@ -25,7 +25,7 @@ use crate::config::{Config, ConfigFault};
 use crate::observe::Observer;
 use crate::provider::Scripted;
 use crate::runtime::{Runtime, SetupFault};
-use crate::store::memory::MemoryStore;
+use crate::store::sqlite::SqliteStore;
 
 /// Failures that no program and no model caused.
 const UNREPEATED: [&str; 4] =
@@ -103,7 +103,7 @@ pub fn replay(config: &Config, entries: &[Value], call_id: &str) -> Result<Repla
     let seen = Rejections::default();
     let runtime = Runtime::builder(config)
         .provider(Arc::new(model))
-        .store(Arc::new(MemoryStore::default()))
+        .store(Arc::new(SqliteStore::in_memory().map_err(SetupFault::from)?))
         .observer(Box::new(seen.clone()))
         .build()?;
     let mut builder = runtime.agent(text(root, "role"));

@@ -1,22 +1,25 @@
 //! The store seam: what outlives a call. One read before it, one write after it.
 //!
-//! [`sqlite::SqliteStore`] keeps it in a file; [`memory::MemoryStore`] forgets it with the process.
-//! One suite of tests (`tests/store/`) holds both to the same behaviour and to the limits below.
+//! [`Store`] is the sum of four small traits, one for each user: [`CallStore`] for calls, [`SessionStore`] for
+//! sessions, [`ToolStore`] for stored programs and tools, [`AdminStore`] for administration.
+//! [`sqlite::SqliteStore`] keeps everything in a file, or in memory. One suite of tests (`tests/store/`) checks both.
 
 pub mod catalog;
 pub mod sqlite;
-pub mod memory;
 pub mod bundle;
 pub mod layout;
 mod ranking;
 
 use std::fmt;
 
+use lifecycle::admission::Case;
+use lifecycle::artifact::{ArtifactKey, Generation};
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Fingerprint;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::example::{Example, PersonRejection};
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
@@ -24,19 +27,21 @@ use lifecycle::prompt::PromptContext;
 use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
+use lifecycle::version_policy::{Rejected, Verdict};
 use serde_json::Value;
 
-pub use catalog::Catalog;
+use bundle::{Bundle, Merged};
+use catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion};
 
-/// Versions kept of one artifact; older ones go when a new one is admitted.
-pub const MAX_VERSIONS: usize = 10;
+pub use lifecycle::version_policy::MAX_VERSIONS;
+
 /// Artifacts recalled for one role, method and language; the one for the call's contract is among them.
 pub const MAX_RECALLED: usize = 16;
-/// Places told of where one role's second chances ran out.
+/// Counts of spent retries given of one role.
 const MAX_EXHAUSTIONS: usize = 1_000;
-/// Other methods of a role whose state a new program is held to.
+/// Other methods of a role whose state keys a new program must agree with.
 const MAX_SIBLINGS_KNOWN: usize = 64;
-/// Methods told of one tool.
+/// Methods given of one tool.
 pub const MAX_TOOL_METHODS: usize = 64;
 /// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
 pub const MAX_HISTORY: u64 = 10_000;
@@ -51,8 +56,10 @@ const SESSION_MARK_CHARS: usize = 16;
 /// Most recently used tools among which those worth showing are picked.
 const MAX_CANDIDATES: usize = 512;
 
-/// Latest calls of a role among which one is looked for that a new call may correct.
+/// Latest calls of a role among which the one that a new call may correct is looked for.
 const MAX_REASK_DISTANCE: usize = 16;
+/// Rejections kept of one method; the oldest go first.
+const MAX_REJECTIONS: usize = 8;
 
 /// Whose memory and history: an agent object, or a session that outlives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +72,7 @@ pub struct Owner {
     pub role: Role,
 }
 
-/// How often second chances ran out for one method, in one language, under one contract: adaptive pressure.
+/// How often retries were spent for one method, in one language, under one contract: adaptive pressure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhaustions {
     /// The method.
@@ -74,16 +81,26 @@ pub struct Exhaustions {
     pub language: Language,
     /// The contract.
     pub contract_fingerprint: Fingerprint,
-    /// Calls that ended with guardrail retries spent.
+    /// Calls that ended because guardrail retries were spent.
     pub guardrail: u64,
-    /// Calls that ended with outcome repairs spent, broken contracts included.
+    /// Calls that ended because outcome repairs were spent, broken contracts included.
     pub outcome: u64,
 }
 
 /// What outlives a call. Safe for many threads and processes.
-pub trait Store: Catalog + fmt::Debug + Send + Sync {
-    /// What is known that may answer this call without a model, and the call it may correct: the last one in the
-    /// owner's session, or else on the same trace.
+pub trait Store: CallStore + SessionStore + ToolStore + AdminStore {}
+
+impl<T: CallStore + SessionStore + ToolStore + AdminStore> Store for T {}
+
+/// The traits of a store, for calling their methods.
+pub mod prelude {
+    pub use super::{AdminStore, CallStore, SessionStore, ToolStore};
+}
+
+/// What a call reads and writes.
+pub trait CallStore: fmt::Debug + Send + Sync {
+    /// What may answer this call without a model, and the call it may correct: the last one in the owner's session,
+    /// or else on the same trace.
     fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault>;
 
     /// What a model should know when this call needs one.
@@ -93,7 +110,8 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
         request: &CallRequest,
     ) -> Result<PromptContext, StoreFault>;
 
-    /// Makes everything in `changes` true, or nothing. Who changes a session's memory must hold its latest version.
+    /// Makes everything in `changes` true, or nothing. A change of a session's memory must be based on its latest
+    /// version.
     fn commit(
         &self,
         owner: &Owner,
@@ -101,6 +119,27 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
         changes: &Changes,
     ) -> Result<Receipt, StoreFault>;
 
+    /// The owner's latest history records, oldest first, at most `limit`, before call `before` if given.
+    fn history(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        before: Option<&str>,
+    ) -> Result<Vec<Value>, StoreFault>;
+
+    /// The history record of a call, by its id.
+    fn call_record(&self, call_id: &str) -> Result<Option<Value>, StoreFault>;
+
+    /// A kept value by its reference; none that was kept before `kept_since` (RFC 3339, UTC) if that is given.
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault>;
+}
+
+/// What sessions keep between calls.
+pub trait SessionStore {
     /// The memory kept under the owner's session; `None` when it is still at version `held`.
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault>;
 
@@ -120,13 +159,113 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
         changes: &ContextChanges,
     ) -> Result<(), StoreFault>;
 
-    /// Makes a tool known that was forged outside a call.
+    /// Every session's agents, by name.
+    fn sessions(&self) -> Result<Vec<SessionSummary>, StoreFault>;
+
+    /// The memories of a session's agents.
+    fn session_context(&self, name: &str) -> Result<Vec<(String, Context)>, StoreFault>;
+
+    /// Forgets a session with its memories, history and kept values; false if there was none.
+    fn remove_session(&self, name: &str) -> Result<bool, StoreFault>;
+
+    /// Forgets a session's history and kept values, not its memory; gives how many records, or `None` if there is
+    /// no such session.
+    fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault>;
+}
+
+/// Tools, stored programs, and what people and trials do with them.
+pub trait ToolStore {
+    /// Registers a tool that was forged outside a call.
     fn keep_tool(&self, tool: &Tool) -> Result<(), StoreFault>;
 
     /// Tools by name; all of them when `name` is `None`, most used first, at most `limit`.
     fn tools(&self, name: Option<&Role>, limit: usize) -> Result<Vec<KnownTool>, StoreFault>;
 
-    /// How often calls of a role ended because their second chances ran out, per stored program's place.
+    /// The programs that run, by role and method; of one role if given; at most `limit`.
+    fn artifacts(
+        &self,
+        role: Option<&Role>,
+        limit: usize,
+    ) -> Result<Vec<KnownArtifact>, StoreFault>;
+
+    /// Every kept version, newest first.
+    fn versions(&self, key: &ArtifactKey) -> Result<Vec<StoredVersion>, StoreFault>;
+
+    /// Changes of standing, newest first.
+    fn decisions(&self, key: &ArtifactKey) -> Result<Vec<StandingChange>, StoreFault>;
+
+    /// The recorded calls that later versions must reproduce.
+    fn corpus(&self, key: &ArtifactKey) -> Result<Vec<Case>, StoreFault>;
+
+    /// Forgets a recorded call that its own program does not repeat.
+    fn forget_case(&self, key: &ArtifactKey, case: &Case) -> Result<(), StoreFault>;
+
+    /// Ends the trial of a challenger of the version `incumbent`. False: something else took over meanwhile,
+    /// or the incumbent was pinned, and the challenger stays a candidate.
+    fn conclude(
+        &self,
+        key: &ArtifactKey,
+        incumbent: &Checksum,
+        challenger: &Checksum,
+        verdict: &Verdict,
+    ) -> Result<bool, StoreFault>;
+
+    /// Lets an earlier version run again: the last one that ran before the current one, or the one named, if it
+    /// ever worked. Gives its checksum; `None`: there is no such version.
+    fn rollback(
+        &self,
+        key: &ArtifactKey,
+        to: Option<&Checksum>,
+    ) -> Result<Option<Checksum>, StoreFault>;
+
+    /// Keeps the current version from being replaced, or allows it again. False: nothing is stored under that key.
+    fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault>;
+
+    /// Takes the running version out of service, with the calls recorded of it; the last good version before it
+    /// runs again. `None`: nothing runs under that key.
+    fn reject(&self, key: &ArtifactKey, because: &str) -> Result<Option<Rejected>, StoreFault>;
+
+    /// What people said against programs of a method, newest first.
+    fn rejections(&self, role: &Role, method: &Method) -> Result<Vec<PersonRejection>, StoreFault>;
+
+    /// Keeps an example of a method, in place of one with the same inputs; false: there are too many.
+    fn teach(&self, role: &Role, method: &Method, example: &Example) -> Result<bool, StoreFault>;
+
+    /// The examples kept of a method.
+    fn examples(&self, role: &Role, method: &Method) -> Result<Vec<Example>, StoreFault>;
+
+    /// Forgets an example; false: it is not there.
+    fn forget_example(
+        &self,
+        role: &Role,
+        method: &Method,
+        example: &Example,
+    ) -> Result<bool, StoreFault>;
+
+    /// Forgets the programs of a method, in every language and under every contract, and what people said about
+    /// them. Gives how many artifacts went.
+    fn forget_method(&self, role: &Role, method: &Method) -> Result<usize, StoreFault>;
+
+    /// Keeps a program that a person wrote, as the version that runs.
+    fn replace(&self, generation: &Generation) -> Result<Receipt, StoreFault>;
+}
+
+/// What is asked of the store as a whole.
+pub trait AdminStore {
+    /// What is wrong with the store, if anything; everything is looked at.
+    fn check(&self) -> Result<Vec<String>, StoreFault>;
+
+    /// Everything about tools, programs and patterns, or what is known of one role.
+    fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault>;
+
+    /// Takes in what is new in a bundle: all of that, or nothing.
+    fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault>;
+
+    /// Forgets a role: its tool entry, programs, examples and patterns, unless it was used since `used_before`
+    /// (RFC 3339, UTC). False if nothing was forgotten.
+    fn forget_tool(&self, role: &Role, used_before: Option<&str>) -> Result<bool, StoreFault>;
+
+    /// How often calls of a role ended because their retries were spent, per method, language and contract.
     fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault>;
 
     /// What pattern memory keeps of a role, oldest first.
@@ -134,21 +273,6 @@ pub trait Store: Catalog + fmt::Debug + Send + Sync {
 
     /// Roles pattern memory knows, by name, at most `limit`, after `after` if given.
     fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault>;
-
-    /// The owner's latest history records, oldest first, at most `limit`, before call `before` if given.
-    fn history(
-        &self,
-        owner: &Owner,
-        limit: usize,
-        before: Option<&str>,
-    ) -> Result<Vec<Value>, StoreFault>;
-
-    /// A kept value by its reference; none that was kept before `kept_since` (RFC 3339, UTC) if that is given.
-    fn content(
-        &self,
-        reference: &str,
-        kept_since: Option<&str>,
-    ) -> Result<Option<Value>, StoreFault>;
 }
 
 /// Stands for the session a call belongs to: the owner's, or else its trace. Always as long.

@@ -25,7 +25,7 @@ use crate::environment::{Aim, Environments};
 use crate::grants::Grants;
 use crate::guest::{Cancellation, RunLimits, Said};
 use crate::store::Store;
-use crate::store::catalog::{Verdict, Version};
+use crate::store::catalog::{StoredVersion, Verdict};
 use crate::worker::Workers;
 
 /// Time one recorded call may take to run again.
@@ -215,7 +215,7 @@ impl TrialRunner {
     ) -> Result<(), Untried> {
         let versions = self.store.versions(key)?;
         let incumbent = versions.iter().find(|version| version.is_current).ok_or(Untried)?;
-        let named = |version: &&Version| version.artifact.checksum == *challenger;
+        let named = |version: &&StoredVersion| version.artifact.checksum == *challenger;
         let rival = versions.iter().find(named).ok_or(Untried)?;
         let verdict = self.rule(key, incumbent, rival, cancellation)?;
         self.store.conclude(key, &incumbent.artifact.checksum, challenger, &verdict)?;
@@ -225,12 +225,12 @@ impl TrialRunner {
     fn rule(
         &self,
         key: &ArtifactKey,
-        incumbent: &Version,
-        challenger: &Version,
+        incumbent: &StoredVersion,
+        challenger: &StoredVersion,
         cancellation: &Cancellation,
     ) -> Result<Verdict, Untried> {
         for case in self.store.corpus(key)? {
-            let repeats = |version: &Version| {
+            let repeats = |version: &StoredVersion| {
                 self.run_again(key, &version.artifact, &case, cancellation)
                     .map(|observed| observed.as_ref() == Some(&case.observed))
             };

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lifecycle::pattern::PatternEvent;
-use lifecycle::recommendation::{Action, Recommendation};
+use lifecycle::recommendation::{Recommendation, RecommendedAction};
 use lifecycle::request::Role;
 use recurgent::config::Config;
 use recurgent::provider::{Provider, Scripted};
 use recurgent::store::Store;
-use recurgent::store::memory::MemoryStore;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Language, Runtime, upkeep};
 use serde_json::{Map, Value, json};
@@ -40,7 +39,7 @@ fn check(behaviour: impl Fn(World)) {
         let sqlite = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         behaviour(World::new(language, folder, Arc::new(sqlite)));
         let folder = tempfile::tempdir().unwrap();
-        behaviour(World::new(language, folder, Arc::new(MemoryStore::default())));
+        behaviour(World::new(language, folder, Arc::new(SqliteStore::in_memory().unwrap())));
     }
 }
 
@@ -156,7 +155,7 @@ fn asked_again_it_asks_for_the_constraint() {
             found.iter().find(|r| r.constraint.as_ref().is_some_and(|c| c.text == text)).unwrap()
         };
         let strengthen = by_text("movies: min_items 1");
-        assert_eq!(strengthen.action, Action::StrengthenContract);
+        assert_eq!(strengthen.action, RecommendedAction::StrengthenContract);
         assert_eq!(
             (strengthen.tool.as_str(), strengthen.method.as_deref()),
             ("guide", Some("movies"))

@@ -13,6 +13,7 @@ use recurgent::lifecycle::program::GeneratedProgram;
 use recurgent::lifecycle::prompt::Prompt;
 use recurgent::lifecycle::request::{Method, Role};
 use recurgent::provider::{self, Choice, DraftLimits, Service};
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::{Layer, Reached, Tier, Workers};
 use serde_json::{Value, json};

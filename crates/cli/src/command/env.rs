@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
-use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
 
@@ -193,7 +193,7 @@ impl Options {
     /// What makes environments needs neither a model nor a store.
     fn runtime(&self, guest: Option<&str>) -> Result<Runtime, Fault> {
         let config = self.place.config(&[("guest", guest), ("provider", Some("auto"))])?;
-        Ok(Runtime::builder(config).store(Arc::new(MemoryStore::default())).build()?)
+        Ok(Runtime::builder(config).store(Arc::new(SqliteStore::in_memory()?)).build()?)
     }
 
     fn settle(&self, preparation: Preparation) -> Result<Exit, Fault> {

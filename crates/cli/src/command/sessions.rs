@@ -2,8 +2,10 @@
 
 use clap::{Args, Subcommand};
 use recurgent::lifecycle::request::Role;
-use recurgent::store::sqlite::{SessionSummary, SqliteStore};
-use recurgent::store::{Owner, Store as _};
+use recurgent::store::Owner;
+use recurgent::store::catalog::SessionSummary;
+use recurgent::store::prelude::*;
+use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
 use super::settings::Place;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use recurgent::store::bundle::{Bundle, ImportNote};
 use recurgent::store::layout::{self, LayoutFault};
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 

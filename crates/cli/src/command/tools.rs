@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 use recurgent::lifecycle::recommendation::Recommendation;
 use recurgent::lifecycle::request::Role;
 use recurgent::lifecycle::tool::KnownTool;
-use recurgent::store::Store as _;
 use recurgent::store::bundle::{Bundle, ToolEntry};
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::upkeep::{self, Condition, Health};
 use serde_json::{Value, json};
@@ -241,7 +241,7 @@ impl Options {
             let mut removed = Vec::new();
             for tool in stale {
                 // One that was used meanwhile stays.
-                if store.forget_tool(&tool.name, &used_before)? {
+                if store.forget_tool(&tool.name, Some(&used_before))? {
                     removed.push(tool);
                 }
             }

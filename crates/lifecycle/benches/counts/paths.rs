@@ -285,6 +285,7 @@ fn prompt_context() -> PromptContext {
         siblings: (0..10).map(sibling).collect(),
         history_count: 50,
         patterns: Vec::new(),
+        rejections: Vec::new(),
     }
 }
 

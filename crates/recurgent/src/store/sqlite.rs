@@ -1,8 +1,8 @@
-//! The store in one SQLite file: safe for many threads and processes, one short transaction per call.
+//! The store in one SQLite database: safe for many threads and processes, one short transaction per call.
 //!
 //! [`file`] opens, migrates and, if need be, quarantines it; [`read`] and [`write`] hold the statements,
-//! [`lines`] those about stored programs;
-//! [`fault`] says in words what went wrong; [`column`] is how our types look in a column.
+//! [`versions`] those about stored programs;
+//! [`fault`] explains what went wrong; [`column`] is how our types look in a column.
 
 mod column;
 mod fault;
@@ -17,85 +17,77 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lifecycle::admission::Case;
-use lifecycle::artifact::ArtifactKey;
+use lifecycle::artifact::{ArtifactKey, Generation};
 use lifecycle::call::{Memory, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::example::{Example, PersonRejection};
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PromptContext;
-use lifecycle::request::{CallRequest, Role};
+use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::tool::{KnownTool, Tool};
+use lifecycle::version_policy::{Rejected, Verdict};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use self::versions::version_admin;
+use self::versions::{people, version_admin};
 use super::bundle::{Bundle, Merged};
-use super::catalog::{Catalog, Decided, KnownArtifact, Verdict, Version};
-use super::{Exhaustions, Owner, Store};
-use fault::Fault;
-use file::{Check, Opened};
+use super::catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion};
+use super::{AdminStore, CallStore, Exhaustions, Owner, SessionStore, ToolStore};
+use fault::SqliteFault;
+use file::{FileCheck, Opened};
 
-/// The store in one SQLite file.
+/// The store in one SQLite database: a file, or memory.
 #[derive(Debug)]
 pub struct SqliteStore {
-    path: PathBuf,
+    /// `None`: it is in memory.
+    path: Option<PathBuf>,
     connections: RwLock<Arc<Connections>>,
     notices: Mutex<Vec<String>>,
 }
 
-/// What is known of one agent's part in a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionSummary {
-    /// The session.
-    pub name: String,
-    /// The agent.
-    pub role: String,
-    /// Keys in its memory.
-    pub keys: u64,
-    /// The version of its memory.
-    pub version: u64,
-    /// When it was last written to; RFC 3339, UTC.
-    pub updated_at: String,
-    /// Records of its calls.
-    pub history_count: u64,
-}
-
-/// One connection that writes and one that reads: a wait for another process's write delays no recall.
+/// One connection that writes and one that reads: a wait for another process's write delays no recall. A database
+/// in memory has one connection for both.
 #[derive(Debug)]
 struct Connections {
     writer: Mutex<Connection>,
-    reader: Mutex<Connection>,
-    identity: file::Identity,
+    reader: Option<Mutex<Connection>>,
+    /// `None`: it is in memory.
+    identity: Option<file::FileIdentity>,
 }
 
 impl Connections {
-    /// Reads by the writer if it is idle: its page cache is warm, while each write empties the reader's.
-    fn read<T>(&self, query: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
+    /// Reads through the writer if it is idle: its page cache is warm, while each write empties the reader's.
+    fn read<T>(
+        &self,
+        query: impl Fn(&Connection) -> Result<T, SqliteFault>,
+    ) -> Result<T, SqliteFault> {
+        let Some(reader) = &self.reader else { return query(&locked(&self.writer)) };
         match self.writer.try_lock() {
             Ok(writer) => query(&writer),
-            Err(_) => query(&locked(&self.reader)),
+            Err(_) => query(&locked(reader)),
         }
     }
 }
 
 /// A transaction that is rolled back unless it is committed. As rusqlite's own, but its statements are compiled once.
-struct Writing<'a>(&'a Connection);
+struct WriteTransaction<'a>(&'a Connection);
 
-impl<'a> Writing<'a> {
-    fn begin(connection: &'a Connection) -> Result<Self, Fault> {
+impl<'a> WriteTransaction<'a> {
+    fn begin(connection: &'a Connection) -> Result<Self, SqliteFault> {
         write::run(connection, "BEGIN IMMEDIATE", [])?;
         Ok(Self(connection))
     }
 
-    fn commit(self) -> Result<(), Fault> {
+    fn commit(self) -> Result<(), SqliteFault> {
         write::run(self.0, "COMMIT", []).map(drop)
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for WriteTransaction<'_> {
     fn drop(&mut self) {
         if !self.0.is_autocommit() {
             // It fails only where SQLite has rolled back itself.
@@ -105,71 +97,47 @@ impl Drop for Writing<'_> {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`, made if there is none. A damaged one is moved aside; see [`Self::notices`].
+    /// Opens the store at `path`, and creates it if there is none. A damaged one is moved aside; see
+    /// [`Self::notices`].
     pub fn open(path: &Path) -> Result<Self, StoreFault> {
         let Opened { connections, notices } =
-            file::open(path, Check::Cheap).map_err(|fault| fault.told(path))?;
+            file::open(path, FileCheck::Cheap).map_err(|fault| fault.explained(Some(path)))?;
         Ok(Self {
-            path: path.to_owned(),
+            path: Some(path.to_owned()),
             connections: RwLock::new(Arc::new(connections)),
             notices: Mutex::new(notices),
         })
     }
 
-    /// What people should be told about this store, such as where a damaged file was moved.
+    /// A store that ends with the process.
+    pub fn in_memory() -> Result<Self, StoreFault> {
+        let connections = file::in_memory().map_err(|fault| fault.explained(None))?;
+        Ok(Self {
+            path: None,
+            connections: RwLock::new(Arc::new(connections)),
+            notices: Mutex::default(),
+        })
+    }
+
+    /// What people should know about this store, such as where a damaged file was moved.
     pub fn notices(&self) -> Vec<String> {
         locked(&self.notices).clone()
     }
 
-    /// Every session's agents, by name.
-    pub fn sessions(&self) -> Result<Vec<SessionSummary>, StoreFault> {
-        self.read(read::sessions)
+    fn read<T>(
+        &self,
+        query: impl Fn(&Connection) -> Result<T, SqliteFault>,
+    ) -> Result<T, StoreFault> {
+        self.with_recovery(|connections| connections.read(&query))
     }
 
-    /// The memories of a session's agents.
-    pub fn session_context(&self, name: &str) -> Result<Vec<(String, Context)>, StoreFault> {
-        self.read(|connection| read::session_context(connection, name))
-    }
-
-    /// Forgets a session with its memories, history and kept values; false if there was none.
-    pub fn remove_session(&self, name: &str) -> Result<bool, StoreFault> {
-        self.write(|transaction| write::remove_session(transaction, name))
-    }
-
-    /// Forgets a session's history and kept values, not its memory; how many records, or `None` if there is none.
-    pub fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault> {
-        self.write(|transaction| write::purge_session(transaction, name))
-    }
-
-    /// Everything about tools, programs and patterns, or what is known of one role.
-    pub fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault> {
-        self.read(|connection| transfer::bundle(connection, role))
-    }
-
-    /// Takes in what is new in a bundle: all of that, or nothing.
-    pub fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault> {
-        self.write(|transaction| transfer::merge(transaction, bundle))
-    }
-
-    /// Forgets a tool that was not used since `used_before` (RFC 3339, UTC), with its programs and patterns; false
-    /// if there is none.
-    pub fn forget_tool(&self, role: &Role, used_before: &str) -> Result<bool, StoreFault> {
-        self.write(|transaction| transfer::forget(transaction, role, used_before))
-    }
-
-    /// Looks at the whole file; what is wrong with it, if anything.
-    pub fn check(&self) -> Result<Vec<String>, StoreFault> {
-        self.read(read::problems)
-    }
-
-    fn read<T>(&self, query: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, StoreFault> {
-        self.mending(|connections| connections.read(&query))
-    }
-
-    fn write<T>(&self, change: impl Fn(&Connection) -> Result<T, Fault>) -> Result<T, StoreFault> {
-        self.mending(|connections| {
+    fn write<T>(
+        &self,
+        change: impl Fn(&Connection) -> Result<T, SqliteFault>,
+    ) -> Result<T, StoreFault> {
+        self.with_recovery(|connections| {
             let writer = locked(&connections.writer);
-            let transaction = Writing::begin(&writer)?;
+            let transaction = WriteTransaction::begin(&writer)?;
             file::check_version(&writer)?;
             let value = change(&writer)?;
             transaction.commit()?;
@@ -178,23 +146,24 @@ impl SqliteStore {
     }
 
     /// Performs an operation; once more on a reopened store, if the file was moved away or found damaged.
-    fn mending<T>(
+    fn with_recovery<T>(
         &self,
-        operation: impl Fn(&Connections) -> Result<T, Fault>,
+        operation: impl Fn(&Connections) -> Result<T, SqliteFault>,
     ) -> Result<T, StoreFault> {
         let attempt = || {
             let mut connections = self.connections();
-            if !connections.identity.is_at(&self.path) {
-                connections = self.reopen(&connections, Check::Cheap)?;
+            let Some(path) = &self.path else { return operation(&connections) };
+            if !connections.identity.as_ref().is_some_and(|identity| identity.is_at(path)) {
+                connections = self.reopen(path, &connections, FileCheck::Cheap)?;
             }
             match operation(&connections) {
                 Err(fault) if fault.is_damage() => {
-                    operation(&*self.reopen(&connections, Check::Thorough)?)
+                    operation(&*self.reopen(path, &connections, FileCheck::Thorough)?)
                 }
                 answer => answer,
             }
         };
-        attempt().map_err(|fault| fault.told(&self.path))
+        attempt().map_err(|fault| fault.explained(self.path.as_deref()))
     }
 
     fn connections(&self) -> Arc<Connections> {
@@ -202,10 +171,15 @@ impl SqliteStore {
     }
 
     /// Replaces the connections in `stale`, unless another thread already did.
-    fn reopen(&self, stale: &Arc<Connections>, check: Check) -> Result<Arc<Connections>, Fault> {
+    fn reopen(
+        &self,
+        path: &Path,
+        stale: &Arc<Connections>,
+        check: FileCheck,
+    ) -> Result<Arc<Connections>, SqliteFault> {
         let mut current = self.connections.write().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&current, stale) {
-            let Opened { connections, notices } = file::open(&self.path, check)?;
+            let Opened { connections, notices } = file::open(path, check)?;
             locked(&self.notices).extend(notices);
             *current = Arc::new(connections);
         }
@@ -213,7 +187,7 @@ impl SqliteStore {
     }
 }
 
-impl Store for SqliteStore {
+impl CallStore for SqliteStore {
     fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault> {
         self.read(|connection| read::recall(connection, owner, request))
     }
@@ -235,6 +209,32 @@ impl Store for SqliteStore {
         self.write(|transaction| write::commit(transaction, owner, request, changes))
     }
 
+    fn history(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        before: Option<&str>,
+    ) -> Result<Vec<Value>, StoreFault> {
+        self.read(|connection| read::history(connection, owner, limit, before))
+    }
+
+    fn call_record(&self, call_id: &str) -> Result<Option<Value>, StoreFault> {
+        self.read(|connection| read::call_record(connection, call_id))
+    }
+
+    fn content(
+        &self,
+        reference: &str,
+        kept_since: Option<&str>,
+    ) -> Result<Option<Value>, StoreFault> {
+        // Asked for by a running program, often many times: its call has already checked that the file is in place.
+        let connections = self.connections();
+        let query = |connection: &Connection| read::content(connection, reference, kept_since);
+        connections.read(query).or_else(|_| self.read(query))
+    }
+}
+
+impl SessionStore for SqliteStore {
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault> {
         self.read(|connection| read::context(connection, owner, held))
     }
@@ -259,6 +259,24 @@ impl Store for SqliteStore {
         self.write(|transaction| write::remember(transaction, owner, base, changes))
     }
 
+    fn sessions(&self) -> Result<Vec<SessionSummary>, StoreFault> {
+        self.read(read::sessions)
+    }
+
+    fn session_context(&self, name: &str) -> Result<Vec<(String, Context)>, StoreFault> {
+        self.read(|connection| read::session_context(connection, name))
+    }
+
+    fn remove_session(&self, name: &str) -> Result<bool, StoreFault> {
+        self.write(|transaction| write::remove_session(transaction, name))
+    }
+
+    fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault> {
+        self.write(|transaction| write::purge_session(transaction, name))
+    }
+}
+
+impl ToolStore for SqliteStore {
     fn keep_tool(&self, tool: &Tool) -> Result<(), StoreFault> {
         self.write(|transaction| write::keep_tool(transaction, tool))
     }
@@ -267,40 +285,6 @@ impl Store for SqliteStore {
         self.read(|connection| read::tools(connection, name, limit))
     }
 
-    fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault> {
-        self.read(|connection| read::exhaustions(connection, role))
-    }
-
-    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault> {
-        self.read(|connection| pattern::events(connection, role))
-    }
-
-    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault> {
-        self.read(|connection| pattern::roles(connection, limit, after))
-    }
-
-    fn history(
-        &self,
-        owner: &Owner,
-        limit: usize,
-        before: Option<&str>,
-    ) -> Result<Vec<Value>, StoreFault> {
-        self.read(|connection| read::history(connection, owner, limit, before))
-    }
-
-    fn content(
-        &self,
-        reference: &str,
-        kept_since: Option<&str>,
-    ) -> Result<Option<Value>, StoreFault> {
-        // Asked for by a program under way, often many times: its call has looked where the file is.
-        let connections = self.connections();
-        let query = |connection: &Connection| read::content(connection, reference, kept_since);
-        connections.read(query).or_else(|_| self.read(query))
-    }
-}
-
-impl Catalog for SqliteStore {
     fn artifacts(
         &self,
         role: Option<&Role>,
@@ -309,11 +293,11 @@ impl Catalog for SqliteStore {
         self.read(|connection| version_admin::artifacts(connection, role, limit))
     }
 
-    fn versions(&self, key: &ArtifactKey) -> Result<Vec<Version>, StoreFault> {
+    fn versions(&self, key: &ArtifactKey) -> Result<Vec<StoredVersion>, StoreFault> {
         self.read(|connection| version_admin::versions(connection, key))
     }
 
-    fn decisions(&self, key: &ArtifactKey) -> Result<Vec<Decided>, StoreFault> {
+    fn decisions(&self, key: &ArtifactKey) -> Result<Vec<StandingChange>, StoreFault> {
         self.read(|connection| version_admin::decisions(connection, key))
     }
 
@@ -332,9 +316,8 @@ impl Catalog for SqliteStore {
         challenger: &Checksum,
         verdict: &Verdict,
     ) -> Result<bool, StoreFault> {
-        self.write(|transaction| {
-            version_admin::conclude(transaction, key, incumbent, challenger, verdict)
-        })
+        let rivals = (incumbent, challenger);
+        self.write(|transaction| version_admin::conclude(transaction, key, rivals, verdict))
     }
 
     fn rollback(
@@ -348,9 +331,72 @@ impl Catalog for SqliteStore {
     fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault> {
         self.write(|transaction| version_admin::pin(transaction, key, pinned))
     }
+
+    fn reject(&self, key: &ArtifactKey, because: &str) -> Result<Option<Rejected>, StoreFault> {
+        self.write(|transaction| people::reject(transaction, key, because))
+    }
+
+    fn rejections(&self, role: &Role, method: &Method) -> Result<Vec<PersonRejection>, StoreFault> {
+        self.read(|connection| people::rejections(connection, role, method))
+    }
+
+    fn teach(&self, role: &Role, method: &Method, example: &Example) -> Result<bool, StoreFault> {
+        self.write(|transaction| people::teach(transaction, role, method, example))
+    }
+
+    fn examples(&self, role: &Role, method: &Method) -> Result<Vec<Example>, StoreFault> {
+        self.read(|connection| people::examples(connection, role, method))
+    }
+
+    fn forget_example(
+        &self,
+        role: &Role,
+        method: &Method,
+        example: &Example,
+    ) -> Result<bool, StoreFault> {
+        self.write(|transaction| people::forget_example(transaction, role, method, example))
+    }
+
+    fn forget_method(&self, role: &Role, method: &Method) -> Result<usize, StoreFault> {
+        self.write(|transaction| people::forget_method(transaction, role, method))
+    }
+
+    fn replace(&self, generation: &Generation) -> Result<Receipt, StoreFault> {
+        self.write(|transaction| people::replace(transaction, generation))
+    }
 }
 
-/// How the table `owners` names an owner: by session if it has one, by itself if not.
+impl AdminStore for SqliteStore {
+    fn check(&self) -> Result<Vec<String>, StoreFault> {
+        self.read(read::problems)
+    }
+
+    fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault> {
+        self.read(|connection| transfer::bundle(connection, role))
+    }
+
+    fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault> {
+        self.write(|transaction| transfer::merge(transaction, bundle))
+    }
+
+    fn forget_tool(&self, role: &Role, used_before: Option<&str>) -> Result<bool, StoreFault> {
+        self.write(|transaction| transfer::forget(transaction, role, used_before))
+    }
+
+    fn exhaustions(&self, role: &Role) -> Result<Vec<Exhaustions>, StoreFault> {
+        self.read(|connection| read::exhaustions(connection, role))
+    }
+
+    fn patterns(&self, role: &Role) -> Result<Vec<PatternEvent>, StoreFault> {
+        self.read(|connection| pattern::events(connection, role))
+    }
+
+    fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault> {
+        self.read(|connection| pattern::roles(connection, limit, after))
+    }
+}
+
+/// The key of an owner in the table `owners`: its session if it has one, its instance otherwise.
 fn owner_key(owner: &Owner) -> (&'static str, &str, &str) {
     match &owner.session {
         Some(session) => ("session", session, owner.role.as_str()),
@@ -358,7 +404,7 @@ fn owner_key(owner: &Owner) -> (&'static str, &str, &str) {
     }
 }
 
-/// A panic elsewhere leaves nothing half done here: an open transaction is rolled back as it unwinds.
+/// A poisoned lock is safe to use: a panic rolls back the open transaction as it unwinds.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -390,6 +436,7 @@ mod tests {
             &write::SEEKS[..],
             &versions::SEEKS[..],
             &version_admin::SEEKS[..],
+            &people::SEEKS[..],
             &pattern::SEEKS[..],
             &transfer::SEEKS[..],
         ];
@@ -423,7 +470,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&folder.path().join("store.db")).unwrap();
         let connections = store.connections();
-        let connection = locked(&connections.reader);
+        let connection = locked(connections.reader.as_ref().unwrap());
         for sql in [&read::SEEKS[..], &read::BOUNDED_SCANS[..]].concat() {
             let mut statement = connection.prepare(sql).unwrap();
             for value in [1, 2, 3] {

@@ -7,7 +7,7 @@ use lifecycle::event::{Event, EventKind};
 use recurgent::config::Config;
 use recurgent::observe::Observer;
 use recurgent::provider::Scripted;
-use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::Layers;
 use recurgent::{Agent, Failure, Language, Outcome, Runtime};
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ impl Stage {
     pub(crate) fn runtime(&self) -> Runtime {
         Runtime::builder(self.config.clone())
             .provider(Arc::clone(&self.model) as Arc<dyn recurgent::provider::Provider>)
-            .store(Arc::new(MemoryStore::default()))
+            .store(Arc::new(SqliteStore::in_memory().unwrap()))
             .layers(self.layers)
             .observer(Box::new(Told(Arc::clone(&self.told))))
             .build()

@@ -111,11 +111,12 @@ fn a_challenger_left_behind_is_tried_later() {
 
 /// Commits a version without trying it.
 fn leave(world: &mut World, artifact: lifecycle::artifact::Artifact) {
-    use lifecycle::artifact::{ArtifactChange, Generation};
+    use lifecycle::artifact::{ArtifactChange, Author, Generation};
     use lifecycle::context::Context;
     use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
     use lifecycle::settlement::{Changes, Kept};
     use lifecycle::standing::StateKeys;
+    use lifecycle::tool::ToolCount;
     use recurgent::store::Owner;
     let request = CallRequest {
         id: CallId("left".into()),
@@ -132,6 +133,7 @@ fn leave(world: &mut World, artifact: lifecycle::artifact::Artifact) {
     let owner = Owner { instance: "i".into(), session: None, role: artifact.role.clone() };
     let generation = Generation {
         artifact,
+        author: Author::Model,
         trigger: Trigger::Repair,
         parent: None,
         failure: None,
@@ -142,11 +144,13 @@ fn leave(world: &mut World, artifact: lifecycle::artifact::Artifact) {
         kept: Some(Kept::default()),
         artifacts: vec![ArtifactChange::Admit(Box::new(generation))],
         case: None,
+        shape: None,
         record: json!({}),
         contents: Vec::new(),
         contents_kept_since: None,
         exhausted: None,
         event: PatternEvent::default(),
+        counted: ToolCount::Success,
     };
     let receipt = world.runtime().store().commit(&owner, &request, &changes).unwrap();
     assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));

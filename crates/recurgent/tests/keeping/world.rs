@@ -118,7 +118,7 @@ impl World {
     pub(crate) fn line(&mut self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
         let key = self.key(role, method);
         let versions = self.runtime().store().versions(&key).unwrap();
-        let told = |v: &recurgent::store::catalog::Version| {
+        let told = |v: &recurgent::store::catalog::StoredVersion| {
             (v.trigger, v.artifact.repute.standing, v.is_current)
         };
         versions.iter().map(told).collect()

@@ -10,8 +10,8 @@ use lifecycle::program::Checksum;
 use recurgent::Runtime;
 use recurgent::config::Config;
 use recurgent::provider::{Provider, Scripted};
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::store::{Catalog as _, Store as _};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -43,6 +43,7 @@ fn what_files_have_seen_of_the_schema_stays_as_it_was() {
         ("0004", "sha256:a5e5323ef0c3d61504cf774620b8e0b7c5150e4477340804392a0f3b4bd40539"),
         ("0005", "sha256:08403179908e2d75acf4e7fc9cacf3107a595b61d3227fa6ccc1dfa4028aa3d5"),
         ("0006", "sha256:de4d5d7742c83bc978de2babea336ae68ce99674e08b15dbc55463b2c662b4d0"),
+        ("0007", "sha256:d449b03a4eca78d4acc013a3b6851ba5faf8687f6a405d297e18f0102d769692"),
     ];
     for (name, digest) in seen {
         assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");

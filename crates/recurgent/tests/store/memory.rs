@@ -5,8 +5,9 @@ use lifecycle::context::Context;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::request::CallRequest;
+use recurgent::store::Owner;
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::store::{Owner, Store as _};
 use serde_json::{Value, json};
 
 use crate::stage::{

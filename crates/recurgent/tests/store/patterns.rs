@@ -4,8 +4,8 @@ use lifecycle::contract::Contract;
 use lifecycle::pattern::MAX_EVENTS;
 use lifecycle::request::{CallId, CallRequest, Lineage, Method, TraceId};
 
-use recurgent::store::Store as _;
 use recurgent::store::bundle::Bundle;
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 
 use crate::stage::{alone, call, check, commit, in_session, method, no_contract, ok, place, role};

@@ -14,6 +14,7 @@ use lifecycle::request::CallRequest;
 use lifecycle::standing::Standing;
 use lifecycle::tool::Tool;
 use recurgent::store::Store;
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::json;
 
@@ -72,7 +73,7 @@ fn assert_nothing_lost(store: &SqliteStore) {
     let tools = store.tools(None, 1000).unwrap();
     assert_eq!(tools.len(), 160 + 1);
     let [called] = &store.tools(Some(&role("calculator")), 1).unwrap()[..] else { panic!() };
-    assert_eq!((called.usage_count, called.success_count, called.failure_count), (8, 200, 0));
+    assert_eq!((called.usage_count, called.success_count, called.failure_count), (200, 200, 0));
     let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0).repute;
     assert_eq!(
         (repute.standing, repute.recent.as_str()),

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use lifecycle::admission::{Case, Inputs, Observed};
 use lifecycle::artifact::{
-    Artifact, ArtifactChange, ArtifactKey, Cacheability, Generation, RUNTIME_VERSION, Repute,
-    RunVerdict, Trigger,
+    Artifact, ArtifactChange, ArtifactKey, Author, Cacheability, Generation, RUNTIME_VERSION,
+    Repute, RunVerdict, Trigger,
 };
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
@@ -20,9 +20,8 @@ use lifecycle::request::{
 };
 use lifecycle::settlement::{Changes, Kept, Receipt};
 use lifecycle::standing::{Standing, StateKeys, Window};
-use lifecycle::tool::Tool;
-use recurgent::store::catalog::Version;
-use recurgent::store::memory::MemoryStore;
+use lifecycle::tool::{Tool, ToolCount};
+use recurgent::store::catalog::StoredVersion;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::store::{Owner, Store};
 use rusqlite::Connection;
@@ -31,7 +30,7 @@ use tempfile::TempDir;
 
 /// Holds every store to one behaviour.
 pub(crate) fn check(behaviour: impl Fn(&dyn Store)) {
-    behaviour(&MemoryStore::default());
+    behaviour(&SqliteStore::in_memory().unwrap());
     let (_folder, path) = place();
     behaviour(&SqliteStore::open(&path).unwrap());
 }
@@ -90,16 +89,18 @@ pub(crate) fn ok(id: &str) -> Draft {
         kept: Some(Kept::default()),
         artifacts: Vec::new(),
         case: None,
+        shape: None,
         record,
         contents: Vec::new(),
         contents_kept_since: None,
         exhausted: None,
         event: PatternEvent::default(),
+        counted: ToolCount::Success,
     })
 }
 
 pub(crate) fn failed(id: &str) -> Draft {
-    Draft(Changes { kept: None, ..ok(id).0 })
+    Draft(Changes { kept: None, counted: ToolCount::Failure, ..ok(id).0 })
 }
 
 impl Draft {
@@ -232,6 +233,7 @@ pub(crate) fn program(code: &str) -> Artifact {
 pub(crate) fn generation(artifact: Artifact) -> Generation {
     Generation {
         artifact,
+        author: Author::Model,
         trigger: Trigger::Fresh,
         parent: None,
         failure: None,
@@ -258,8 +260,8 @@ pub(crate) fn key() -> ArtifactKey {
 
 /// The programs that are kept, newest first, and which of them runs.
 pub(crate) fn line(store: &dyn Store) -> Vec<(String, Standing, bool)> {
-    let told = |version: &Version| {
-        let Version { artifact, is_current, .. } = version;
+    let told = |version: &StoredVersion| {
+        let StoredVersion { artifact, is_current, .. } = version;
         (artifact.code.clone(), artifact.repute.standing, *is_current)
     };
     store.versions(&key()).unwrap().iter().map(told).collect()

@@ -1,12 +1,13 @@
-//! Tools: kept, counted, shown to who may need them.
+//! Tools: kept, counted, shown to programs that may need them.
 
 use lifecycle::artifact::Artifact;
 use lifecycle::contract::Contract;
 use lifecycle::prompt::MAX_TOOLS;
 use lifecycle::request::{CallId, CallRequest, Method};
-use lifecycle::tool::Tool;
+use lifecycle::settlement::Changes;
+use lifecycle::tool::{Tool, ToolCount};
 
-use crate::stage::{alone, call, check, commit, failed, no_contract, ok, program, role};
+use crate::stage::{Draft, alone, call, check, commit, failed, no_contract, ok, program, role};
 
 #[test]
 fn tools_are_kept_counted_and_listed_most_used_first() {
@@ -18,10 +19,19 @@ fn tools_are_kept_counted_and_listed_most_used_first() {
         store.commit(&alone("poet-1"), &request, &ok("c3").0).unwrap();
         store.commit(&alone("poet-1"), &request, &failed("c4").0).unwrap();
 
-        let [fetcher, poet] = &store.tools(None, 10).unwrap()[..] else { panic!() };
+        store
+            .commit(
+                &alone("poet-1"),
+                &request,
+                &Draft(Changes { counted: ToolCount::Neither, ..failed("c5").0 }).0,
+            )
+            .unwrap();
+
+        let [poet, fetcher] = &store.tools(None, 10).unwrap()[..] else { panic!() };
         assert_eq!(fetcher.tool, Tool { name: role("web_fetcher"), contract: Some(contract) });
-        assert_eq!((fetcher.usage_count, poet.usage_count), (2, 1));
-        assert_eq!((poet.success_count, poet.failure_count), (1, 1));
+        assert_eq!(fetcher.usage_count, 0, "asked for twice, never called");
+        let counts = (poet.usage_count, poet.success_count, poet.failure_count);
+        assert_eq!(counts, (3, 1, 1), "a truthful error is neither");
         assert_eq!(poet.methods, ["add"]);
         assert_eq!(store.tools(None, 1).unwrap().len(), 1);
         assert_eq!(store.tools(Some(&role("poet")), 1).unwrap(), std::slice::from_ref(poet));
@@ -43,12 +53,14 @@ fn a_new_tool_knows_the_methods_it_was_called_with_while_it_was_forged() {
 }
 
 #[test]
-fn surroundings_show_the_tools_that_fit_and_the_other_methods_of_the_role() {
+fn the_prompt_context_shows_the_tools_that_fit_and_the_other_methods_of_the_role() {
     check(|store| {
         for n in 0..2 * MAX_TOOLS {
             commit(store, "c", &ok("c").forges(&format!("tool_{n}"), None));
         }
-        commit(store, "c", &ok("c").forges("calculator", None).forges("tool_3", None));
+        commit(store, "c", &ok("c").forges("calculator", None));
+        let used = CallRequest { role: role("tool_3"), ..call("c") };
+        store.commit(&alone("tool-3"), &used, &ok("c").0).unwrap();
         let purpose = Contract { purpose: Some("Add numbers".into()), ..no_contract() };
         commit(store, "c", &ok("c").forges("number_cruncher", Some(purpose)));
         for name in ["multiply", "subtract", "add"] {
@@ -77,6 +89,6 @@ fn a_tools_first_calls_are_counted() {
         store.commit(&alone("poet-1"), &request, &ok("c4").0).unwrap();
         commit(store, "c5", &ok("c5").forges("poet", None));
         let [poet] = &store.tools(Some(&role("poet")), 1).unwrap()[..] else { panic!() };
-        assert_eq!((poet.usage_count, poet.success_count, poet.failure_count), (2, 2, 1));
+        assert_eq!((poet.usage_count, poet.success_count, poet.failure_count), (3, 2, 1));
     });
 }

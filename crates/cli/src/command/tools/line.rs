@@ -5,7 +5,7 @@ use recurgent::Language;
 use recurgent::lifecycle::artifact::ArtifactKey;
 use recurgent::lifecycle::program::Checksum;
 use recurgent::lifecycle::request::{Method, Role};
-use recurgent::store::catalog::Catalog as _;
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::json;
 

@@ -3,6 +3,7 @@
 use recurgent::lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
 use recurgent::lifecycle::request::Role;
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
+use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::upkeep;
 use serde_json::{Map, Value, json};

@@ -9,17 +9,20 @@ use lifecycle::program::Checksum;
 use serde_json::{Map, Value};
 
 use super::super::bundle::{ArtifactEntry, ToolEntry, VersionEntry};
-use super::wire::Fields;
+use super::wire::JsonFields;
 
 /// Reads one. Its programs are for the guest surface that runs here too, and are vetted again before each use.
-pub(super) fn artifact(file: &Fields<'_>, tools: &[ToolEntry]) -> Result<ArtifactEntry, String> {
+pub(super) fn artifact(
+    file: &JsonFields<'_>,
+    tools: &[ToolEntry],
+) -> Result<ArtifactEntry, String> {
     let role = file.role()?;
     let current = file.needed("code_checksum")?;
     let head = version(file, file, &current)?;
     let others: BTreeMap<String, Value> = file.typed("versions")?.unwrap_or_default();
     let mut versions = Vec::new();
     for (checksum, other) in others.iter().filter(|(checksum, _)| **checksum != current) {
-        let other = Fields::of(other)
+        let other = JsonFields::of(other)
             .and_then(|other| version(file, &other, checksum))
             .map_err(|why| format!("version {checksum}: {why}"))?;
         versions.push(other);
@@ -41,10 +44,14 @@ pub(super) fn artifact(file: &Fields<'_>, tools: &[ToolEntry]) -> Result<Artifac
 }
 
 /// One version; what it does not say itself, the method's file says for it.
-fn version(file: &Fields<'_>, own: &Fields<'_>, checksum: &str) -> Result<VersionEntry, String> {
+fn version(
+    file: &JsonFields<'_>,
+    own: &JsonFields<'_>,
+    checksum: &str,
+) -> Result<VersionEntry, String> {
     let code = own.code(checksum)?;
     let cards: BTreeMap<String, Value> = file.typed("scorecards")?.unwrap_or_default();
-    let card = cards.get(checksum).map(Fields::of).transpose()?;
+    let card = cards.get(checksum).map(JsonFields::of).transpose()?;
     let is_head = file.text("code_checksum")?.as_deref() == Some(checksum);
     let counted = |on_card: &str, on_file: &str| -> Result<u64, String> {
         let of_card = card.as_ref().map(|card| card.number(on_card)).transpose()?.flatten();
@@ -68,7 +75,7 @@ fn version(file: &Fields<'_>, own: &Fields<'_>, checksum: &str) -> Result<Versio
 }
 
 /// Its fingerprints were made otherwise, of the intent too: what counts here is the contract the registry knows.
-fn fingerprint(file: &Fields<'_>, role: &str, tools: &[ToolEntry]) -> Result<String, String> {
+fn fingerprint(file: &JsonFields<'_>, role: &str, tools: &[ToolEntry]) -> Result<String, String> {
     let given = file.text("contract_fingerprint")?;
     let is_none = given.as_deref().is_none_or(|given| given == "none");
     let tool = tools.iter().find(|tool| tool.name.as_str() == role);

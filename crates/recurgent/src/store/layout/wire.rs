@@ -18,7 +18,7 @@ use super::{SCHEMA_VERSION, reference};
 
 /// A file without a version is taken for the first one.
 pub(super) fn check_version(file: &Value) -> Result<(), String> {
-    let found = Fields::of(file)?.number("schema_version")?.unwrap_or(SCHEMA_VERSION);
+    let found = JsonFields::of(file)?.number("schema_version")?.unwrap_or(SCHEMA_VERSION);
     if found == SCHEMA_VERSION {
         return Ok(());
     }
@@ -53,7 +53,7 @@ fn tool(entry: &ToolEntry) -> Value {
 }
 
 pub(super) fn read_registry(file: &Value) -> Result<Vec<ToolEntry>, String> {
-    let file = Fields::of(file)?;
+    let file = JsonFields::of(file)?;
     let Some(tools) = file.get("tools") else {
         return Err("it has no `tools`".to_owned());
     };
@@ -72,7 +72,7 @@ pub(super) fn read_registry(file: &Value) -> Result<Vec<ToolEntry>, String> {
 
 fn read_tool(name: &str, entry: &Value) -> Result<ToolEntry, String> {
     let name = Role::parse(name).map_err(|fault| fault.to_string())?;
-    let entry = Fields::of(entry)?;
+    let entry = JsonFields::of(entry)?;
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
     let told = entry.0.iter().filter(|(_, value)| !is_blank(value));
     let told: Map<String, Value> = told.map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -112,13 +112,13 @@ pub(super) fn patterns(events: &[PatternEvent]) -> Value {
 }
 
 pub(super) fn read_patterns(file: &Value) -> Result<Vec<PatternEvent>, String> {
-    let file = Fields::of(file)?;
+    let file = JsonFields::of(file)?;
     let roles: BTreeMap<String, Value> = file.typed("roles")?.unwrap_or_default();
     let mut read = Vec::new();
     for (name, entry) in &roles {
         let name = name.strip_prefix(':').unwrap_or(name);
         let role = Role::parse(name).map_err(|fault| format!("role {name:?}: {fault}"))?;
-        let events: Vec<PatternEvent> = Fields::of(entry)
+        let events: Vec<PatternEvent> = JsonFields::of(entry)
             .and_then(|entry| entry.typed("events"))
             .map_err(|why| format!("role {name:?}: {why}"))?
             .unwrap_or_default();
@@ -187,7 +187,7 @@ fn version(version: &VersionEntry) -> Value {
 
 /// Files of the reference runtime name no language: it had one.
 pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<ArtifactEntry, String> {
-    let file = Fields::of(file)?;
+    let file = JsonFields::of(file)?;
     let Some(language) = file.text("language")? else {
         return reference::artifact(&file, tools);
     };
@@ -220,7 +220,7 @@ pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<Artifac
 }
 
 fn read_version(language: Language, checksum: &str, value: &Value) -> Result<VersionEntry, String> {
-    let fields = Fields::of(value)?;
+    let fields = JsonFields::of(value)?;
     let code = fields.code(checksum)?;
     Ok(VersionEntry {
         number: fields.number("version")?.ok_or("it has no `version`")?,
@@ -241,9 +241,9 @@ fn read_version(language: Language, checksum: &str, value: &Value) -> Result<Ver
 // ---- Reading what others wrote ----
 
 /// The fields of an object; `key` and `:key` are alike.
-pub(super) struct Fields<'a>(pub(super) &'a Map<String, Value>);
+pub(super) struct JsonFields<'a>(pub(super) &'a Map<String, Value>);
 
-impl<'a> Fields<'a> {
+impl<'a> JsonFields<'a> {
     pub(super) fn of(value: &'a Value) -> Result<Self, String> {
         value
             .as_object()

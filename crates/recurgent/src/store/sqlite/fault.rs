@@ -1,4 +1,4 @@
-//! What can go wrong with the file, and how to say it to someone who must put it right.
+//! What can go wrong with the database, and what to do about it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 
 /// Why an operation on the file did not happen.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum SqliteFault {
     /// SQLite refused.
     Engine(rusqlite::Error),
     /// The file system refused; with the path it is about.
@@ -24,19 +24,19 @@ pub(super) enum Fault {
     },
     /// Another program's database.
     Foreign,
-    /// Already in the words of the seam.
-    Told(StoreFault),
+    /// A fault that is already explained.
+    Explained(StoreFault),
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<rusqlite::Error> for SqliteFault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Engine(error)
     }
 }
 
-impl From<StoreFault> for Fault {
+impl From<StoreFault> for SqliteFault {
     fn from(fault: StoreFault) -> Self {
-        Self::Told(fault)
+        Self::Explained(fault)
     }
 }
 
@@ -66,7 +66,7 @@ const ADVICE: [(ErrorCode, &str); 6] = [
 ];
 const OTHER_ADVICE: &str = "run again; if it stays, move the file away or set RECURGENT_STATE_DIR";
 
-impl Fault {
+impl SqliteFault {
     /// Whether the file itself is broken.
     pub(super) fn is_damage(&self) -> bool {
         match self {
@@ -74,12 +74,13 @@ impl Fault {
                 [ErrorCode::NotADatabase, ErrorCode::DatabaseCorrupt].contains(&code)
             }),
             Self::Damage(_) => true,
-            Self::File(..) | Self::Newer { .. } | Self::Foreign | Self::Told(_) => false,
+            Self::File(..) | Self::Newer { .. } | Self::Foreign | Self::Explained(_) => false,
         }
     }
 
-    /// For the other side of the seam: the path, what to do next, and the cause.
-    pub(super) fn told(self, path: &Path) -> StoreFault {
+    /// The fault for the caller of the store: the path, what to do next, and the cause. No path: it is in memory.
+    pub(super) fn explained(self, path: Option<&Path>) -> StoreFault {
+        let path = path.unwrap_or(Path::new("in memory"));
         let unavailable = |path: &Path, advice: &str, cause: &dyn std::fmt::Display| {
             StoreFault::Unavailable(format!("the store {}: {advice} ({cause})", path.display()))
         };
@@ -109,7 +110,7 @@ impl Fault {
                  move it away, or set RECURGENT_STATE_DIR to another folder",
                 &"it does not bear this program's mark",
             ),
-            Self::Told(fault) => fault,
+            Self::Explained(fault) => fault,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file itself: made, locked, checked, migrated, and moved aside when it is damaged.
+//! The database file: created, locked, checked, migrated, and moved aside when it is damaged.
 //!
 //! Only opening takes the lock beside the file (`<file>.lock`). It makes the steps that SQLite does not
 //! serialise itself, switching to WAL and renaming a damaged file, happen in one process at a time.
@@ -16,18 +16,19 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::Connections;
-use super::fault::Fault;
+use super::fault::SqliteFault;
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../schema/0001.sql"),
     include_str!("../schema/0002.sql"),
     include_str!("../schema/0003.sql"),
     include_str!("../schema/0004.sql"),
     include_str!("../schema/0005.sql"),
     include_str!("../schema/0006.sql"),
+    include_str!("../schema/0007.sql"),
 ];
-/// Tells our files from other programs' (`RCRG`).
+/// Marks our files (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;
 /// Longest wait for another process, whether it opens or writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,8 +38,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 const STATEMENTS: usize = 128;
 
 /// `trusted_schema` and `cell_size_check` are SQLite's own advice for files others may have written to. A checkpoint
-/// waits for the disk; at 16 MiB of log it does so every few hundred calls. What a statement might have to take back
-/// is noted in memory, a little at a time: else SQLite asks for 64 KiB per statement and gives them back.
+/// waits for the disk; at 16 MiB of log it does so every few hundred calls. Statement journals stay in memory and grow
+/// in small steps: otherwise SQLite allocates and frees 64 KiB per statement.
 const SETTINGS: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
@@ -52,14 +53,14 @@ const SETTINGS: &str = "
 
 /// How closely to look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Check {
+pub(super) enum FileCheck {
     /// Its header and schema.
     Cheap,
     /// All of it: something was found wrong.
     Thorough,
 }
 
-/// An open store, and what people should be told.
+/// An open store, and what people should know about it.
 pub(super) struct Opened {
     pub(super) connections: Connections,
     pub(super) notices: Vec<String>,
@@ -67,12 +68,12 @@ pub(super) struct Opened {
 
 /// Which file this is, whatever its name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct FileIdentity {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
+impl FileIdentity {
     fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|metadata| Self { device: metadata.dev(), inode: metadata.ino() })
     }
@@ -83,8 +84,8 @@ impl Identity {
     }
 }
 
-/// Opens the store, made if there is none; a damaged one is moved aside and replaced.
-pub(super) fn open(path: &Path, check: Check) -> Result<Opened, Fault> {
+/// Opens the store, and creates it if there is none; a damaged one is moved aside and replaced.
+pub(super) fn open(path: &Path, check: FileCheck) -> Result<Opened, SqliteFault> {
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(about(folder))?;
@@ -98,7 +99,7 @@ pub(super) fn open(path: &Path, check: Check) -> Result<Opened, Fault> {
                 path.display(),
                 moved_to.display()
             ));
-            connect(path, Check::Cheap)?
+            connect(path, FileCheck::Cheap)?
         }
         answer => answer?,
     };
@@ -106,18 +107,18 @@ pub(super) fn open(path: &Path, check: Check) -> Result<Opened, Fault> {
 }
 
 /// Refuses a file another version of this program has changed the schema of.
-pub(super) fn check_version(connection: &Connection) -> Result<(), Fault> {
+pub(super) fn check_version(connection: &Connection) -> Result<(), SqliteFault> {
     let found = user_version(connection)?;
     let known = MIGRATIONS.len();
-    if found <= known { Ok(()) } else { Err(Fault::Newer { found, known }) }
+    if found <= known { Ok(()) } else { Err(SqliteFault::Newer { found, known }) }
 }
 
-fn connect(path: &Path, check: Check) -> Result<Connections, Fault> {
+fn connect(path: &Path, check: FileCheck) -> Result<Connections, SqliteFault> {
     create(path).map_err(about(path))?;
     let writer = connection(path)?;
     check_origin(&writer)?;
     check_version(&writer)?;
-    if check == Check::Thorough {
+    if check == FileCheck::Thorough {
         check_integrity(&writer)?;
     }
     writer.execute_batch(SETTINGS)?;
@@ -125,11 +126,20 @@ fn connect(path: &Path, check: Check) -> Result<Connections, Fault> {
     let reader = connection(path)?;
     reader.execute_batch(SETTINGS)?;
     reader.execute_batch("PRAGMA query_only = ON")?;
-    let identity = Identity::of(path).map_err(about(path))?;
-    Ok(Connections { writer: Mutex::new(writer), reader: Mutex::new(reader), identity })
+    let identity = FileIdentity::of(path).map_err(about(path))?;
+    let reader = Some(Mutex::new(reader));
+    Ok(Connections { writer: Mutex::new(writer), reader, identity: Some(identity) })
 }
 
-/// Makes an empty file only its owner can read. One that exists is never opened here: closing it again
+/// A new database in memory, on one connection.
+pub(super) fn in_memory() -> Result<Connections, SqliteFault> {
+    let writer = configured(Connection::open_in_memory()?)?;
+    writer.execute_batch(SETTINGS)?;
+    migrate(&writer)?;
+    Ok(Connections { writer: Mutex::new(writer), reader: None, identity: None })
+}
+
+/// Creates an empty file that only its owner can read. A file that exists is never opened here: closing it again
 /// would drop the locks SQLite holds on it in this process.
 fn create(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
@@ -138,31 +148,38 @@ fn create(path: &Path) -> io::Result<()> {
     }
 }
 
-fn connection(path: &Path) -> Result<Connection, Fault> {
+fn connection(path: &Path) -> Result<Connection, SqliteFault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    configured(Connection::open_with_flags(path, flags)?)
+}
+
+fn configured(connection: Connection) -> Result<Connection, SqliteFault> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // One plan per statement, whatever is bound: else binding a LIMIT compiles the statement anew.
+    // One plan per statement, whatever is bound: otherwise binding a LIMIT compiles the statement anew.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
-/// A file that holds something but does not bear our mark belongs to another program.
-fn check_origin(connection: &Connection) -> Result<(), Fault> {
+/// A file that holds tables but not our mark belongs to another program.
+fn check_origin(connection: &Connection) -> Result<(), SqliteFault> {
     let tables: u64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let mark: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-    if mark == APPLICATION_ID || (mark == 0 && tables == 0) { Ok(()) } else { Err(Fault::Foreign) }
+    if mark == APPLICATION_ID || (mark == 0 && tables == 0) {
+        Ok(())
+    } else {
+        Err(SqliteFault::Foreign)
+    }
 }
 
-fn check_integrity(connection: &Connection) -> Result<(), Fault> {
+fn check_integrity(connection: &Connection) -> Result<(), SqliteFault> {
     let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-    if found == "ok" { Ok(()) } else { Err(Fault::Damage(found)) }
+    if found == "ok" { Ok(()) } else { Err(SqliteFault::Damage(found)) }
 }
 
 /// Applies what the file has not seen yet: all of it or nothing, one process at a time.
-fn migrate(connection: &Connection) -> Result<(), Fault> {
+fn migrate(connection: &Connection) -> Result<(), SqliteFault> {
     if user_version(connection)? == MIGRATIONS.len() {
         return Ok(());
     }
@@ -175,12 +192,12 @@ fn migrate(connection: &Connection) -> Result<(), Fault> {
     Ok(transaction.commit()?)
 }
 
-fn user_version(connection: &Connection) -> Result<usize, Fault> {
+fn user_version(connection: &Connection) -> Result<usize, SqliteFault> {
     Ok(connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
 }
 
 /// Held until dropped. The kernel drops it should this process die.
-fn lock(path: &Path) -> Result<File, Fault> {
+fn lock(path: &Path) -> Result<File, SqliteFault> {
     let beside = with_suffix(path, ".lock");
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&beside);
@@ -221,6 +238,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn about(path: &Path) -> impl Fn(io::Error) -> Fault {
-    move |error| Fault::File(path.to_owned(), error)
+fn about(path: &Path) -> impl Fn(io::Error) -> SqliteFault {
+    move |error| SqliteFault::File(path.to_owned(), error)
 }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use super::super::{MAX_REASK_DISTANCE, Owner, session_mark};
 use super::column::{Json, Word};
-use super::fault::Fault;
+use super::fault::SqliteFault;
 use super::read::{one, rows};
 use super::write::run;
 
@@ -23,7 +23,7 @@ pub(super) fn earlier(
     connection: &Connection,
     owner: &Owner,
     request: &CallRequest,
-) -> Result<Option<PatternEvent>, Fault> {
+) -> Result<Option<PatternEvent>, SqliteFault> {
     if request.lineage.depth() > 0 {
         return Ok(None);
     }
@@ -36,7 +36,10 @@ pub(super) fn earlier(
 const EVENTS: &str =
     "SELECT trace_id, event FROM patterns WHERE role = ?1 ORDER BY sequence DESC LIMIT ?2";
 
-pub(super) fn events(connection: &Connection, role: &Role) -> Result<Vec<PatternEvent>, Fault> {
+pub(super) fn events(
+    connection: &Connection,
+    role: &Role,
+) -> Result<Vec<PatternEvent>, SqliteFault> {
     Ok(marked_events(connection, role)?.into_iter().map(|(_, event)| event).collect())
 }
 
@@ -44,7 +47,7 @@ pub(super) fn events(connection: &Connection, role: &Role) -> Result<Vec<Pattern
 pub(super) fn marked_events(
     connection: &Connection,
     role: &Role,
-) -> Result<Vec<(String, PatternEvent)>, Fault> {
+) -> Result<Vec<(String, PatternEvent)>, SqliteFault> {
     let newest_first = params![role.as_str(), MAX_EVENTS];
     let events = rows(connection, EVENTS, newest_first, |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
@@ -60,7 +63,7 @@ pub(super) fn roles(
     connection: &Connection,
     limit: usize,
     after: Option<&Role>,
-) -> Result<Vec<Role>, Fault> {
+) -> Result<Vec<Role>, SqliteFault> {
     let mut roles: Vec<Role> = Vec::new();
     let mut last = after.map_or("", Role::as_str).to_owned();
     while roles.len() < limit {
@@ -87,7 +90,7 @@ pub(super) fn observe(
     owner: &Owner,
     request: &CallRequest,
     event: &PatternEvent,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let role = request.role.as_str();
     let mark = session_mark(owner, request);
     let row = params![role, request.method.as_str(), mark, Json(event)];

@@ -1,4 +1,4 @@
-//! What is asked of the store. Every statement seeks; none looks at more rows than it gives.
+//! What is read from the store. Every statement seeks; none looks at more rows than it gives.
 
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
@@ -13,24 +13,30 @@ use lifecycle::tool::{KnownTool, Tool};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::Value;
 
+use super::super::catalog::SessionSummary;
 use super::super::ranking::{self, Candidate};
 use super::super::{
     Exhaustions, MAX_CANDIDATES, MAX_EXHAUSTIONS, MAX_HISTORY, MAX_SIBLINGS_KNOWN,
     MAX_TOOL_METHODS, Owner, merged,
 };
 use super::column::{Json, Word};
-use super::fault::Fault;
+use super::fault::SqliteFault;
+use super::owner_key;
 use super::pattern;
-use super::versions;
-use super::{SessionSummary, owner_key};
+use super::versions::{self, people};
 
 pub(super) fn recall(
     connection: &Connection,
     owner: &Owner,
     request: &CallRequest,
-) -> Result<Memory, Fault> {
+) -> Result<Memory, SqliteFault> {
     let earlier = pattern::earlier(connection, owner, request)?;
-    Ok(Memory { artifacts: versions::recall(connection, request)?, earlier, ..Memory::default() })
+    let (artifacts, has_examples) = versions::recall(connection, request)?;
+    let examples = match has_examples {
+        true => people::examples(connection, &request.role, &request.method)?,
+        false => Vec::new(),
+    };
+    Ok(Memory { artifacts, earlier, examples, ..Memory::default() })
 }
 
 const CANDIDATES: &str = "
@@ -46,7 +52,7 @@ pub(super) fn prompt_context(
     connection: &Connection,
     owner: &Owner,
     request: &CallRequest,
-) -> Result<PromptContext, Fault> {
+) -> Result<PromptContext, SqliteFault> {
     let candidates = rows(connection, CANDIDATES, [MAX_CANDIDATES], |row| {
         Ok(Candidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
     })?;
@@ -70,6 +76,7 @@ pub(super) fn prompt_context(
         siblings: merged(siblings),
         history_count: count.unwrap_or(0),
         patterns,
+        rejections: people::rejections(connection, &request.role, &request.method)?,
     })
 }
 
@@ -92,7 +99,7 @@ pub(super) fn tools(
     connection: &Connection,
     name: Option<&Role>,
     limit: usize,
-) -> Result<Vec<KnownTool>, Fault> {
+) -> Result<Vec<KnownTool>, SqliteFault> {
     match name {
         Some(name) if limit > 0 => {
             rows(connection, TOOL, params![MAX_TOOL_METHODS, name.as_str()], known_tool)
@@ -106,7 +113,10 @@ const EXHAUSTIONS: &str = "
     SELECT method, language, contract_fingerprint, guardrail, outcome FROM exhaustions
     WHERE role = ?1 ORDER BY method, language, contract_fingerprint LIMIT ?2";
 
-pub(super) fn exhaustions(connection: &Connection, role: &Role) -> Result<Vec<Exhaustions>, Fault> {
+pub(super) fn exhaustions(
+    connection: &Connection,
+    role: &Role,
+) -> Result<Vec<Exhaustions>, SqliteFault> {
     rows(connection, EXHAUSTIONS, params![role.as_str(), MAX_EXHAUSTIONS], |row| {
         Ok(Exhaustions {
             method: row.get::<_, Word<_>>(0)?.0,
@@ -141,7 +151,7 @@ pub(super) fn context(
     connection: &Connection,
     owner: &Owner,
     held: Option<u64>,
-) -> Result<Option<Context>, Fault> {
+) -> Result<Option<Context>, SqliteFault> {
     if owner.session.is_none() {
         return Ok((held != Some(0)).then(Context::default));
     }
@@ -159,7 +169,7 @@ pub(super) fn context(
     Ok((held != Some(floor)).then(|| Context::restored(floor, [])))
 }
 
-fn restored(snapshot: &Connection, owner: i64, version: u64) -> Result<Context, Fault> {
+fn restored(snapshot: &Connection, owner: i64, version: u64) -> Result<Context, SqliteFault> {
     let entries = rows(snapshot, CONTEXT_ENTRIES, [owner], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, Json<Value>>(1)?.0))
     })?;
@@ -174,7 +184,7 @@ pub(super) fn manifest(
     connection: &Connection,
     owner: &Owner,
     language: Language,
-) -> Result<Option<DependencyManifest>, Fault> {
+) -> Result<Option<DependencyManifest>, SqliteFault> {
     let (kind, name, role) = owner_key(owner);
     let found = one(connection, MANIFEST, (kind, name, role, language.name()), |row| {
         row.get::<_, Json<DependencyManifest>>(0)
@@ -195,18 +205,28 @@ pub(super) fn history(
     owner: &Owner,
     limit: usize,
     before: Option<&str>,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, SqliteFault> {
     let (kind, name, role) = owner_key(owner);
     let end = match before {
         None => Some(i64::MAX),
         Some(call) => one(connection, CALL_POSITION, (kind, name, role, call), |row| row.get(0))?,
     };
-    // A call that is no longer there was older than everything that is.
+    // A call that is no longer kept was older than all that are.
     let Some(end) = end else { return Ok(Vec::new()) };
     let newest_first = rows(connection, HISTORY, (kind, name, role, end, bounded(limit)), |row| {
         row.get::<_, Json<_>>(0)
     })?;
     Ok(newest_first.into_iter().rev().map(|record| record.0).collect())
+}
+
+const CALL_RECORD: &str = "SELECT record FROM history WHERE call_id = ?1 ORDER BY id DESC LIMIT 1";
+
+pub(super) fn call_record(
+    connection: &Connection,
+    call_id: &str,
+) -> Result<Option<Value>, SqliteFault> {
+    let found = one(connection, CALL_RECORD, [call_id], |row| row.get::<_, Json<_>>(0))?;
+    Ok(found.map(|record| record.0))
 }
 
 const CONTENT: &str =
@@ -216,7 +236,7 @@ pub(super) fn content(
     connection: &Connection,
     reference: &str,
     kept_since: Option<&str>,
-) -> Result<Option<Value>, Fault> {
+) -> Result<Option<Value>, SqliteFault> {
     let found =
         one(connection, CONTENT, params![reference, kept_since], |row| row.get::<_, Json<_>>(0))?;
     Ok(found.map(|payload| payload.0))
@@ -227,7 +247,7 @@ const SESSIONS: &str = "
            context_version, updated_at, history_count
     FROM owners WHERE kind = 'session' ORDER BY name, role";
 
-pub(super) fn sessions(connection: &Connection) -> Result<Vec<SessionSummary>, Fault> {
+pub(super) fn sessions(connection: &Connection) -> Result<Vec<SessionSummary>, SqliteFault> {
     rows(connection, SESSIONS, [], |row| {
         Ok(SessionSummary {
             name: row.get(0)?,
@@ -246,7 +266,7 @@ const SESSION: &str = "
 pub(super) fn session_context(
     connection: &Connection,
     name: &str,
-) -> Result<Vec<(String, Context)>, Fault> {
+) -> Result<Vec<(String, Context)>, SqliteFault> {
     let snapshot = connection.unchecked_transaction()?;
     let agents =
         rows(&snapshot, SESSION, [name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -263,7 +283,7 @@ const POINTERS: &str = "
       SELECT 1 FROM artifact_versions WHERE artifact_id = a.id AND version = a.current) LIMIT 100";
 
 /// What is wrong with the file: its pages and indexes, references to nothing, artifacts without a program.
-pub(super) fn problems(connection: &Connection) -> Result<Vec<String>, Fault> {
+pub(super) fn problems(connection: &Connection) -> Result<Vec<String>, SqliteFault> {
     let mut problems = rows(connection, INTEGRITY, [], |row| row.get::<_, String>(0))?;
     problems.retain(|problem| problem != "ok");
     problems.extend(rows(connection, DANGLING, [], |row| {
@@ -283,7 +303,7 @@ pub(super) fn rows<T>(
     sql: &str,
     params: impl Params,
     map: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>, Fault> {
+) -> Result<Vec<T>, SqliteFault> {
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(params, map)?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -294,7 +314,7 @@ pub(super) fn one<T>(
     sql: &str,
     params: impl Params,
     map: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Option<T>, Fault> {
+) -> Result<Option<T>, SqliteFault> {
     Ok(connection.prepare_cached(sql)?.query_row(params, map).optional()?)
 }
 
@@ -304,7 +324,7 @@ pub(super) fn bounded(limit: usize) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 12] = [
+pub(super) const SEEKS: [&str; 13] = [
     MANIFEST,
     SIBLINGS,
     HISTORY_COUNT,
@@ -314,6 +334,7 @@ pub(super) const SEEKS: [&str; 12] = [
     CONTEXT_FLOOR,
     CONTEXT_ENTRIES,
     CALL_POSITION,
+    CALL_RECORD,
     HISTORY,
     CONTENT,
     SESSION,

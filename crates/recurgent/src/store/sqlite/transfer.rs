@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::bundle::{ArtifactEntry, Bundle, ToolEntry, VersionEntry};
 use super::column::{Json, Word};
-use super::fault::Fault;
+use super::fault::SqliteFault;
 use super::pattern;
 use super::read;
 use super::versions;
@@ -44,7 +44,7 @@ const ARTIFACT_COLUMNS: [&str; 7] =
     ["id", "role", "method", "language", "contract_fingerprint", "current", "cases"];
 
 /// All of the store, or what it knows of one role.
-pub(super) fn bundle(connection: &Connection, role: Option<&Role>) -> Result<Bundle, Fault> {
+pub(super) fn bundle(connection: &Connection, role: Option<&Role>) -> Result<Bundle, SqliteFault> {
     let snapshot = connection.unchecked_transaction()?;
     let only = role.map(Role::as_str);
     Ok(Bundle {
@@ -60,7 +60,7 @@ const TOOLS: &str = "
              (SELECT method FROM tool_methods WHERE tool = tools.name ORDER BY method))
     FROM tools WHERE ?1 IS NULL OR name = ?1 ORDER BY name";
 
-fn tools(connection: &Connection, only: Option<&str>) -> Result<Vec<ToolEntry>, Fault> {
+fn tools(connection: &Connection, only: Option<&str>) -> Result<Vec<ToolEntry>, SqliteFault> {
     read::rows(connection, TOOLS, [only], |row| {
         Ok(ToolEntry {
             name: row.get::<_, Word<_>>(0)?.0,
@@ -82,12 +82,18 @@ const ARTIFACT: &str = "
     SELECT * FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
 const VERSIONS: &str = "SELECT * FROM artifact_versions WHERE artifact_id = ?1 ORDER BY version";
 
-fn artifacts(connection: &Connection, only: Option<&str>) -> Result<Vec<ArtifactEntry>, Fault> {
+fn artifacts(
+    connection: &Connection,
+    only: Option<&str>,
+) -> Result<Vec<ArtifactEntry>, SqliteFault> {
     entries(connection, ARTIFACTS, [only])
 }
 
 /// What is stored under one key.
-fn artifact(connection: &Connection, key: &ArtifactKey) -> Result<Option<ArtifactEntry>, Fault> {
+fn artifact(
+    connection: &Connection,
+    key: &ArtifactKey,
+) -> Result<Option<ArtifactEntry>, SqliteFault> {
     Ok(entries(connection, ARTIFACT, versions::columns(key))?.pop())
 }
 
@@ -95,7 +101,7 @@ fn entries(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-) -> Result<Vec<ArtifactEntry>, Fault> {
+) -> Result<Vec<ArtifactEntry>, SqliteFault> {
     let rows = read::rows(connection, sql, params, |row| {
         let entry = ArtifactEntry {
             role: row.get::<_, Word<_>>("role")?.0,
@@ -154,7 +160,10 @@ fn rest(row: &Row<'_>, named: &[&str]) -> rusqlite::Result<Map<String, Value>> {
     Ok(rest)
 }
 
-fn patterns(connection: &Connection, role: Option<&Role>) -> Result<Vec<PatternEvent>, Fault> {
+fn patterns(
+    connection: &Connection,
+    role: Option<&Role>,
+) -> Result<Vec<PatternEvent>, SqliteFault> {
     let roles = match role {
         Some(role) => vec![role.clone()],
         None => pattern::roles(connection, usize::MAX, None)?,
@@ -166,25 +175,32 @@ fn patterns(connection: &Connection, role: Option<&Role>) -> Result<Vec<PatternE
     Ok(events)
 }
 
-const FORGET: [&str; 4] = [
+const FORGET: [&str; 7] = [
     "DELETE FROM artifacts WHERE role = ?1",
     "DELETE FROM patterns WHERE role = ?1",
     "DELETE FROM exhaustions WHERE role = ?1",
+    "DELETE FROM examples WHERE role = ?1",
+    "DELETE FROM rejections WHERE role = ?1",
+    "DELETE FROM early_calls WHERE role = ?1",
     "DELETE FROM tools WHERE name = ?1",
 ];
 
-/// Forgets a tool, its programs and what was observed of it, unless it was used after `used_before`.
+/// Forgets a role with its programs and what was observed of it, unless it is a tool that was used after
+/// `used_before`. Says whether there was anything.
 pub(super) fn forget(
     transaction: &Connection,
     role: &Role,
-    used_before: &str,
-) -> Result<bool, Fault> {
-    let known = tools(transaction, Some(role.as_str()))?.pop();
-    if known.is_none_or(|known| known.last_used_at.as_str() >= used_before) {
-        return Ok(false);
+    used_before: Option<&str>,
+) -> Result<bool, SqliteFault> {
+    if let Some(used_before) = used_before {
+        let known = tools(transaction, Some(role.as_str()))?.pop();
+        if known.is_none_or(|known| known.last_used_at.as_str() >= used_before) {
+            return Ok(false);
+        }
     }
+    let mut forgotten = 0;
     for sql in FORGET {
-        run(transaction, sql, [role.as_str()])?;
+        forgotten += run(transaction, sql, [role.as_str()])?;
     }
-    Ok(true)
+    Ok(forgotten > 0)
 }

@@ -1,22 +1,26 @@
-//! Stored programs: every version made under one key, which of them runs, and what they are held to.
+//! Stored programs: every version made under one key, which of them runs, and the calls they must reproduce.
+//!
+//! Rows are loaded and written here; [`lifecycle::version_policy`] decides what is written.
 
-use lifecycle::admission::{Admission, Case, Incumbent, MAX_CASES, admit};
-use lifecycle::artifact::{Artifact, ArtifactChange, ArtifactKey, Generation, Repute, RunVerdict};
+use lifecycle::admission::{Case, MAX_CASES};
+use lifecycle::artifact::{
+    Artifact, ArtifactChange, ArtifactKey, Generation, ProvenShapes, Repute, RunVerdict,
+    ShapeDigest,
+};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PROMPT_VERSION;
 use lifecycle::request::{CallRequest, Role};
-use lifecycle::select::unfit;
 use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::standing::{
-    Decision, Evidence, Standing, StandingMode, StateKeys, WINDOW, Window, decide,
-    state_key_agreement,
+    Decision, Evidence, Standing, StateKeys, WINDOW, Window, state_key_agreement,
 };
+use lifecycle::version_policy::{self, ArtifactRow, RowChange, Tally, VersionRow};
 use rusqlite::{Connection, Params, Row, params};
 
 use super::super::catalog::MAX_DECISIONS;
-use super::super::{MAX_RECALLED, MAX_SIBLINGS_KNOWN, MAX_VERSIONS, Owner, session_mark};
+use super::super::{MAX_RECALLED, MAX_SIBLINGS_KNOWN, Owner, session_mark};
 use super::column::{Json, Word};
-use super::fault::Fault;
+use super::fault::SqliteFault;
 use super::read::{one, rows};
 use super::write::run;
 
@@ -26,6 +30,7 @@ macro_rules! artifact_columns {
         concat!(
             "SELECT a.contract_fingerprint, v.runtime_version, v.code, v.checksum, v.manifest, v.cacheability,
                     v.successes, v.failures, v.repairs, v.standing, v.recent, a.cases, a.generations,
+                    v.rejected, v.shapes,
                     (SELECT c.checksum FROM artifact_versions c
                      WHERE c.artifact_id = a.id AND c.version = a.challenger)",
             $rest
@@ -39,14 +44,16 @@ macro_rules! artifact_id {
     };
 }
 
+pub(super) mod people;
 pub(super) mod version_admin;
 
 /// The first column after those of an artifact.
-const REST: usize = 14;
+const REST: usize = 16;
 
-/// The artifact for the call's contract, and a few of those for others, which tell why there is none.
+/// The artifact for the call's contract, and a few of those for others, which say why there is none. The last column
+/// says whether the method has examples.
 const RECALL: &str = artifact_columns!(
-    "
+    ", EXISTS (SELECT 1 FROM examples WHERE role = ?1 AND method = ?2)
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
     WHERE a.id IN (
       SELECT id FROM artifacts
@@ -55,19 +62,24 @@ const RECALL: &str = artifact_columns!(
       SELECT id FROM (SELECT id FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 LIMIT ?5))"
 );
 
+/// The artifacts for a call, and whether its method may have examples.
 pub(super) fn recall(
     connection: &Connection,
     request: &CallRequest,
-) -> Result<Vec<Artifact>, Fault> {
+) -> Result<(Vec<Artifact>, bool), SqliteFault> {
     let key = ArtifactKey::of(request);
     let mut statement = connection.prepare_cached(RECALL)?;
     let (role, method, language, contract) = columns(&key);
-    let found = statement
-        .query_map(params![role, method, language, contract, MAX_RECALLED - 1], |row| {
-            Ok(artifact(row, &key).ok())
-        })?;
-    // A row this version cannot read is none it knows: its program is written again.
-    Ok(found.filter_map(Result::transpose).collect::<Result<_, _>>()?)
+    let params = params![role, method, language, contract, MAX_RECALLED - 1];
+    let mut found = statement.query(params)?;
+    // Without an artifact a model will be asked, and a look at the examples costs little beside that.
+    let (mut artifacts, mut has_examples) = (Vec::new(), None);
+    while let Some(row) = found.next()? {
+        has_examples = Some(row.get(REST)?);
+        // A row that this version of the program cannot read is skipped: its program is written again.
+        artifacts.extend(artifact(row, &key).ok());
+    }
+    Ok((artifacts, has_examples.unwrap_or(true)))
 }
 
 /// The columns of a key.
@@ -77,7 +89,7 @@ pub(super) fn columns(key: &ArtifactKey) -> (&str, &str, &str, &str) {
 }
 
 fn artifact(row: &Row<'_>, key: &ArtifactKey) -> rusqlite::Result<Artifact> {
-    let challenger: Option<String> = row.get(13)?;
+    let challenger: Option<String> = row.get(15)?;
     Ok(Artifact {
         role: key.role.clone(),
         method: key.method.clone(),
@@ -96,6 +108,8 @@ fn artifact(row: &Row<'_>, key: &ArtifactKey) -> rusqlite::Result<Artifact> {
             recent: Window::stored(row.get(10)?),
             cases: row.get(11)?,
             generations: row.get(12)?,
+            rejected: row.get(13)?,
+            shapes: ProvenShapes::stored(row.get(14)?),
             challenger: challenger.map(Checksum::stored),
         },
     })
@@ -107,29 +121,40 @@ pub(super) fn settle(
     owner: &Owner,
     request: &CallRequest,
     changes: &Changes,
-) -> Result<Receipt, Fault> {
+) -> Result<Receipt, SqliteFault> {
     let key = ArtifactKey::of(request);
-    let session = session_mark(owner, request);
+    let call = Called { session: session_mark(owner, request), shape: changes.shape.as_ref() };
     let mut receipt = Receipt::default();
+    let mut version = None;
     for change in &changes.artifacts {
         match change {
             ArtifactChange::Admit(generation) => {
-                let made = admit_generation(transaction, generation, &session)?;
+                let made = admit(transaction, generation, &call)?;
                 receipt = Receipt { decision: receipt.decision.or(made.decision), ..made };
+                version = Some(&generation.artifact.checksum);
             }
             ArtifactChange::Score { checksum, verdict } => {
-                receipt.decision = score(transaction, &key, checksum, *verdict, &session)?;
+                receipt.decision = score(transaction, &key, checksum, *verdict, &call)?;
+                version = Some(checksum);
             }
             ArtifactChange::Mended { checksum } => {
                 run(transaction, COUNT_REPAIR, bound(&key, [checksum.as_str()]))?;
             }
         }
     }
-    let is_current = receipt.admission.is_none_or(|made| made == Admission::TakesOver);
-    if let Some(case) = changes.case.as_ref().filter(|_| is_current) {
-        record_case(transaction, &key, case)?;
+    let is_recorded = version_policy::records_case(receipt.admission);
+    if let Some(case) = changes.case.as_ref().filter(|_| is_recorded) {
+        record_case(transaction, &key, case, version)?;
     }
     Ok(receipt)
+}
+
+/// What a version remembers of the call it ran in.
+struct Called<'a> {
+    /// Stands for the session.
+    session: String,
+    /// The shape of the arguments, if the call was accepted.
+    shape: Option<&'a ShapeDigest>,
 }
 
 /// The columns of a key, and what follows them.
@@ -139,7 +164,7 @@ fn bound<'a, const N: usize>(key: &'a ArtifactKey, rest: [&'a str; N]) -> impl P
 }
 
 const INCUMBENT: &str = artifact_columns!(
-    ", a.id, a.pinned
+    "
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4"
 );
@@ -148,81 +173,88 @@ const NEXT_VERSION: &str = "
     VALUES (?1, ?2, ?3, ?4, 1, 1)
     ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE SET generations = generations + 1
     RETURNING id, generations";
-const LET_RUN: &str = "UPDATE artifacts SET current = ?2, challenger = NULL WHERE id = ?1";
+const RUN: &str = "UPDATE artifacts SET current = ?2, challenger = NULL WHERE id = ?1";
 const CHALLENGE: &str = "UPDATE artifacts SET challenger = ?2 WHERE id = ?1";
 /// A text that was here before becomes the newest version again. Its successes stay counted, so that two
-/// processes which admit the same program at once lose none; its failures are forgiven, since it just worked.
+/// processes that admit the same program at once lose none; its failures are forgotten, since it just worked.
 const KEEP_VERSION: &str = "
     INSERT INTO artifact_versions (
-      artifact_id, version, checksum, standing, recent, sessions, successes, failures, repairs, cacheability,
-      runtime_version, prompt_version, admitted_at, trigger_reason, parent, failure, pure, state_keys,
+      artifact_id, version, checksum, standing, recent, sessions, shapes, successes, failures, repairs, cacheability,
+      runtime_version, prompt_version, admitted_at, author, trigger_reason, parent, failure, pure, state_keys,
       manifest, code)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?13,
-            ?14, ?15, ?16, ?17, ?18, ?19)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?14,
+            ?15, ?16, ?17, ?18, ?19, ?20, ?21)
     ON CONFLICT (artifact_id, checksum) DO UPDATE
     SET version = excluded.version, standing = excluded.standing, recent = excluded.recent,
-        sessions = excluded.sessions, successes = successes + excluded.successes, failures = excluded.failures,
-        repairs = excluded.repairs, cacheability = excluded.cacheability,
+        sessions = excluded.sessions, shapes = excluded.shapes, successes = successes + excluded.successes,
+        failures = excluded.failures, repairs = excluded.repairs, cacheability = excluded.cacheability,
         runtime_version = excluded.runtime_version, prompt_version = excluded.prompt_version,
-        admitted_at = excluded.admitted_at, trigger_reason = excluded.trigger_reason,
+        admitted_at = excluded.admitted_at, author = excluded.author,
+        rejected = rejected AND excluded.author <> 'person', trigger_reason = excluded.trigger_reason,
         parent = excluded.parent, failure = excluded.failure, pure = excluded.pure,
         state_keys = excluded.state_keys, failing_case = NULL, manifest = excluded.manifest,
         code = excluded.code";
-/// The oldest go, except the one that runs and the last that ran before it.
-const DROP_VERSIONS: &str = "
-    DELETE FROM artifact_versions
-    WHERE artifact_id = ?1
-      AND version <= (
-        SELECT version FROM artifact_versions WHERE artifact_id = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)
-      AND version <> (SELECT current FROM artifacts WHERE id = ?1)
-      AND version <> coalesce((
-        SELECT version FROM artifact_versions
-        WHERE artifact_id = ?1 AND standing IN ('probation', 'durable')
-          AND version < (SELECT current FROM artifacts WHERE id = ?1)
-        ORDER BY version DESC LIMIT 1), 0)";
 
-fn admit_generation(
+/// Keeps a new program, and lets it run if the policy says so.
+fn admit(
     transaction: &Connection,
     generation: &Generation,
-    session: &str,
-) -> Result<Receipt, Fault> {
-    let Generation { artifact: new, trigger, parent, failure, state_keys, pure } = generation;
+    call: &Called<'_>,
+) -> Result<Receipt, SqliteFault> {
+    let new = &generation.artifact;
     let key = new.key();
-    let incumbent = one(transaction, INCUMBENT, bound(&key, []), |row| {
-        Ok((artifact(row, &key).ok(), row.get::<_, bool>(REST + 1)?))
-    })?;
-    let is_same = |(found, _): &(Option<Artifact>, bool)| {
-        found.as_ref().is_some_and(|found| found.checksum == new.checksum)
+    let before = load(transaction, &key)?;
+    let incumbent = match &before {
+        Some(_) => {
+            one(transaction, INCUMBENT, bound(&key, []), |row| Ok(artifact(row, &key).ok()))?
+                .flatten()
+        }
+        None => None,
     };
-    let rival = incumbent.filter(|found| !is_same(found)).map(|(found, pinned)| Incumbent {
-        // A standing of degraded counts here in either mode: something that works may replace it.
-        fit: found.as_ref().is_some_and(|found| unfit(found, StandingMode::Enforced).is_none()),
-        pinned,
-        cases: found.map_or(0, |found| found.repute.cases),
-    });
-    let admission = admit(new, *pure, rival);
-    let (id, version): (i64, u32) = transaction
+    let (id, number): (i64, u32) = transaction
         .prepare_cached(NEXT_VERSION)?
         .query_row(bound(&key, []), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let recent = &new.repute.recent;
-    let evidence = Evidence { recent: recent.clone(), sessions: 1, state_key_agreement: None };
-    let decision = (admission == Admission::TakesOver)
-        .then(|| decide(new.repute.standing, &evidence))
-        .filter(Decision::is_change);
-    let standing = decision.as_ref().map_or(new.repute.standing, |decision| decision.to);
+    let (artifact, versions) = before
+        .as_ref()
+        .map_or((None, &[][..]), |loaded| (Some(&loaded.artifact), loaded.versions.as_slice()));
+    let admitted =
+        version_policy::admitted(generation, number, artifact, incumbent.as_ref(), versions);
+    keep_version(transaction, id, number, generation, call)?;
+    apply(transaction, id, &admitted.changes)?;
+    let awaits_trial = admitted.changes.contains(&RowChange::Challenge(Some(number)));
+    Ok(Receipt {
+        admission: Some(admitted.admission),
+        decision: admitted.decision,
+        challenger: awaits_trial.then(|| new.checksum.clone()),
+        generations: Some(number),
+        ..Receipt::default()
+    })
+}
+
+fn keep_version(
+    transaction: &Connection,
+    id: i64,
+    number: u32,
+    generation: &Generation,
+    call: &Called<'_>,
+) -> Result<(), SqliteFault> {
+    let Generation { artifact: new, author, trigger, parent, failure, state_keys, pure } =
+        generation;
     let row = params![
         id,
-        version,
+        number,
         new.checksum.as_str(),
-        Word(standing),
-        recent.as_str(),
-        session,
+        Word(new.repute.standing),
+        new.repute.recent.as_str(),
+        call.session,
+        call.shape.map_or("", ShapeDigest::as_str),
         new.successes,
         new.failures,
         new.repairs,
         Word(new.cacheability),
         new.runtime_version,
         PROMPT_VERSION,
+        Word(author),
         Word(trigger),
         parent.as_ref().map(Checksum::as_str),
         failure,
@@ -232,22 +264,96 @@ fn admit_generation(
         new.code,
     ];
     run(transaction, KEEP_VERSION, row)?;
-    match admission {
-        Admission::TakesOver => run(transaction, LET_RUN, params![id, version])?,
-        Admission::AwaitsTrial => run(transaction, CHALLENGE, params![id, version])?,
-        Admission::KeptForPinned | Admission::KeptForReusable | Admission::KeptUntried => 0,
-    };
-    if let Some(decision) = &decision {
-        record_decision(transaction, id, &new.checksum, decision)?;
+    Ok(())
+}
+
+/// The rows of one artifact.
+struct Loaded {
+    id: i64,
+    artifact: ArtifactRow,
+    versions: Vec<VersionRow>,
+}
+
+const ROWS: &str = "
+    SELECT a.id, a.current, a.challenger, a.pinned, v.version, v.checksum, v.standing, v.recent, v.successes,
+           v.rejected
+    FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id
+    WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4";
+
+/// The rows of one artifact; `None`: there is none.
+fn load(connection: &Connection, key: &ArtifactKey) -> Result<Option<Loaded>, SqliteFault> {
+    let mut loaded: Option<Loaded> = None;
+    rows(connection, ROWS, bound(key, []), |row| {
+        let version = VersionRow {
+            number: row.get(4)?,
+            checksum: Checksum::stored(row.get(5)?),
+            // A standing that this version of the program does not know is no recommendation.
+            standing: row.get::<_, Word<_>>(6).map_or(Standing::Degraded, |standing| standing.0),
+            recent: Window::stored(row.get(7)?),
+            successes: row.get(8)?,
+            rejected: row.get(9)?,
+        };
+        let of_artifact = match loaded.take() {
+            Some(loaded) => loaded,
+            None => Loaded {
+                id: row.get(0)?,
+                artifact: ArtifactRow {
+                    current: row.get(1)?,
+                    challenger: row.get(2)?,
+                    pinned: row.get(3)?,
+                },
+                versions: Vec::new(),
+            },
+        };
+        loaded.insert(of_artifact).versions.push(version);
+        Ok(())
+    })?;
+    Ok(loaded)
+}
+
+const SET_STANDING: &str =
+    "UPDATE artifact_versions SET standing = ?3 WHERE artifact_id = ?1 AND checksum = ?2";
+const FORGET_CALLS: &str =
+    "UPDATE artifact_versions SET recent = '' WHERE artifact_id = ?1 AND checksum = ?2";
+const SET_FAILING: &str =
+    "UPDATE artifact_versions SET failing_case = ?3 WHERE artifact_id = ?1 AND version = ?2";
+const REJECT: &str =
+    "UPDATE artifact_versions SET rejected = 1 WHERE artifact_id = ?1 AND checksum = ?2";
+const DROP_VERSION: &str = "DELETE FROM artifact_versions WHERE artifact_id = ?1 AND version = ?2";
+/// Calls recorded before versions were told apart go with any rejected version.
+const DROP_CASES: &str =
+    "DELETE FROM corpus WHERE artifact_id = ?1 AND (checksum = ?2 OR checksum IS NULL)";
+const RECOUNT_CASES: &str = "
+    UPDATE artifacts SET cases = (SELECT count(*) FROM corpus WHERE artifact_id = ?1) WHERE id = ?1";
+
+/// Writes what the policy decided.
+fn apply(transaction: &Connection, id: i64, changes: &[RowChange]) -> Result<(), SqliteFault> {
+    for change in changes {
+        match change {
+            RowChange::Run(number) => run(transaction, RUN, params![id, number])?,
+            RowChange::Challenge(number) => run(transaction, CHALLENGE, params![id, number])?,
+            RowChange::Stand(checksum, decision) => {
+                let row = params![id, checksum.as_str(), Word(decision.to)];
+                run(transaction, SET_STANDING, row)?;
+                record_decision(transaction, id, checksum, decision)?
+            }
+            RowChange::ForgetCalls(checksum) => {
+                run(transaction, FORGET_CALLS, params![id, checksum.as_str()])?
+            }
+            RowChange::Fail(number, case) => {
+                run(transaction, SET_FAILING, params![id, number, Json(case)])?
+            }
+            RowChange::Reject(checksum, _) => {
+                run(transaction, REJECT, params![id, checksum.as_str()])?
+            }
+            RowChange::DropCases(checksum) => {
+                run(transaction, DROP_CASES, params![id, checksum.as_str()])?;
+                run(transaction, RECOUNT_CASES, [id])?
+            }
+            RowChange::Drop(number) => run(transaction, DROP_VERSION, params![id, number])?,
+        };
     }
-    run(transaction, DROP_VERSIONS, params![id, MAX_VERSIONS])?;
-    Ok(Receipt {
-        admission: Some(admission),
-        decision,
-        challenger: (admission == Admission::AwaitsTrial).then(|| new.checksum.clone()),
-        generations: Some(version),
-        ..Receipt::default()
-    })
+    Ok(())
 }
 
 /// Counted here, in one statement, so that no process overwrites what another counted.
@@ -255,13 +361,12 @@ const SCORE: &str = concat!(
     "UPDATE artifact_versions
      SET successes = successes + ?6, failures = failures + ?7, recent = substr(recent || ?8, -?9),
          sessions = CASE WHEN instr(sessions, ?10) > 0 OR length(sessions) >= ?11 THEN sessions
-                         ELSE sessions || ?10 END
+                         ELSE sessions || ?10 END,
+         shapes = CASE WHEN instr(shapes, ?12) > 0 OR length(shapes) >= ?13 THEN shapes ELSE shapes || ?12 END
      WHERE checksum = ?5 AND artifact_id = ",
     artifact_id!(),
     " RETURNING artifact_id, standing, recent, length(sessions)"
 );
-const SET_STANDING: &str =
-    "UPDATE artifact_versions SET standing = ?3 WHERE artifact_id = ?1 AND checksum = ?2";
 const COUNT_REPAIR: &str = concat!(
     "UPDATE artifact_versions SET repairs = repairs + 1 WHERE checksum = ?5 AND artifact_id = ",
     artifact_id!()
@@ -269,46 +374,47 @@ const COUNT_REPAIR: &str = concat!(
 /// Different sessions remembered of one version; the policy asks for two.
 const MAX_SESSIONS: usize = 8;
 
+/// Counts a call of a stored program; gives what its record now makes of it.
 fn score(
     transaction: &Connection,
     key: &ArtifactKey,
     checksum: &Checksum,
     verdict: RunVerdict,
-    session: &str,
-) -> Result<Option<Decision>, Fault> {
-    let Some(mark) = verdict.mark() else { return Ok(None) };
+    call: &Called<'_>,
+) -> Result<Option<Decision>, SqliteFault> {
+    let Some(Tally { succeeded, failed, mark }) = Tally::of(verdict) else { return Ok(None) };
     let (role, method, language, contract) = columns(key);
+    let session_chars = call.session.len();
     let row = params![
         role,
         method,
         language,
         contract,
         checksum.as_str(),
-        verdict == RunVerdict::Succeeded,
-        verdict.speaks_against(),
+        succeeded,
+        failed,
         mark.to_string(),
         WINDOW,
-        session,
-        MAX_SESSIONS * session.len(),
+        call.session,
+        MAX_SESSIONS * session_chars,
+        call.shape.map_or("", ShapeDigest::as_str),
+        ProvenShapes::MAX_CHARS,
     ];
     let counted = one(transaction, SCORE, row, |row| {
         let standing: Word<Standing> = row.get(1)?;
         let evidence = Evidence {
             recent: Window::stored(row.get(2)?),
-            sessions: row.get::<_, usize>(3)? / session.len().max(1),
+            sessions: row.get::<_, usize>(3)? / session_chars.max(1),
             state_key_agreement: None,
         };
         Ok((row.get::<_, i64>(0)?, standing.0, evidence))
     })?;
     let Some((id, standing, mut evidence)) = counted else { return Ok(None) };
-    if standing != Standing::Durable && evidence.is_clean() {
+    if version_policy::needs_agreement(standing, &evidence) {
         evidence.state_key_agreement = Some(agreement(transaction, &key.role)?);
     }
-    let decision = decide(standing, &evidence);
-    if decision.is_change() {
-        run(transaction, SET_STANDING, params![id, checksum.as_str(), Word(decision.to)])?;
-        record_decision(transaction, id, checksum, &decision)?;
-    }
+    let (decision, changes) = version_policy::scored(checksum, standing, &evidence);
+    apply(transaction, id, &changes)?;
     Ok(Some(decision))
 }
 
@@ -316,7 +422,7 @@ const STATE_KEYS: &str = "
     SELECT v.state_keys FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
     WHERE a.role = ?1 LIMIT ?2";
 
-fn agreement(transaction: &Connection, role: &Role) -> Result<f64, Fault> {
+fn agreement(transaction: &Connection, role: &Role) -> Result<f64, SqliteFault> {
     let keys = rows(transaction, STATE_KEYS, params![role.as_str(), MAX_SIBLINGS_KNOWN], |row| {
         Ok(row.get::<_, Json<StateKeys>>(0)?.0)
     })?;
@@ -335,21 +441,25 @@ fn record_decision(
     id: i64,
     checksum: &Checksum,
     decision: &Decision,
-) -> Result<(), Fault> {
+) -> Result<usize, SqliteFault> {
     run(transaction, RECORD_DECISION, params![id, checksum.as_str(), Json(decision)])?;
-    run(transaction, TRIM_DECISIONS, params![id, MAX_DECISIONS])?;
-    Ok(())
+    run(transaction, TRIM_DECISIONS, params![id, MAX_DECISIONS])
 }
 
 const RECORD_CASE: &str = "
-    INSERT OR IGNORE INTO corpus (artifact_id, inputs_digest, recorded_at, observed, inputs)
-    SELECT id, ?5, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?6, ?7 FROM artifacts
+    INSERT OR IGNORE INTO corpus (artifact_id, inputs_digest, recorded_at, observed, inputs, checksum)
+    SELECT id, ?5, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?6, ?7, ?9 FROM artifacts
     WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4 AND cases < ?8";
 const COUNT_CASES: &str =
     concat!("UPDATE artifacts SET cases = cases + ?5 WHERE id = ", artifact_id!());
 
 /// The first call with given inputs is kept, while there is room.
-fn record_case(transaction: &Connection, key: &ArtifactKey, case: &Case) -> Result<(), Fault> {
+fn record_case(
+    transaction: &Connection,
+    key: &ArtifactKey,
+    case: &Case,
+    version: Option<&Checksum>,
+) -> Result<(), SqliteFault> {
     let (role, method, language, contract) = columns(key);
     let row = params![
         role,
@@ -360,6 +470,7 @@ fn record_case(transaction: &Connection, key: &ArtifactKey, case: &Case) -> Resu
         Json(&case.observed),
         Json(&case.inputs),
         MAX_CASES,
+        version.map(Checksum::as_str),
     ];
     if run(transaction, RECORD_CASE, row)? > 0 {
         run(transaction, COUNT_CASES, params![role, method, language, contract, 1])?;
@@ -368,16 +479,22 @@ fn record_case(transaction: &Connection, key: &ArtifactKey, case: &Case) -> Resu
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 15] = [
+pub(super) const SEEKS: [&str; 21] = [
     RECALL,
     INCUMBENT,
     NEXT_VERSION,
-    LET_RUN,
+    RUN,
     CHALLENGE,
     KEEP_VERSION,
-    DROP_VERSIONS,
-    SCORE,
+    ROWS,
     SET_STANDING,
+    FORGET_CALLS,
+    SET_FAILING,
+    REJECT,
+    DROP_VERSION,
+    DROP_CASES,
+    RECOUNT_CASES,
+    SCORE,
     COUNT_REPAIR,
     STATE_KEYS,
     RECORD_DECISION,

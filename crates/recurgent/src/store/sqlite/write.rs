@@ -8,12 +8,12 @@ use lifecycle::dialect::Language;
 use lifecycle::history::Content;
 use lifecycle::request::CallRequest;
 use lifecycle::settlement::{Changes, Kept, Receipt};
-use lifecycle::tool::Tool;
+use lifecycle::tool::{Tool, ToolCount};
 use rusqlite::{Connection, Params, params};
 
 use super::super::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner};
 use super::column::{Json, Word};
-use super::fault::Fault;
+use super::fault::SqliteFault;
 use super::owner_key;
 use super::pattern;
 use super::read::one;
@@ -29,7 +29,7 @@ pub(super) fn commit(
     owner: &Owner,
     request: &CallRequest,
     changes: &Changes,
-) -> Result<Receipt, Fault> {
+) -> Result<Receipt, SqliteFault> {
     let held = hold(transaction, owner, 1)?;
     if let Some(Kept { context, tools, manifest }) = &changes.kept {
         let grown = keep_manifest(transaction, owner, &held, request.language, manifest)?;
@@ -40,7 +40,7 @@ pub(super) fn commit(
             keep_tool(transaction, tool)?;
         }
     }
-    count_call(transaction, request, changes.kept.is_some())?;
+    count_call(transaction, request, changes.counted)?;
     let mut receipt = versions::settle(transaction, owner, request, changes)?;
     if let Some(lane) = changes.exhausted {
         count_exhaustion(transaction, request, lane)?;
@@ -62,7 +62,7 @@ pub(super) fn remember(
     owner: &Owner,
     base: u64,
     changes: &ContextChanges,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let held = hold(transaction, owner, 0)?;
     set_context(transaction, owner, &held, base, changes)
 }
@@ -83,7 +83,7 @@ const HOLD: &str = "
     RETURNING id, context_version, history_count";
 
 /// Finds or makes the owner's row and counts the records about to be added to it.
-fn hold(transaction: &Connection, owner: &Owner, records: u64) -> Result<Held, Fault> {
+fn hold(transaction: &Connection, owner: &Owner, records: u64) -> Result<Held, SqliteFault> {
     let (kind, name, role) = owner_key(owner);
     let held =
         transaction.prepare_cached(HOLD)?.query_row(params![kind, name, role, records], |row| {
@@ -98,14 +98,14 @@ const SET: &str = "
     INSERT INTO context_entries (owner_id, key, value) VALUES (?1, ?2, ?3)
     ON CONFLICT (owner_id, key) DO UPDATE SET value = excluded.value";
 
-/// Compare and set; as `Context::apply`, removals first. Memory without a session is its agent's own affair.
+/// Compares the version and sets; as `Context::apply`, removals first. Memory without a session is not stored.
 fn set_context(
     transaction: &Connection,
     owner: &Owner,
     held: &Held,
     base: u64,
     changes: &ContextChanges,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let Some(session) = &owner.session else { return Ok(()) };
     if held.context_version != base {
         return Err(StoreFault::Conflict { session: session.clone() }.into());
@@ -125,14 +125,14 @@ const KEEP_MANIFEST: &str = "
     INSERT INTO manifests (owner_id, language, manifest) VALUES (?1, ?2, ?3)
     ON CONFLICT (owner_id, language) DO UPDATE SET manifest = excluded.manifest";
 
-/// Keeps what a session's agent holds; says whether that is news to whoever else uses the session.
+/// Keeps the packages a session's agent holds; says whether they differ from what was kept.
 fn keep_manifest(
     transaction: &Connection,
     owner: &Owner,
     held: &Held,
     language: Language,
     manifest: &DependencyManifest,
-) -> Result<bool, Fault> {
+) -> Result<bool, SqliteFault> {
     if owner.session.is_none() {
         return Ok(false);
     }
@@ -148,54 +148,53 @@ fn keep_manifest(
 }
 
 /// A tool asked for again without a contract keeps the one it has.
-const KEEP_TOOL: &str = "
+const RENEW_TOOL: &str = "
+    UPDATE tools SET contract = coalesce(?2, contract), last_used_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE name = ?1";
+/// Its first calls are committed before the call that forged it.
+const ADD_TOOL: &str = "
     INSERT INTO tools (name, contract, usage_count, success_count, failure_count, created_at, last_used_at)
-    VALUES (?1, ?2, 1, 0, 0, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
-    ON CONFLICT (name) DO UPDATE
-    SET contract = coalesce(excluded.contract, contract), usage_count = usage_count + 1,
-        last_used_at = excluded.last_used_at
-    RETURNING usage_count = 1";
+    SELECT ?1, ?2, coalesce(sum(calls), 0), coalesce(sum(successes), 0), coalesce(sum(failures), 0),
+           strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    FROM early_calls WHERE role = ?1";
 const ADOPT_METHODS: &str = "
     INSERT INTO tool_methods (tool, method) SELECT DISTINCT role, method FROM artifacts WHERE role = ?1";
-
-const ADOPT_CALLS: &str = "
-    UPDATE tools SET success_count = e.successes, failure_count = e.failures
-    FROM early_calls e WHERE e.role = ?1 AND tools.name = ?1";
 const FORGET_EARLY_CALLS: &str = "DELETE FROM early_calls WHERE role = ?1";
 
-pub(super) fn keep_tool(transaction: &Connection, tool: &Tool) -> Result<(), Fault> {
+pub(super) fn keep_tool(transaction: &Connection, tool: &Tool) -> Result<(), SqliteFault> {
     let name = tool.name.as_str();
-    let contract = tool.contract.as_ref().map(Json);
-    let is_new: bool = transaction
-        .prepare_cached(KEEP_TOOL)?
-        .query_row(params![name, contract], |row| row.get(0))?;
-    if is_new {
-        // Its first calls are committed before the call that forged it.
+    let row = params![name, tool.contract.as_ref().map(Json)];
+    if run(transaction, RENEW_TOOL, row)? == 0 {
+        run(transaction, ADD_TOOL, row)?;
         run(transaction, ADOPT_METHODS, [name])?;
-        run(transaction, ADOPT_CALLS, [name])?;
         run(transaction, FORGET_EARLY_CALLS, [name])?;
     }
     Ok(())
 }
 
 const COUNT_CALL: &str = "
-    UPDATE tools SET success_count = success_count + ?2, failure_count = failure_count + NOT ?2,
-                     last_used_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    UPDATE tools SET usage_count = usage_count + 1, success_count = success_count + ?2,
+                     failure_count = failure_count + ?3, last_used_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
     WHERE name = ?1";
 const COUNT_EARLY_CALL: &str = "
-    INSERT INTO early_calls (role, successes, failures) VALUES (?1, ?2, NOT ?2)
+    INSERT INTO early_calls (role, calls, successes, failures) VALUES (?1, 1, ?2, ?3)
     ON CONFLICT (role) DO UPDATE
-    SET successes = successes + excluded.successes, failures = failures + excluded.failures";
+    SET calls = calls + 1, successes = successes + excluded.successes, failures = failures + excluded.failures";
 const ADD_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
 
-/// If the called role is a tool, its registry entry learns from the call. What a program calls may become one
-/// with that program's own commit; what nobody delegated to will not.
-fn count_call(transaction: &Connection, request: &CallRequest, ok: bool) -> Result<(), Fault> {
+/// Counts a call in the registry entry of its role, if that is a tool. A role that a program calls may become a tool
+/// with that program's own commit; any other role does not.
+fn count_call(
+    transaction: &Connection,
+    request: &CallRequest,
+    counted: ToolCount,
+) -> Result<(), SqliteFault> {
     let role = request.role.as_str();
-    if run(transaction, COUNT_CALL, params![role, ok])? > 0 {
+    let row = params![role, counted == ToolCount::Success, counted == ToolCount::Failure];
+    if run(transaction, COUNT_CALL, row)? > 0 {
         run(transaction, ADD_METHOD, params![role, request.method.as_str()])?;
     } else if request.lineage.depth() > 0 {
-        run(transaction, COUNT_EARLY_CALL, params![role, ok])?;
+        run(transaction, COUNT_EARLY_CALL, row)?;
     }
     Ok(())
 }
@@ -206,12 +205,12 @@ const COUNT_EXHAUSTION: &str = "
     ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE
     SET guardrail = guardrail + excluded.guardrail, outcome = outcome + excluded.outcome";
 
-/// Second chances that ran out press on the program and the tool; those of providers and workers do not.
+/// Spent guardrail and outcome retries count against the program and its tool; those of other lanes do not.
 fn count_exhaustion(
     transaction: &Connection,
     request: &CallRequest,
     lane: RetryLane,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let by_guardrail = match lane {
         RetryLane::Guardrail => true,
         RetryLane::Outcome => false,
@@ -245,7 +244,11 @@ struct OldestContent {
 
 /// Ids and places on the tape only grow: what is too old is at the far end, found without counting what is kept.
 /// Gives how many had to go.
-fn keep_content(transaction: &Connection, held: &Held, content: &Content) -> Result<u64, Fault> {
+fn keep_content(
+    transaction: &Connection,
+    held: &Held,
+    content: &Content,
+) -> Result<u64, SqliteFault> {
     let row = params![held.id, content.reference, content.payload.len(), content.payload];
     let (newest, end): (u64, u64) = transaction
         .prepare_cached(KEEP_CONTENT)?
@@ -259,7 +262,7 @@ fn keep_content(transaction: &Connection, held: &Held, content: &Content) -> Res
 fn drop_contents(
     transaction: &Connection,
     too_old: impl Fn(&OldestContent) -> bool,
-) -> Result<u64, Fault> {
+) -> Result<u64, SqliteFault> {
     let mut dropped = 0;
     loop {
         let oldest = one(transaction, OLDEST_CONTENT, [], |row| {
@@ -283,7 +286,7 @@ const TRIM_INSTANCES: &str = "
 
 /// Once in a while, in batches: the oldest records of this owner, and the owners longest unused. Gives how many
 /// records the owner is left with.
-fn trim(transaction: &Connection, owner: &Owner, held: &Held) -> Result<u64, Fault> {
+fn trim(transaction: &Connection, owner: &Owner, held: &Held) -> Result<u64, SqliteFault> {
     let mut left = held.history_count;
     if held.history_count > MAX_HISTORY + HISTORY_BATCH {
         let trimmed =
@@ -304,7 +307,7 @@ const RAISE_FLOOR: &str = "
 const REMOVE_SESSION: &str = "DELETE FROM owners WHERE kind = 'session' AND name = ?1";
 const SESSION_EXISTS: &str = "SELECT 1 FROM owners WHERE kind = 'session' AND name = ?1 LIMIT 1";
 
-pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<bool, Fault> {
+pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<bool, SqliteFault> {
     if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
         return Ok(false);
     }
@@ -320,7 +323,10 @@ const PURGE_CONTENTS: &str = "
 const UNCOUNT_ALL: &str =
     "UPDATE owners SET history_count = 0 WHERE kind = 'session' AND name = ?1";
 
-pub(super) fn purge_session(transaction: &Connection, name: &str) -> Result<Option<usize>, Fault> {
+pub(super) fn purge_session(
+    transaction: &Connection,
+    name: &str,
+) -> Result<Option<usize>, SqliteFault> {
     if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
         return Ok(None);
     }
@@ -335,7 +341,7 @@ pub(super) fn run(
     transaction: &Connection,
     sql: &str,
     params: impl Params,
-) -> Result<usize, Fault> {
+) -> Result<usize, SqliteFault> {
     Ok(transaction.prepare_cached(sql)?.execute(params)?)
 }
 
@@ -347,9 +353,9 @@ pub(super) const SEEKS: [&str; 20] = [
     NEXT_CONTEXT,
     UNSET,
     SET,
-    KEEP_TOOL,
+    RENEW_TOOL,
+    ADD_TOOL,
     ADOPT_METHODS,
-    ADOPT_CALLS,
     FORGET_EARLY_CALLS,
     COUNT_CALL,
     COUNT_EARLY_CALL,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::super::super::bundle::{ArtifactEntry, Bundle, Merged, ToolEntry, VersionEntry};
 use super::super::column::Json;
-use super::super::fault::Fault;
+use super::super::fault::SqliteFault;
 use super::super::write::run;
 use super::super::{pattern, read, versions};
 use super::tools;
@@ -33,7 +33,7 @@ fn untold() -> [(&'static str, Cell); 6] {
 pub(in crate::store::sqlite) fn merge(
     transaction: &Connection,
     bundle: &Bundle,
-) -> Result<Merged, Fault> {
+) -> Result<Merged, SqliteFault> {
     let mut merged = Merged::default();
     for tool in &bundle.tools {
         merge_tool(transaction, tool, &mut merged)?;
@@ -44,7 +44,7 @@ pub(in crate::store::sqlite) fn merge(
         match merge_artifact(transaction, artifact, &mut merged) {
             Ok(()) => {}
             // What travelled along is somebody else's word; one file's nonsense is no other's fault.
-            Err(Fault::Engine(error)) if is_refusal(&error) => {
+            Err(SqliteFault::Engine(error)) if is_refusal(&error) => {
                 transaction.execute_batch("ROLLBACK TO artifact")?;
                 merged = before;
                 merged.conflict(&artifact.title(), &format!("the store does not take it: {error}"));
@@ -81,7 +81,7 @@ fn merge_tool(
     transaction: &Connection,
     tool: &ToolEntry,
     merged: &mut Merged,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let what = format!("tool {}", tool.name);
     let known = tools(transaction, Some(tool.name.as_str()))?.pop();
     match known {
@@ -117,7 +117,7 @@ fn merge_artifact(
     transaction: &Connection,
     artifact: &ArtifactEntry,
     merged: &mut Merged,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let what = artifact.title();
     let here = super::artifact(transaction, &artifact.key())?;
     let holds = |entry: &ArtifactEntry, checksum: &Checksum| {
@@ -151,7 +151,7 @@ fn merge_artifact(
 const DROP_ARTIFACT: &str = "
     DELETE FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
 
-fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), Fault> {
+fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), SqliteFault> {
     run(transaction, DROP_ARTIFACT, versions::columns(&artifact.key()))?;
     let current = artifact.versions.iter().find(|version| version.checksum == artifact.current);
     let newest = artifact.versions.iter().map(|version| version.number).max();
@@ -170,7 +170,11 @@ fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<()
     Ok(())
 }
 
-fn put_version(transaction: &Connection, id: i64, version: &VersionEntry) -> Result<(), Fault> {
+fn put_version(
+    transaction: &Connection,
+    id: i64,
+    version: &VersionEntry,
+) -> Result<(), SqliteFault> {
     let cacheability = version.cacheability.reason();
     Cells::default()
         .cell("artifact_id", Cell::Integer(id))
@@ -228,7 +232,7 @@ impl Cells {
     }
 
     /// Inserts what the table has columns for: a name that came from a file is only ever compared.
-    fn insert(self, transaction: &Connection, table: &str) -> Result<(), Fault> {
+    fn insert(self, transaction: &Connection, table: &str) -> Result<(), SqliteFault> {
         let columns =
             read::rows(transaction, "SELECT name FROM pragma_table_info(?1)", [table], |r| {
                 r.get::<_, String>(0)
@@ -257,7 +261,7 @@ fn merge_patterns(
     role: &str,
     offered: &[&PatternEvent],
     merged: &mut Merged,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let what = format!("patterns of {role}");
     let Ok(parsed) = Role::parse(role) else { return Ok(()) };
     let mut events = pattern::marked_events(transaction, &parsed)?;

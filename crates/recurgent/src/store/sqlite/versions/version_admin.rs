@@ -1,18 +1,18 @@
-//! What is asked of stored programs between calls: to list them, to try a challenger, to pin one, to go back.
+//! What happens to stored programs between calls: listing, trials, pinning, rolling back.
 
 use lifecycle::admission::{Case, Inputs, Observed};
 use lifecycle::artifact::{ArtifactKey, Trigger};
 use lifecycle::program::Checksum;
 use lifecycle::request::Role;
-use lifecycle::standing::{Decision, Evidence, Standing, Window, decide};
+use lifecycle::version_policy::{self, Verdict};
 use rusqlite::{Connection, Row, params};
 
 use super::super::column::{Json, Word};
-use super::super::fault::Fault;
-use super::super::read::{bounded, one, rows};
+use super::super::fault::SqliteFault;
+use super::super::read::{bounded, rows};
 use super::super::write::run;
-use super::{COUNT_CASES, LET_RUN, REST, SET_STANDING, artifact, bound, columns, record_decision};
-use crate::store::catalog::{Decided, KnownArtifact, Verdict, Version};
+use super::{COUNT_CASES, REST, apply, artifact, bound, columns, load};
+use crate::store::catalog::{KnownArtifact, StandingChange, StoredVersion};
 
 const FORGET_CASE: &str =
     concat!("DELETE FROM corpus WHERE inputs_digest = ?5 AND artifact_id = ", artifact_id!());
@@ -21,7 +21,7 @@ pub(in crate::store::sqlite) fn forget_case(
     transaction: &Connection,
     key: &ArtifactKey,
     case: &Case,
-) -> Result<(), Fault> {
+) -> Result<(), SqliteFault> {
     let (role, method, language, contract) = columns(key);
     if run(transaction, FORGET_CASE, bound(key, [&case.inputs.digest()]))? > 0 {
         run(transaction, COUNT_CASES, params![role, method, language, contract, -1])?;
@@ -38,7 +38,7 @@ const CORPUS: &str = concat!(
 pub(in crate::store::sqlite) fn corpus(
     connection: &Connection,
     key: &ArtifactKey,
-) -> Result<Vec<Case>, Fault> {
+) -> Result<Vec<Case>, SqliteFault> {
     rows(connection, CORPUS, bound(key, []), |row| {
         let (inputs, observed): (Json<Inputs>, Json<Observed>) = (row.get(0)?, row.get(1)?);
         Ok(Case { inputs: inputs.0, observed: observed.0 })
@@ -60,7 +60,7 @@ pub(in crate::store::sqlite) fn artifacts(
     connection: &Connection,
     role: Option<&Role>,
     limit: usize,
-) -> Result<Vec<KnownArtifact>, Fault> {
+) -> Result<Vec<KnownArtifact>, SqliteFault> {
     let known = |row: &Row<'_>| {
         let key = ArtifactKey {
             role: row.get::<_, Word<_>>(REST)?.0,
@@ -84,7 +84,7 @@ pub(in crate::store::sqlite) fn artifacts(
 
 const VERSIONS: &str = artifact_columns!(
     ", v.version, v.version = a.current, v.trigger_reason, v.parent, v.failure, v.pure, v.state_keys,
-       v.admitted_at, v.failing_case
+       v.admitted_at, v.failing_case, v.author
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4
     ORDER BY v.version DESC"
@@ -93,11 +93,11 @@ const VERSIONS: &str = artifact_columns!(
 pub(in crate::store::sqlite) fn versions(
     connection: &Connection,
     key: &ArtifactKey,
-) -> Result<Vec<Version>, Fault> {
+) -> Result<Vec<StoredVersion>, SqliteFault> {
     rows(connection, VERSIONS, bound(key, []), |row| {
         let parent: Option<String> = row.get(REST + 3)?;
         let failing: Option<Json<Case>> = row.get(REST + 8)?;
-        Ok(Version {
+        Ok(StoredVersion {
             number: row.get(REST)?,
             artifact: artifact(row, key)?,
             is_current: row.get(REST + 1)?,
@@ -108,6 +108,7 @@ pub(in crate::store::sqlite) fn versions(
             state_keys: row.get::<_, Json<_>>(REST + 6)?.0,
             admitted_at: row.get(REST + 7)?,
             failing_case: failing.map(|case| case.0),
+            author: row.get::<_, Word<_>>(REST + 9)?.0,
         })
     })
 }
@@ -121,9 +122,9 @@ const DECISIONS: &str = concat!(
 pub(in crate::store::sqlite) fn decisions(
     connection: &Connection,
     key: &ArtifactKey,
-) -> Result<Vec<Decided>, Fault> {
+) -> Result<Vec<StandingChange>, SqliteFault> {
     rows(connection, DECISIONS, bound(key, []), |row| {
-        Ok(Decided {
+        Ok(StandingChange {
             checksum: Checksum::stored(row.get(0)?),
             decided_at: row.get(1)?,
             decision: row.get::<_, Json<_>>(2)?.0,
@@ -139,113 +140,41 @@ pub(in crate::store::sqlite) fn pin(
     transaction: &Connection,
     key: &ArtifactKey,
     pinned: bool,
-) -> Result<bool, Fault> {
+) -> Result<bool, SqliteFault> {
     let (role, method, language, contract) = columns(key);
     Ok(run(transaction, PIN, params![role, method, language, contract, pinned])? > 0)
 }
 
-/// Something that never ran, or was taken back, is not gone back to unless it is named.
-const ROLLBACK_TARGET: &str = "
-    SELECT a.id, v.version, v.checksum, v.standing, c.checksum, c.standing
-    FROM artifacts a
-    JOIN artifact_versions c ON c.artifact_id = a.id AND c.version = a.current
-    JOIN artifact_versions v ON v.artifact_id = a.id AND v.version <> a.current
-    WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4
-      AND v.successes > 0
-      AND CASE WHEN ?5 IS NULL THEN v.version < a.current AND v.standing IN ('probation', 'durable')
-               ELSE v.checksum = ?5 END
-    ORDER BY v.version DESC LIMIT 1";
-/// What went wrong before it was gone back to is forgiven.
-const FORGIVE: &str = "
-    UPDATE artifact_versions SET standing = 'probation', recent = ''
-    WHERE artifact_id = ?1 AND checksum = ?2";
-
+/// Goes back to an earlier version; gives the one that runs from now on.
 pub(in crate::store::sqlite) fn rollback(
     transaction: &Connection,
     key: &ArtifactKey,
     to: Option<&Checksum>,
-) -> Result<Option<Checksum>, Fault> {
-    let (role, method, language, contract) = columns(key);
-    let wanted = to.map(Checksum::as_str);
-    let found = one(
-        transaction,
-        ROLLBACK_TARGET,
-        params![role, method, language, contract, wanted],
-        |row| {
-            let target: (i64, u32, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let standings = (row.get::<_, Word<_>>(3)?.0, row.get::<_, Word<_>>(5)?.0);
-            Ok((target, row.get::<_, String>(4)?, standings))
-        },
-    )?;
-    let Some(((id, version, target), left, (before, left_standing))) = found else {
-        return Ok(None);
-    };
-    let (target, left) = (Checksum::stored(target), Checksum::stored(left));
-    run(transaction, LET_RUN, params![id, version])?;
-    run(transaction, FORGIVE, params![id, target.as_str()])?;
-    run(transaction, SET_STANDING, params![id, left.as_str(), Word(Standing::Degraded)])?;
-    let taken_back = Decision::by_hand(left_standing, Standing::Degraded, "rolled back");
-    record_decision(transaction, id, &left, &taken_back)?;
-    let restored = Decision::by_hand(before, Standing::Probation, "rolled back to");
-    record_decision(transaction, id, &target, &restored)?;
+) -> Result<Option<Checksum>, SqliteFault> {
+    let Some(loaded) = load(transaction, key)? else { return Ok(None) };
+    let decided = version_policy::rolled_back(&loaded.artifact, &loaded.versions, to);
+    let Some((target, changes)) = decided else { return Ok(None) };
+    apply(transaction, loaded.id, &changes)?;
     Ok(Some(target))
 }
 
-const RIVALS: &str = "
-    SELECT a.id, v.version, v.recent, v.standing,
-           NOT a.pinned AND a.current IS (
-             SELECT version FROM artifact_versions WHERE artifact_id = a.id AND checksum = ?6)
-    FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.checksum = ?5
-    WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4";
-const WITHDRAW: &str = "UPDATE artifacts SET challenger = NULL WHERE id = ?1 AND challenger = ?2";
-const SET_FAILING: &str =
-    "UPDATE artifact_versions SET failing_case = ?3 WHERE artifact_id = ?1 AND version = ?2";
-
+/// Ends the trial of a challenger; says whether it takes over.
 pub(in crate::store::sqlite) fn conclude(
     transaction: &Connection,
     key: &ArtifactKey,
-    incumbent: &Checksum,
-    challenger: &Checksum,
+    rivals: (&Checksum, &Checksum),
     verdict: &Verdict,
-) -> Result<bool, Fault> {
-    let rivals = bound(key, [challenger.as_str(), incumbent.as_str()]);
-    let found = one(transaction, RIVALS, rivals, |row| {
-        let standing: Word<Standing> = row.get(3)?;
-        Ok((row.get(0)?, row.get(1)?, Window::stored(row.get(2)?), standing.0, row.get(4)?))
-    })?;
-    let Some((id, version, recent, standing, may_replace)) = found else { return Ok(false) };
-    let (id, version): (i64, u32) = (id, version);
-    match verdict {
-        Verdict::Passed if may_replace => {
-            run(transaction, LET_RUN, params![id, version])?;
-            let evidence = Evidence { recent, sessions: 1, state_key_agreement: None };
-            let decision = decide(standing, &evidence);
-            run(transaction, SET_STANDING, params![id, challenger.as_str(), Word(decision.to)])?;
-            record_decision(transaction, id, challenger, &decision)?;
-            Ok(true)
-        }
-        Verdict::Passed => run(transaction, WITHDRAW, params![id, version]).map(|_| false),
-        Verdict::Failed(case) => {
-            run(transaction, WITHDRAW, params![id, version])?;
-            run(transaction, SET_FAILING, params![id, version, Json(case)])?;
-            Ok(false)
-        }
-    }
+) -> Result<bool, SqliteFault> {
+    let Some(loaded) = load(transaction, key)? else { return Ok(false) };
+    let (takes_over, changes) =
+        version_policy::concluded(&loaded.artifact, &loaded.versions, rivals, verdict);
+    apply(transaction, loaded.id, &changes)?;
+    Ok(takes_over)
 }
 
 #[cfg(test)]
-pub(in crate::store::sqlite) const SEEKS: [&str; 10] = [
-    FORGET_CASE,
-    CORPUS,
-    ROLE_ARTIFACTS,
-    VERSIONS,
-    DECISIONS,
-    PIN,
-    ROLLBACK_TARGET,
-    FORGIVE,
-    RIVALS,
-    WITHDRAW,
-];
+pub(in crate::store::sqlite) const SEEKS: [&str; 6] =
+    [FORGET_CASE, CORPUS, ROLE_ARTIFACTS, VERSIONS, DECISIONS, PIN];
 /// Scans that stop at their limit.
 #[cfg(test)]
 pub(in crate::store::sqlite) const BOUNDED_SCANS: [&str; 1] = [ARTIFACTS];

@@ -1,0 +1,315 @@
+//! **The version policy.** What an event does to the stored versions of one artifact, as changes of rows.
+//!
+//! A store loads the rows of one artifact, asks the function for the event, and writes the changes it gets, all in
+//! one transaction. Nothing about versions is decided anywhere else, so two stores cannot differ.
+//!
+//! Counting is the one thing a store does by itself, in a single statement, so that no process overwrites what
+//! another counted: [`Tally`] says what to add.
+
+use crate::admission::{Admission, Case, Incumbent, admit};
+use crate::artifact::{Artifact, Author, Generation, RunVerdict};
+use crate::program::Checksum;
+use crate::select::unfit;
+use crate::standing::{Decision, Evidence, Standing, StandingMode, Window, decide};
+
+/// Versions kept of one artifact; older ones are dropped when a new one is admitted.
+pub const MAX_VERSIONS: usize = 10;
+
+/// The row of an artifact.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ArtifactRow {
+    /// The version that runs.
+    pub current: u32,
+    /// The version that waits for its trial.
+    pub challenger: Option<u32>,
+    /// Whether the current version is never replaced.
+    pub pinned: bool,
+}
+
+/// The row of a version, without its program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionRow {
+    /// Its number: higher is newer.
+    pub number: u32,
+    /// Of its program's text.
+    pub checksum: Checksum,
+    /// How far it has proved itself.
+    pub standing: Standing,
+    /// What came of its last calls.
+    pub recent: Window,
+    /// Calls that gave a value.
+    pub successes: u32,
+    /// Whether a person took it out of service.
+    pub rejected: bool,
+}
+
+impl VersionRow {
+    /// Whether it ran and was not taken back.
+    fn has_run(&self) -> bool {
+        matches!(self.standing, Standing::Probation | Standing::Durable)
+    }
+
+    /// Whether it may run again after the current version was taken back.
+    fn may_return(&self) -> bool {
+        self.successes > 0 && !self.rejected
+    }
+}
+
+/// One change of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RowChange {
+    /// This version runs from now on, and no challenger waits any more.
+    Run(u32),
+    /// This version waits for its trial; `None`: no version does.
+    Challenge(Option<u32>),
+    /// A version's standing changes, and the decision is recorded.
+    Stand(Checksum, Decision),
+    /// What came of a version's last calls is forgotten.
+    ForgetCalls(Checksum),
+    /// A version did not reproduce this recorded call.
+    Fail(u32, Box<Case>),
+    /// A person took a version out of service, for this reason.
+    Reject(Checksum, String),
+    /// The calls recorded of a version no longer bind its successors.
+    DropCases(Checksum),
+    /// A version is dropped.
+    Drop(u32),
+}
+
+/// How the trial of a challenger ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It reproduced every recorded call that its incumbent reproduces.
+    Passed,
+    /// It did not reproduce this one, which its incumbent does.
+    Failed(Box<Case>),
+}
+
+/// What one call adds to the counters of the version that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Whether it gave a value.
+    pub succeeded: bool,
+    /// Whether the program is to blame.
+    pub failed: bool,
+    /// Its letter in the [`Window`].
+    pub mark: char,
+}
+
+impl Tally {
+    /// What a verdict adds; `None`: the call says nothing about the program.
+    pub fn of(verdict: RunVerdict) -> Option<Self> {
+        let mark = verdict.mark()?;
+        Some(Self {
+            succeeded: verdict == RunVerdict::Succeeded,
+            failed: verdict.speaks_against(),
+            mark,
+        })
+    }
+}
+
+/// What becomes of a new program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admitted {
+    /// Whether it takes over.
+    pub admission: Admission,
+    /// The change of its standing, if there is one.
+    pub decision: Option<Decision>,
+    /// Changes to make once its row is there.
+    pub changes: Vec<RowChange>,
+}
+
+/// A new program worked and becomes version `number`. `artifact` is the row before that, `incumbent` the program
+/// that runs now if it can be read, `versions` the rows of all versions before that.
+pub fn admitted(
+    generation: &Generation,
+    number: u32,
+    artifact: Option<&ArtifactRow>,
+    incumbent: Option<&Artifact>,
+    versions: &[VersionRow],
+) -> Admitted {
+    let new = &generation.artifact;
+    let (same, others): (Vec<&VersionRow>, Vec<&VersionRow>) =
+        versions.iter().partition(|row| row.checksum == new.checksum);
+    let is_rejected = same.iter().any(|row| row.rejected);
+    let is_running = incumbent.is_some_and(|found| found.checksum == new.checksum);
+    let rival = artifact.filter(|_| !is_running).map(|row| Incumbent {
+        // A standing of degraded counts here in either mode: something that works may replace it.
+        fit: incumbent.is_some_and(|found| unfit(found, StandingMode::Enforced).is_none()),
+        pinned: row.pinned,
+        cases: incumbent.map_or(0, |found| found.repute.cases),
+    });
+    let admission = match generation.author {
+        // A person's word outranks what was recorded; the runtime has tried the program before.
+        Author::Person => Admission::TakesOver,
+        Author::Model if is_rejected => Admission::KeptRejected,
+        Author::Model => admit(new, generation.pure, rival),
+    };
+    let decision = (admission == Admission::TakesOver)
+        .then(|| decide(new.repute.standing, &first_calls(&new.repute.recent)))
+        .filter(Decision::is_change);
+    let mut changes = Vec::new();
+    match admission {
+        Admission::TakesOver => changes.push(RowChange::Run(number)),
+        Admission::AwaitsTrial => changes.push(RowChange::Challenge(Some(number))),
+        // A text that runs keeps running under its new number.
+        Admission::KeptRejected if is_running => changes.push(RowChange::Run(number)),
+        Admission::KeptForPinned
+        | Admission::KeptForReusable
+        | Admission::KeptUntried
+        | Admission::KeptRejected => {}
+    }
+    let runs = changes.contains(&RowChange::Run(number));
+    let current = if runs { number } else { artifact.map_or(number, |row| row.current) };
+    changes.extend(decision.clone().map(|made| RowChange::Stand(new.checksum.clone(), made)));
+    changes.extend(trimmed(current, &others).map(RowChange::Drop));
+    Admitted { admission, decision, changes }
+}
+
+/// Versions to drop when one more is added: the oldest, except the one that runs and the last good one before it.
+fn trimmed(current: u32, others: &[&VersionRow]) -> impl Iterator<Item = u32> {
+    let mut numbers: Vec<u32> = others.iter().map(|row| row.number).collect();
+    numbers.sort_unstable();
+    let excess = (numbers.len() + 1).saturating_sub(MAX_VERSIONS);
+    let before = others.iter().filter(|row| row.number < current && row.has_run());
+    let last_good = before.map(|row| row.number).max();
+    numbers
+        .into_iter()
+        .take(excess)
+        .filter(move |number| *number != current && Some(*number) != last_good)
+}
+
+/// Whether an accepted call is recorded: only calls of the version that runs bind its successors.
+pub fn records_case(admission: Option<Admission>) -> bool {
+    admission.is_none_or(|made| made == Admission::TakesOver)
+}
+
+/// Whether the decision about a version depends on the state keys of its role's other methods.
+pub fn needs_agreement(standing: Standing, evidence: &Evidence) -> bool {
+    standing != Standing::Durable && evidence.is_clean()
+}
+
+/// A version was called and its counters now say this.
+pub fn scored(
+    checksum: &Checksum,
+    standing: Standing,
+    evidence: &Evidence,
+) -> (Decision, Vec<RowChange>) {
+    let decision = decide(standing, evidence);
+    let changes =
+        decision.is_change().then(|| RowChange::Stand(checksum.clone(), decision.clone()));
+    (decision, changes.into_iter().collect())
+}
+
+/// The trial of a challenger of `incumbent` ended. Says whether the challenger takes over: not when something else
+/// took over meanwhile, or the incumbent was pinned.
+pub fn concluded(
+    artifact: &ArtifactRow,
+    versions: &[VersionRow],
+    (incumbent, challenger): (&Checksum, &Checksum),
+    verdict: &Verdict,
+) -> (bool, Vec<RowChange>) {
+    let row = |checksum: &Checksum| versions.iter().find(|row| row.checksum == *checksum);
+    let Some(rival) = row(challenger) else { return (false, Vec::new()) };
+    let is_current = row(incumbent).is_some_and(|row| row.number == artifact.current);
+    let withdrawn =
+        (artifact.challenger == Some(rival.number)).then_some(RowChange::Challenge(None));
+    match verdict {
+        Verdict::Passed if is_current && !artifact.pinned && !rival.rejected => {
+            let decision = decide(rival.standing, &first_calls(&rival.recent));
+            let changed = decision.is_change();
+            let stand = changed.then(|| RowChange::Stand(challenger.clone(), decision));
+            (true, [RowChange::Run(rival.number)].into_iter().chain(stand).collect())
+        }
+        Verdict::Passed => (false, withdrawn.into_iter().collect()),
+        Verdict::Failed(case) => {
+            let failed = RowChange::Fail(rival.number, case.clone());
+            (false, withdrawn.into_iter().chain([failed]).collect())
+        }
+    }
+}
+
+/// A person goes back: to the last version that ran before the current one, or to the one named, if it ever worked.
+/// Gives the version that runs from now on; `None`: there is no such version.
+pub fn rolled_back(
+    artifact: &ArtifactRow,
+    versions: &[VersionRow],
+    to: Option<&Checksum>,
+) -> Option<(Checksum, Vec<RowChange>)> {
+    let target = match to {
+        Some(checksum) => versions.iter().find(|row| {
+            row.checksum == *checksum && row.number != artifact.current && row.may_return()
+        }),
+        None => last_good(artifact, versions),
+    }?;
+    let left = versions.iter().find(|row| row.number == artifact.current);
+    let mut changes = vec![RowChange::Run(target.number)];
+    changes.extend(left.map(|left| degraded(left, "rolled back")));
+    changes.extend(restored(target, "rolled back to"));
+    Some((target.checksum.clone(), changes))
+}
+
+/// What a person's rejection of the running version does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejected {
+    /// The version that was taken out of service.
+    pub rejected: Checksum,
+    /// The version that runs instead; `None`: none is good, so the next call needs a model.
+    pub running: Option<Checksum>,
+    /// The changes to make.
+    pub changes: Vec<RowChange>,
+}
+
+/// A person says the running version is wrong: it leaves service at once, with the calls recorded of it, and the
+/// last good version before it runs again. `None`: no version runs.
+pub fn rejected(
+    artifact: &ArtifactRow,
+    versions: &[VersionRow],
+    because: &str,
+) -> Option<Rejected> {
+    let left = versions.iter().find(|row| row.number == artifact.current)?;
+    let mut changes = vec![
+        degraded(left, because),
+        RowChange::Reject(left.checksum.clone(), because.to_owned()),
+        RowChange::DropCases(left.checksum.clone()),
+    ];
+    let target = last_good(artifact, versions);
+    match target {
+        Some(target) => {
+            changes.push(RowChange::Run(target.number));
+            changes.extend(restored(target, "the version after it was rejected"));
+        }
+        None => changes.push(RowChange::Challenge(None)),
+    }
+    Some(Rejected {
+        rejected: left.checksum.clone(),
+        running: target.map(|row| row.checksum.clone()),
+        changes,
+    })
+}
+
+/// The last version before the current one that ran and was not taken back.
+fn last_good<'a>(artifact: &ArtifactRow, versions: &'a [VersionRow]) -> Option<&'a VersionRow> {
+    let earlier = versions.iter().filter(|row| row.number < artifact.current);
+    earlier.filter(|row| row.has_run() && row.may_return()).max_by_key(|row| row.number)
+}
+
+/// A person lets a version run again: what went wrong with it before is forgotten.
+fn restored(target: &VersionRow, why: &str) -> [RowChange; 2] {
+    let decision = Decision::by_hand(target.standing, Standing::Probation, why);
+    [
+        RowChange::ForgetCalls(target.checksum.clone()),
+        RowChange::Stand(target.checksum.clone(), decision),
+    ]
+}
+
+/// A person takes a version back.
+fn degraded(left: &VersionRow, why: &str) -> RowChange {
+    let decision = Decision::by_hand(left.standing, Standing::Degraded, why);
+    RowChange::Stand(left.checksum.clone(), decision)
+}
+
+/// What is known of a version that takes over: the calls it had so far, in one session.
+fn first_calls(recent: &Window) -> Evidence {
+    Evidence { recent: recent.clone(), sessions: 1, state_key_agreement: None }
+}
