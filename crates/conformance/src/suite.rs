@@ -168,7 +168,7 @@ fn json_number(number: &serde_norway::Number) -> Result<Value, String> {
     whole
         .or_else(|| number.as_f64().and_then(Number::from_f64))
         .map(Value::Number)
-        .ok_or_else(|| format!("{number} is no JSON number"))
+        .ok_or_else(|| format!("{number} is not a JSON number"))
 }
 
 fn json_key(key: serde_norway::Value) -> Result<String, String> {

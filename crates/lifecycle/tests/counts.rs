@@ -67,10 +67,10 @@ fn a_count_may_rise_by_the_tolerance_and_no_more() {
     assert_eq!((TOLERANCE_PERCENT, OTHER_TOOLS_PERCENT), (5, 15), "the table is made for these");
     for (measured, passes, said) in TABLE {
         let review = review(&counts(BASELINE), &counts(measured));
-        let told = review.told("the update command");
-        assert_eq!(review.passes(), *passes, "{measured}\n{told}");
+        let text = review.text("the update command");
+        assert_eq!(review.passes(), *passes, "{measured}\n{text}");
         for said in *said {
-            assert!(told.contains(said), "{measured}: {said:?} is missing from\n{told}");
+            assert!(text.contains(said), "{measured}: {said:?} is missing from\n{text}");
         }
     }
 }

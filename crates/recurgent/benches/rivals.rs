@@ -39,7 +39,7 @@ fn main() {
     say(&json!({"version": env!("CARGO_PKG_VERSION"), "note": runtime.workers().tier()}));
     for (number, line) in std::io::stdin().lock().lines().enumerate() {
         let task = line.unwrap();
-        // A method nobody called before, so that a model is asked.
+        // A new method, so that a model is asked.
         let method =
             if task == "agent" { format!("run_{}_{number}", std::process::id()) } else { task };
         let agent = if method == "packages" { &mut packaged } else { &mut plain };

@@ -1,4 +1,4 @@
-//! Does the log alone tell how each call went? The attempts of every call are rebuilt from the JSONL file and
+//! Checks that the log alone describes each call. The attempts of every call are rebuilt from the JSONL file and
 //! compared with what observers saw while it happened. Real workers, both guests.
 #![cfg(test)]
 
@@ -14,9 +14,9 @@ use recurgent::provider::{Provider, Scripted};
 use recurgent::{Language, Runtime};
 use serde_json::{Value, json};
 
-/// A call as someone tells it afterwards.
+/// A call as the log or the observers recorded it.
 #[derive(Debug, Clone, PartialEq)]
-struct Told {
+struct RecordedCall {
     name: String,
     parent: Option<String>,
     depth: u64,
@@ -37,13 +37,13 @@ struct Try {
 
 // ---- From the log ----
 
-fn rebuilt(log: &str) -> Vec<(String, Told)> {
+fn rebuilt(log: &str) -> Vec<(String, RecordedCall)> {
     log.lines().map(|line| rebuilt_call(&serde_json::from_str(line).unwrap())).collect()
 }
 
-fn rebuilt_call(entry: &Value) -> (String, Told) {
+fn rebuilt_call(entry: &Value) -> (String, RecordedCall) {
     let text = |field: &str| entry[field].as_str().map(str::to_owned);
-    let told = Told {
+    let call = RecordedCall {
         name: format!("{}.{}", text("role").unwrap(), text("method").unwrap()),
         parent: text("parent_call_id"),
         depth: entry["depth"].as_u64().unwrap(),
@@ -51,7 +51,7 @@ fn rebuilt_call(entry: &Value) -> (String, Told) {
         outcome: text("outcome_error_type").unwrap_or_else(|| "ok".to_owned()),
         model_calls: entry["generation_attempt"].as_u64().unwrap(),
     };
-    (text("call_id").unwrap(), told)
+    (text("call_id").unwrap(), call)
 }
 
 fn rebuilt_try(attempt: &Value) -> Try {
@@ -85,7 +85,7 @@ impl Observer for Witness {
 
 impl Witness {
     /// Calls in the order they ended, as the log has them.
-    fn tell(&self) -> Vec<(String, Told)> {
+    fn calls(&self) -> Vec<(String, RecordedCall)> {
         let mut open: BTreeMap<String, Vec<Try>> = BTreeMap::new();
         let mut ended = Vec::new();
         for Event { subject, kind } in self.0.lock().unwrap().iter() {
@@ -112,7 +112,7 @@ impl Witness {
                 }
                 EventKind::Ended { outcome, model_calls, .. } => {
                     let kind = outcome.failure().map(|failure| failure.kind.code().to_owned());
-                    let told = Told {
+                    let call = RecordedCall {
                         name: subject.name.clone(),
                         parent: subject.parent.as_ref().map(|parent| parent.0.clone()),
                         depth: u64::from(subject.depth),
@@ -120,7 +120,7 @@ impl Witness {
                         outcome: kind.unwrap_or_else(|| "ok".to_owned()),
                         model_calls: u64::from(*model_calls),
                     };
-                    ended.push((subject.call.0.clone(), told));
+                    ended.push((subject.call.0.clone(), call));
                 }
             }
         }
@@ -170,8 +170,8 @@ const SCRIPT: &[(&str, &str, &str)] = &[
     ("shop.attaches", "result = 7", "7"),
     ("shop.baked", "result = 'sugar' * 2", "'sugar' * 2"),
     ("shop.baked", "import os\nos.system('ls')\nresult = args[0]", "system('ls', args[0])"),
-    ("shop.mended", "result = 10 // args[0]", "10 / args[0]"),
-    ("shop.mended", "result = 10 // args[0] if args[0] else 0", "args[0].zero? ? 0 : 10 / args[0]"),
+    ("shop.repaired", "result = 10 // args[0]", "10 / args[0]"),
+    ("shop.repaired", "result = 10 // args[0] if args[0] else 0", "args[0].zero? ? 0 : 10 / args[0]"),
 ];
 
 #[test]
@@ -213,17 +213,17 @@ fn the_log_alone_rebuilds_what_observers_saw() {
         }
         let _ = shop.call("baked", ("sugar",)).unwrap();
         for argument in [5, 0] {
-            let _ = shop.call("mended", (argument,)).unwrap();
+            let _ = shop.call("repaired", (argument,)).unwrap();
         }
         let log = std::fs::read_to_string(state.path().join("recurgent.jsonl")).unwrap();
-        compare(&rebuilt(&log), &witness.tell());
+        compare(&rebuilt(&log), &witness.calls());
         lanes_are_told(&log);
         violations_are_told(&log);
         feedback_is_told(&log);
     }
 }
 
-fn compare(rebuilt: &[(String, Told)], seen: &[(String, Told)]) {
+fn compare(rebuilt: &[(String, RecordedCall)], seen: &[(String, RecordedCall)]) {
     assert_eq!(rebuilt.len(), seen.len());
     for ((call, rebuilt), (seen_call, seen)) in rebuilt.iter().zip(seen) {
         assert_eq!(call, seen_call, "children before parents, in the order they ended");
@@ -245,9 +245,10 @@ fn lanes_are_told(log: &str) {
         let entry: Value = serde_json::from_str(line).unwrap();
         let name =
             format!("{}.{}", entry["role"].as_str().unwrap(), entry["method"].as_str().unwrap());
-        let told = entry["attempts"].as_array().unwrap().iter();
-        let told: Vec<&str> = told.map(|attempt| attempt["lane"].as_str().unwrap_or("-")).collect();
-        lanes.entry(name).or_default().push(told.join(" "));
+        let lanes_of_call = entry["attempts"].as_array().unwrap().iter();
+        let lanes_of_call: Vec<&str> =
+            lanes_of_call.map(|attempt| attempt["lane"].as_str().unwrap_or("-")).collect();
+        lanes.entry(name).or_default().push(lanes_of_call.join(" "));
     }
     let expected = json!({
         "helper.work": ["execution -", "-"],
@@ -265,7 +266,7 @@ fn lanes_are_told(log: &str) {
         "shop.attaches": ["guardrail -"],
         "shop.baked": ["guardrail guardrail -"],
         "shop.refused": ["-"],
-        "shop.mended": ["-", "- -"],
+        "shop.repaired": ["-", "- -"],
     });
     assert_eq!(json!(lanes), expected);
 }
@@ -298,13 +299,13 @@ const FIELDS: [&str; 10] = [
     "outcome_repair_retry_exhausted",
 ];
 
-/// A retry after the service failed has nothing to be told; every other one has.
+/// A retry after the service failed has nothing to be expected; every other one has.
 fn feedback_is_told(log: &str) {
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
         assert!(FIELDS.iter().all(|field| entry.get(field).is_some()), "{entry}");
         let tries = entry["attempts"].as_array().unwrap();
-        let told = tries.len() > 1 && tries[0]["failure"]["error_type"] != "provider";
-        assert_eq!(entry["retry_feedback_injected"], told, "{}", entry["method"]);
+        let expected = tries.len() > 1 && tries[0]["failure"]["error_type"] != "provider";
+        assert_eq!(entry["retry_feedback_injected"], expected, "{}", entry["method"]);
     }
 }

@@ -144,7 +144,7 @@ fn a_recorded_session_replays_without_a_socket() {
     assert!(events > 10, "{events}");
     assert_eq!(held, Vec::<String>::new());
 
-    // Another session than was recorded is told, with what is different about it.
+    // Another session than the recorded one is reported with the difference.
     let other = home.path().join("other");
     let runtime = Runtime::builder(config(&other, &[("provider", &replay)])).build().unwrap();
     let outcome =

@@ -1,4 +1,4 @@
-//! Whether counts may stand: each held to the committed one, within a tolerance.
+//! Compares counts with the committed baseline, within a tolerance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(crate) struct Counts {
     pub(crate) instructions: BTreeMap<String, u64>,
 }
 
-/// Counts held to a baseline.
+/// Counts compared with a baseline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Review {
     /// What was not made with the same: `rustc: 1.95.0, baseline 1.94.1`.
@@ -108,7 +108,7 @@ impl Review {
     }
 
     /// The table, what it means, and what to do about it.
-    pub(crate) fn told(&self, update: &str) -> String {
+    pub(crate) fn text(&self, update: &str) -> String {
         let mut text =
             format!("{:<26} {:>12} {:>12} {:>8}\n", "instructions", "now", "baseline", "change");
         for row in &self.rows {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each path runs in a process of its own under `valgrind --tool=callgrind`, which counts only while
-//! [`counted`] runs. The first round is not counted: what is made once per process is no cost of a call.
+//! [`counted`] runs. The first round is not counted: what is made once per process is not a cost of a call.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -60,12 +60,12 @@ fn check() -> Result<(), String> {
         format!("{BASELINE} cannot be understood ({fault}); write it: {UPDATE}")
     })?;
     let review = gate::review(&baseline, &measured()?);
-    let told = review.told(UPDATE);
+    let text = review.text(UPDATE);
     if review.passes() {
-        println!("{told}");
+        println!("{text}");
         return Ok(());
     }
-    Err(told)
+    Err(text)
 }
 
 fn update() -> Result<(), String> {
@@ -103,7 +103,7 @@ fn made_with() -> BTreeMap<String, String> {
 /// Instructions of one round of a path.
 fn instructions(path: &str) -> Result<u64, String> {
     let own = std::env::current_exe().map_err(|fault| fault.to_string())?;
-    let (_, told) = output(
+    let (_, printed) = output(
         Command::new("valgrind")
             // The length of the environment moves the stack, and with it how texts are aligned.
             .env_clear()
@@ -113,12 +113,12 @@ fn instructions(path: &str) -> Result<u64, String> {
             .arg(own)
             .args(["--path", path]),
     )?;
-    let collected = told.lines().find_map(|line| line.split_once("Collected : "));
+    let collected = printed.lines().find_map(|line| line.split_once("Collected : "));
     let count = collected.and_then(|(_, count)| count.trim().parse::<u64>().ok());
     count
         .filter(|count| *count > 0)
         .map(|count| count / ROUNDS)
-        .ok_or_else(|| format!("valgrind counted nothing for {path:?}; it said:\n{told}"))
+        .ok_or_else(|| format!("valgrind counted nothing for {path:?}; it said:\n{printed}"))
 }
 
 /// What a command said on each stream, if it went well.

@@ -150,7 +150,7 @@ fn log_entry() -> Work {
     })
 }
 
-/// One key written, and what its worker must then be told.
+/// One key written, and the change that its worker must get.
 fn context_change() -> Work {
     let mut context = memorised(1000);
     let held = context.version();

@@ -1,4 +1,4 @@
-//! What a call tree may use is taken before a model is asked, and what it used is told.
+//! The allowance of a call tree is reserved before a model is asked, and its use is reported.
 
 use std::path::Path;
 

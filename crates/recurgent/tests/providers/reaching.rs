@@ -16,12 +16,12 @@ use super::server::Server;
 use super::wires::{good, says};
 use super::{CANARY, PATIENT, ask, options};
 
-/// Who vouches for `models.example` and 127.0.0.1.
+/// The authority that certifies `models.example` and 127.0.0.1.
 fn authority() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/tls/authority.pem")
 }
 
-/// Meets one connection, and does with it what it is told.
+/// Accepts one connection and passes it to `with`.
 fn meets_one(with: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -72,7 +72,7 @@ fn encrypted(server: &Server) -> String {
     })
 }
 
-/// A proxy that leads whoever asks to `behind`; it tells all it heard.
+/// A proxy that connects every client to `behind` and records all it received.
 fn proxy(behind: String) -> (String, Receiver<Vec<u8>>) {
     let (heard, hears) = channel();
     let address = meets_one(move |mut client| {
@@ -108,7 +108,7 @@ fn an_encrypted_service_is_asked_when_it_is_trusted() {
     let bearer = format!("Bearer {CANARY}");
     assert_eq!(server.request().header("authorization"), Some(bearer.as_str()));
 
-    // An authority nobody knows; a service that has another name.
+    // An unknown authority; a service that has another name.
     let other = ProviderOptions { ca_file: Some(authority()), ..at("localhost") };
     for doubted in [at("127.0.0.1"), other] {
         let fault = ask(make(&doubted).unwrap().as_ref(), PATIENT, false).unwrap_err();
@@ -116,7 +116,10 @@ fn an_encrypted_service_is_asked_when_it_is_trusted() {
             matches!(&fault, DraftFault::Rejected(words) if words.contains("provider_ca_file")),
             "{fault:?}"
         );
-        assert!(server.requests().is_empty(), "the key went to whom nobody vouches for");
+        assert!(
+            server.requests().is_empty(),
+            "the key was sent to a service without a valid certificate"
+        );
     }
 }
 
@@ -152,7 +155,7 @@ fn a_proxy_that_refuses_is_told() {
     assert!(!words.contains("hunter2"), "{words}");
 }
 
-/// Its key is not encrypted: a proxy elsewhere would be told it.
+/// Its key is not encrypted, so a remote proxy would see it.
 #[test]
 fn what_is_on_this_machine_is_not_reached_through_a_proxy() {
     let server = Server::new(vec![says(&good("openai-chat"))]);

@@ -1,4 +1,4 @@
-//! Keys are seen by the service they are for, and by nobody else.
+//! Only the service that a key belongs to sees it.
 
 use std::fs;
 use std::path::Path;
@@ -50,8 +50,8 @@ fn a_key_is_in_no_file_no_message_and_no_worker() {
     for request in server.requests() {
         assert_eq!(request.header("authorization"), Some(format!("Bearer {CANARY}").as_str()));
     }
-    let told = json!([looked.to_json(), failed.to_json()]).to_string();
-    let shown = format!("{told} {runtime:?} {agent:?} {looked:?} {failed:?}");
+    let printed = json!([looked.to_json(), failed.to_json()]).to_string();
+    let shown = format!("{printed} {runtime:?} {agent:?} {looked:?} {failed:?}");
     assert!(!shown.contains("canary"), "{shown}");
     drop((agent, runtime));
     let mut kept = Vec::new();

@@ -54,7 +54,7 @@ impl Request {
 pub(crate) struct Server {
     address: String,
     requests: Receiver<Request>,
-    /// Told when a connection was over.
+    /// Notified when a connection has ended.
     closed: Receiver<()>,
     accepting: Option<JoinHandle<()>>,
 }

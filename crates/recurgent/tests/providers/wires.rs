@@ -106,7 +106,10 @@ fn file(folder: &str, name: &str) -> PathBuf {
 fn compare(name: &str, body: &Value) {
     let text = format!("{body:#}\n");
     let path = file("snapshots", name);
-    #[expect(clippy::disallowed_methods, reason = "how a test is told to write what it finds")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the variable that makes this test write its results"
+    )]
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         fs::write(&path, &text).unwrap();
     }

@@ -3,28 +3,59 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A web server on loopback that ends with the test process.
+/// A web server on loopback that can be stopped and started at one address. It ends with the test process.
 pub(crate) struct Pages {
     address: SocketAddr,
+    pages: Arc<BTreeMap<String, String>>,
+    up: Arc<AtomicBool>,
+    server: Option<JoinHandle<()>>,
 }
 
 impl Pages {
     pub(crate) fn serve(pages: BTreeMap<String, String>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = answer(stream, &pages);
-            }
-        });
-        Self { address }
+        let up = Arc::new(AtomicBool::new(true));
+        let mut served = Self { address, pages: Arc::new(pages), up, server: None };
+        served.listen(listener);
+        served
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
+    }
+
+    /// Refuses connections from now on.
+    pub(crate) fn stop(&mut self) {
+        self.up.store(false, Ordering::SeqCst);
+        // The server checks the flag after each connection.
+        let _ = TcpStream::connect(self.address);
+        if let Some(server) = self.server.take() {
+            server.join().unwrap();
+        }
+    }
+
+    /// Accepts connections again.
+    pub(crate) fn start(&mut self) {
+        self.up.store(true, Ordering::SeqCst);
+        self.listen(TcpListener::bind(self.address).unwrap());
+    }
+
+    fn listen(&mut self, listener: TcpListener) {
+        let (pages, up) = (Arc::clone(&self.pages), Arc::clone(&self.up));
+        self.server = Some(thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if !up.load(Ordering::SeqCst) {
+                    return;
+                }
+                let _ = answer(stream, &pages);
+            }
+        }));
     }
 }
 

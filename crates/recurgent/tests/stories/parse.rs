@@ -22,6 +22,8 @@ pub(crate) enum Content {
     Call { role: String, method: String, arguments: Arguments, expected: Map<String, Value> },
     /// A new process on the same store.
     Restart,
+    /// The web server stops (`false`) or starts.
+    Service(bool),
 }
 
 #[derive(Debug, Clone)]
@@ -54,6 +56,11 @@ fn parse_block(info: &str, body: &str) -> Result<Option<Content>, String> {
         "text" => Ok(None),
         "given" => Ok(Some(Content::Given(yaml(body)?))),
         "restart" => Ok(Some(Content::Restart)),
+        "service" => match name {
+            "down" => Ok(Some(Content::Service(false))),
+            "up" => Ok(Some(Content::Service(true))),
+            other => Err(format!("a service is `down` or `up`, not {other:?}")),
+        },
         "page" => Ok(Some(Content::Page { path: name.to_owned(), body: body.to_owned() })),
         "python" | "ruby" => {
             answer(kind.parse().ok(), Answer::Payload(json!({"code": format!("{body}\n")})))

@@ -39,7 +39,10 @@ impl StoryRun {
                     pages.insert(path.clone(), body.clone());
                 }
                 Content::Given(more) => given.extend(more.clone()),
-                Content::Answer { .. } | Content::Call { .. } | Content::Restart => {}
+                Content::Answer { .. }
+                | Content::Call { .. }
+                | Content::Restart
+                | Content::Service(_) => {}
             }
         }
         let pages = (!pages.is_empty()).then(|| Pages::serve(pages));
@@ -92,6 +95,15 @@ impl StoryRun {
         match &block.content {
             Content::Given(_) | Content::Page { .. } | Content::Answer { .. } => Ok(()),
             Content::Restart => self.start(),
+            Content::Service(up) => {
+                let pages = self.pages.as_mut().ok_or("the story has no pages")?;
+                if *up {
+                    pages.start()
+                } else {
+                    pages.stop()
+                }
+                Ok(())
+            }
             Content::Call { role, method, arguments, expected } => {
                 let arguments = Arguments {
                     args: arguments.args.iter().map(|value| self.placed(value)).collect(),
