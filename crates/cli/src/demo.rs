@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use recurgent::config::{Config, ConfigFault};
-use recurgent::guest::interpreter::Version;
+use recurgent::guest::interpreter::InterpreterVersion;
 use recurgent::lifecycle::event::{Event, EventKind};
 use recurgent::observe::Observer;
 use recurgent::provider::Replay;
@@ -198,7 +198,7 @@ pub(crate) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn opening(&self, version: Version) {
+    fn opening(&self, version: InterpreterVersion) {
         let guest = match self.plan.guest {
             Language::Python => "Python",
             Language::Ruby => "Ruby",

@@ -45,8 +45,8 @@ use crate::guest::Cancellation;
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::{Activation, InstallerLimits, Workers};
 
-use fault::{BuildFault, Stage};
-use source::Supply;
+use fault::{BuildFault, BuildStage};
+use source::PackageSources;
 
 pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
 pub(crate) use lock::Lock;
@@ -188,7 +188,7 @@ struct Plan<'a> {
     language: Language,
     manifest: &'a DependencyManifest,
     policy: &'a GuestPolicy,
-    supply: Supply,
+    supply: PackageSources,
     interpreter: InterpreterInfo,
     id: String,
     cache: &'a Path,
@@ -235,7 +235,7 @@ impl Environments {
         let made = match aim.replaces {
             Some(id) if id != plan.id => {
                 let said = "it was made with another interpreter or other sources than are set now; prepare its packages anew, and remove it".to_owned();
-                return Err(BuildFault::Unable { stage: Stage::Resolve, said });
+                return Err(BuildFault::Unable { stage: BuildStage::Resolve, said });
             }
             Some(_) => self.make_anew(plan, workers, aim),
             None => match self.ready(plan) {
@@ -257,15 +257,15 @@ impl Environments {
             Language::Ruby => &self.options.ruby,
         };
         let cache = self.options.cache.as_deref().ok_or_else(|| BuildFault::Unable {
-            stage: Stage::Install,
+            stage: BuildStage::Install,
             said: "there is no home directory to keep environments in; set RECURGENT_CACHE_DIR"
                 .to_owned(),
         })?;
         let barred = |fault: PolicyFault| BuildFault::Barred(Box::new(fault.failure()));
         policy.packages.check(language, manifest).map_err(barred)?;
         let sources = policy.packages.effective_sources(language).map_err(barred)?;
-        let supply = Supply::of(&sources)
-            .map_err(|said| BuildFault::Unable { stage: Stage::Resolve, said })?;
+        let supply = PackageSources::of(&sources)
+            .map_err(|said| BuildFault::Unable { stage: BuildStage::Resolve, said })?;
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
         let root = generation::current(&EnvironmentCache::place(cache, language), &id);

@@ -1,5 +1,5 @@
-//! What an agent's programs may reach beside their scratch space. Granted by the caller, inherited by
-//! delegated agents, changed by nobody.
+//! What an agent's programs may reach besides their scratch space. The caller grants it, delegated agents inherit
+//! it, and nothing changes it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-/// Longest list of hosts.
+/// Most hosts in a list.
 const MAX_HOSTS: usize = 200;
 
 /// What programs may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grants {
-    /// Whom they may talk to.
+    /// Hosts they may connect to.
     pub network: Network,
     /// Files and directories they may read.
     pub read: Vec<PathBuf>,
@@ -22,23 +22,23 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// As in the log.
+    /// The form used in the log.
     pub fn to_json(&self) -> Value {
         json!({"network": self.network.to_string(), "read": self.read, "write": self.write})
     }
 }
 
-/// Whom programs may talk to.
+/// Hosts that programs may connect to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Network {
-    /// Nobody.
+    /// None.
     #[default]
     Off,
     /// Servers on this machine's loopback interface.
     Loopback,
     /// These hosts, by name or address; `host:port` grants one port.
     Hosts(Vec<String>),
-    /// Everybody.
+    /// Every host.
     Open,
 }
 
@@ -77,8 +77,8 @@ impl FromStr for Network {
     }
 }
 
-/// Whether what follows the colon of a name, or the brackets of an address, is a port: one that cannot be
-/// would grant nothing, and nobody would know why.
+/// Whether the part after the colon of a name, or after the brackets of an address, is a port. An impossible port
+/// would grant nothing, without an error.
 fn has_port_if_any(host: &str) -> bool {
     match host.rsplit_once(':') {
         Some((name, port)) if name.ends_with(']') || !name.contains(':') => {

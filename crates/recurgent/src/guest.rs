@@ -1,4 +1,4 @@
-//! The guest seam: a language we run programs in.
+//! The guest seam: a language that programs run in.
 
 mod harness;
 pub mod interpreter;
@@ -17,7 +17,7 @@ use crate::grants::Grants;
 
 /// Runs programs of one language.
 pub trait Guest: fmt::Debug + Send + Sync {
-    /// Starts a program; it runs until its turn says something.
+    /// Starts a program; it runs until its turn returns something.
     fn start(
         &self,
         environment: &Environment,
@@ -25,51 +25,51 @@ pub trait Guest: fmt::Debug + Send + Sync {
         run_limits: &RunLimits<'_>,
     ) -> Result<Box<dyn Turn>, WorkerFault>;
 
-    /// Drops the kept worker of an agent: its last attempt was rejected, or the agent is gone.
+    /// Ends the kept worker of an agent: its last attempt was rejected, or the agent was dropped.
     fn discard(&self, agent: &str);
 }
 
-/// On whose behalf, and within what bounds, a program runs.
+/// The agent a program runs for, and its limits.
 #[derive(Debug)]
 pub struct RunLimits<'a> {
-    /// The agent object; its kept worker serves nobody else.
+    /// The agent object; its kept worker serves no other.
     pub agent: &'a str,
-    /// Time the program itself may take; the clock stops while the host answers.
+    /// Time the program itself may take. The clock stops while the host answers.
     pub time_limit: Duration,
     /// Ends the turn early.
     pub cancellation: &'a Cancellation,
-    /// What it may reach.
+    /// What the program may reach.
     pub grants: &'a Grants,
 }
 
-/// A program under way: it asks, is answered, and ends by being done. Dropping it ends its worker.
+/// A running program: it asks, is answered, and ends. Dropping it ends its worker.
 pub trait Turn: fmt::Debug {
-    /// What it says next.
+    /// Waits for its next ask, or its end.
     fn listen(&mut self) -> Result<Said, WorkerFault>;
 
     /// Answers what it asked last.
     fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault>;
 }
 
-/// What a running program says.
+/// What a running program sends.
 #[derive(Debug)]
 pub enum Said {
-    /// It wants something of the host.
+    /// It asks the host for something.
     Ask(Ask),
-    /// It is done.
+    /// It ended.
     Done(Box<Done>),
 }
 
-/// What a program leaves when it is done.
+/// What a program reports when it ends.
 #[derive(Debug)]
 pub struct Done {
     /// How it ended.
     pub ending: ReportEnding,
-    /// What it did to its copy of the memory.
+    /// Its changes to memory.
     pub changes: ContextChanges,
     /// What it printed.
     pub output: Output,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: WorkerTrace,
 }
 
@@ -92,7 +92,7 @@ pub enum Ask {
         /// Its name.
         name: String,
     },
-    /// Forge a tool, or (detached) make an agent that is not registered.
+    /// Forge a tool or, if detached, make an agent that is not registered.
     Delegate {
         /// Its role.
         role: String,
@@ -157,17 +157,17 @@ pub enum Answer {
     },
 }
 
-/// Tells a call, and everything under it, to stop. Cheap to clone and share.
+/// Cancels a call and everything under it. Cheap to clone and share.
 #[derive(Debug, Clone, Default)]
 pub struct Cancellation(Arc<AtomicBool>);
 
 impl Cancellation {
-    /// Asks for the end.
+    /// Requests cancellation.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the end was asked for.
+    /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! Workers ── guest(language) ── start ──► WorkerTurn      one exchange: execute, asks, done
-//!    │  Permits   who may run now                │
-//!    │  Pool      an agent's kept worker         ├─ Worker = Process (kill) + Link (talk)
-//!    │  Nursery   zygote and spare, per place ───┘
+//!    │  Permits      how many run at once            │
+//!    │  Pool         an agent's kept worker          ├─ Worker = Process (kill) + Link (frames)
+//!    │  ZygotePool   zygote and spare, per key  ─────┘
 //!    │     └─ Launcher ─ interpreter, Sandbox, Spawner thread
-//!    └─ Keeper    the thread for what nobody should wait for
+//!    └─ Reaper       the thread for background work
 //! ```
 //!
-//! A program that has not proved itself runs in a worker of its own, killed the moment it is done. A
-//! proven one runs in its agent's kept worker, which is killed by anything but a good end.
+//! An unproven program runs in a worker of its own, which is killed when the program is done. A proven one runs in
+//! its agent's kept worker, which is killed unless the program ends normally.
 
 mod frame;
 mod reaper;
@@ -47,56 +47,56 @@ use permit::{Permit, Permits};
 use pool::Pool;
 use reaper::Reaper;
 pub use sandbox::{InstallerLimits, Layer, Layers, Reached, Tier, WorkerLimits};
-use turn::{Assignment, StartFault, Worker, WorkerTurn};
+use turn::{AssignedWorker, StartFault, Worker, WorkerTurn};
 pub(crate) use zygote::start as start_inside;
 pub(crate) use zygote_pool::{Activation, BootFault};
-use zygote_pool::{Place, ZygotePool};
+use zygote_pool::{ZygoteKey, ZygotePool};
 
-/// How often whoever waits looks whether the caller gave up.
+/// Interval at which a waiting thread checks for cancellation.
 const CANCELLATION_PERIOD: Duration = Duration::from_millis(25);
-/// Workers tried when they turn out to be dead before they were sent anything.
+/// Workers tried if they turn out to have ended before they were used.
 const START_TRIES: usize = 3;
-/// Zygotes kept that no worker belongs to; the one unused for longest goes first.
+/// Zygotes kept without workers; the one unused longest is ended first.
 const MAX_IDLE_ZYGOTES: usize = 8;
-/// How long such a zygote is kept.
+/// How long a zygote without workers is kept.
 const ZYGOTE_IDLE_LIMIT: Duration = Duration::from_mins(30);
-/// Longest between two looks for what is idle, or was left behind by a program.
-const MAX_TIDY_PERIOD: Duration = Duration::from_secs(1);
-/// Shortest, so that a short idle limit does not become a busy loop.
-const MIN_TIDY_PERIOD: Duration = Duration::from_millis(10);
+/// Longest interval between two checks for idle workers and for processes left by programs.
+const MAX_CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// Shortest interval, so that a short idle limit does not cause a busy loop.
+const MIN_CHECK_PERIOD: Duration = Duration::from_millis(10);
 
-/// How workers are made and bounded.
+/// How workers are started and limited.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
-    /// The Python to use, whatever `path` says.
+    /// The Python to use instead of the first on `path`.
     pub python: Option<PathBuf>,
-    /// The Ruby to use, whatever `path` says.
+    /// The Ruby to use instead of the first on `path`.
     pub ruby: Option<PathBuf>,
-    /// Where interpreters, and programs, look for commands.
+    /// The search path of interpreters and programs.
     pub path: OsString,
-    /// Where workers' private directories are made.
+    /// Parent of the workers' private directories.
     pub scratch: PathBuf,
-    /// Programs running at once.
+    /// Programs that run at once.
     pub max_running: usize,
-    /// Longest a call queues for its turn to run.
+    /// Longest time a call waits to run.
     pub queue_limit: Duration,
-    /// How long an agent's worker is kept without being used.
+    /// How long an agent's worker is kept without use.
     pub idle_limit: Duration,
-    /// Workers alive at once, idle ones included.
+    /// Workers that exist at once, idle ones included.
     pub max_live: usize,
     /// Workers an agent may lose in a row before it must wait.
     pub max_restarts: u32,
-    /// What one worker may use up.
+    /// Resource limits of one worker.
     pub limits: WorkerLimits,
-    /// Containment weaker than this is refused.
+    /// The weakest sandbox tier that is accepted.
     pub minimum_tier: Tier,
-    /// Layers of containment to be used if they can be; all, except in tests of each.
+    /// Sandbox layers to use if they are available; all, except in tests of single layers.
     #[doc(hidden)]
     pub layers: Layers,
 }
 
 impl WorkerOptions {
-    /// Sensible bounds; interpreters found on `path`, private directories made in `scratch`.
+    /// Default limits, with interpreters from `path` and private directories in `scratch`.
     pub fn new(path: impl Into<OsString>, scratch: impl Into<PathBuf>) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -116,43 +116,42 @@ impl WorkerOptions {
     }
 }
 
-/// Runs programs in worker processes. Dropping it ends them all and waits for them.
+/// Runs programs in worker processes. Dropping it ends them and waits for them.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Shared>,
 }
 
 impl Workers {
-    /// Starts the threads that look after workers; no interpreter is booted before it is needed.
+    /// Starts the background threads. No interpreter is booted before it is needed.
     pub fn start(options: &WorkerOptions) -> io::Result<Self> {
         Ok(Self { shared: Shared::start(options)? })
     }
 
-    /// Runs programs of one language. Once these workers are dropped it starts no more.
+    /// Runs programs of one language, until these workers are dropped.
     pub fn guest(&self, language: Language) -> Arc<dyn Guest> {
         Arc::new(WorkerGuest { shared: Arc::clone(&self.shared), language })
     }
 
-    /// The interpreter that would run programs of this language, or what to install.
+    /// The interpreter that would run programs of this language; the error says what to install.
     pub fn probe(&self, language: Language) -> Result<InterpreterInfo, String> {
         self.shared.launcher.interpreter(language)
     }
 
-    /// Boots a zygote in an environment, which proves that its packages load. The zygote stays, for the
-    /// programs to come.
+    /// Boots a zygote in an environment, which proves that its packages load. The zygote is kept for later programs.
     pub(crate) fn activate(
         &self,
         language: Language,
         environment: &Activation,
     ) -> Result<(), BootFault> {
-        let place = Place {
+        let place = ZygoteKey {
             language,
             environment: Some(environment.clone()),
             grants: Grants::default(),
             agent: None,
         };
         let stale = locked(&self.shared.zygote_pools).remove(&place);
-        drop(stale); // of an environment of the same name that was there before
+        drop(stale); // it may belong to an earlier environment of the same name
         let booted = self.shared.zygote_pool(&place).ensure_booted(&self.shared.launcher);
         if booted.is_err() {
             locked(&self.shared.zygote_pools).remove(&place);
@@ -160,18 +159,18 @@ impl Workers {
         booted
     }
 
-    /// What confines package managers too; refused where it is weaker than programs may be run under.
+    /// The sandbox, which confines package managers too. An error if it is weaker than the minimum tier.
     pub(crate) fn sandbox(&self) -> Result<&sandbox::Sandbox, String> {
         self.shared.check_minimum_tier()?;
         Ok(self.shared.launcher.sandbox())
     }
 
-    /// The containment workers run under.
+    /// The name of the sandbox tier workers run under.
     pub fn tier(&self) -> &'static str {
         self.shared.launcher.reached().tier.name()
     }
 
-    /// What the sandbox is made of, and what it lacks.
+    /// The layers of the sandbox, and why others are missing.
     pub fn containment(&self) -> &Reached {
         self.shared.launcher.reached()
     }
@@ -202,7 +201,7 @@ impl Guest for WorkerGuest {
         if run_limits.cancellation.is_cancelled() {
             return Err(WorkerFault::Cancelled);
         }
-        let place = Place {
+        let place = ZygoteKey {
             language: self.language,
             environment: Activation::of(environment),
             grants: run_limits.grants.clone(),
@@ -221,16 +220,16 @@ impl Guest for WorkerGuest {
     }
 }
 
-/// What turns, guests and the keeper share.
+/// What turns, guests and the reaper share.
 #[derive(Debug)]
 struct Shared {
     permits: Arc<Permits>,
     pool: Pool,
     losses: Losses,
-    /// Who may live: every worker holds one.
+    /// Every worker holds one of these permits.
     live: Arc<Permits>,
     minimum_tier: Tier,
-    zygote_pools: Mutex<BTreeMap<Place, Known>>,
+    zygote_pools: Mutex<BTreeMap<ZygoteKey, Known>>,
     launcher: Launcher,
     reaper: Reaper,
     closing: AtomicBool,
@@ -244,19 +243,19 @@ struct Known {
 
 impl Shared {
     fn start(options: &WorkerOptions) -> io::Result<Arc<Self>> {
-        let (reaper, errands) = Reaper::new();
+        let (reaper, queue) = Reaper::new();
         let shared = Arc::new(Self {
             permits: Arc::new(Permits::new(
                 options.max_running.max(1),
                 options.queue_limit,
-                "places for running programs (max_running_workers) were taken",
+                "permits to run a program (max_running_workers) were in use",
             )),
             pool: Pool::new(options.idle_limit),
             losses: Losses::new(options.max_restarts),
             live: Arc::new(Permits::new(
                 options.max_live.max(1),
                 options.queue_limit,
-                "workers there may be (max_live_workers) were at work or waiting for those they called",
+                "permitted workers (max_live_workers) were running or waiting for calls they had made",
             )),
             minimum_tier: options.minimum_tier,
             zygote_pools: Mutex::default(),
@@ -264,30 +263,30 @@ impl Shared {
             reaper,
             closing: AtomicBool::new(false),
         });
-        let period = (options.idle_limit / 2).clamp(MIN_TIDY_PERIOD, MAX_TIDY_PERIOD);
-        shared.reaper.start(errands, Arc::downgrade(&shared), period)?;
+        let period = (options.idle_limit / 2).clamp(MIN_CHECK_PERIOD, MAX_CHECK_PERIOD);
+        shared.reaper.start(queue, Arc::downgrade(&shared), period)?;
         Ok(shared)
     }
 
-    /// Refuses to run programs under weaker containment than asked for.
+    /// Refuses to run programs in a weaker sandbox than the minimum tier, or than the grants need.
     fn check_tier(&self, grants: &Grants) -> Result<(), WorkerFault> {
         self.check_minimum_tier().map_err(WorkerFault::Uncontained)?;
         match grants.network {
-            Network::Hosts(_) if !self.launcher.reached().layers.has(Layer::Namespaces) => {
-                Err(WorkerFault::Uncontained(self.lacking(Tier::Namespaces, "a list of hosts")))
-            }
+            Network::Hosts(_) if !self.launcher.reached().layers.has(Layer::Namespaces) => Err(
+                WorkerFault::Uncontained(self.missing_tier(Tier::Namespaces, "a list of hosts")),
+            ),
             Network::Off | Network::Loopback | Network::Hosts(_) | Network::Open => Ok(()),
         }
     }
 
     fn check_minimum_tier(&self) -> Result<(), String> {
         if !self.launcher.reached().reaches(self.minimum_tier) {
-            return Err(self.lacking(self.minimum_tier, "minimum_sandbox_tier"));
+            return Err(self.missing_tier(self.minimum_tier, "minimum_sandbox_tier"));
         }
         Ok(())
     }
 
-    fn lacking(&self, wanted: Tier, why: &str) -> String {
+    fn missing_tier(&self, wanted: Tier, why: &str) -> String {
         let reached = self.launcher.reached();
         let reasons: Vec<String> = reached
             .missing
@@ -297,7 +296,7 @@ impl Shared {
             .collect();
         format!(
             "{why} needs the sandbox tier {wanted}, and this machine reaches {} ({}); \
-             `recurgent doctor` says what would raise it",
+             `recurgent doctor` explains how to raise it",
             reached.name(),
             reasons.join("; ")
         )
@@ -305,7 +304,7 @@ impl Shared {
 
     fn start_turn(
         self: &Arc<Self>,
-        place: &Place,
+        place: &ZygoteKey,
         permit: Permit,
         order: &Order<'_>,
         run_limits: &RunLimits<'_>,
@@ -325,14 +324,14 @@ impl Shared {
         )))
     }
 
-    /// Finds somebody to do it.
+    /// Finds a worker: the agent's kept one, or an unused one.
     fn assign(
         &self,
-        place: &Place,
+        place: &ZygoteKey,
         permit: Permit,
         proven: bool,
         run_limits: &RunLimits<'_>,
-    ) -> Result<(Assignment, Permit), WorkerFault> {
+    ) -> Result<(AssignedWorker, Permit), WorkerFault> {
         let agent = run_limits.agent;
         self.losses.admit(agent)?;
         let kept = if proven { self.kept(place, agent) } else { None };
@@ -341,10 +340,11 @@ impl Shared {
         let (lease, worker, permit) = if let Some((lease, worker)) = kept {
             (Some(lease), worker, permit)
         } else {
-            let (alive, permit) = self.room_for_one_more(permit, run_limits.cancellation)?;
-            begun = Instant::now(); // queueing is no part of what isolation costs
+            let (live_permit, permit) =
+                self.acquire_worker_permit(permit, run_limits.cancellation)?;
+            begun = Instant::now(); // waiting in the queue is not a cost of isolation
             let lease = proven.then(|| self.pool.lease(agent, place));
-            (lease, self.unused(place, alive)?, permit)
+            (lease, self.unused(place, live_permit)?, permit)
         };
         let trace = WorkerTrace {
             pid: Some(worker.pid()),
@@ -353,11 +353,11 @@ impl Shared {
             sandbox_tier: self.launcher.reached().tier.name().to_owned(),
             isolation: begun.elapsed(),
         };
-        Ok((Assignment { worker, lease, trace }, permit))
+        Ok((AssignedWorker { worker, lease, trace }, permit))
     }
 
-    /// The agent's own worker, if it has one that is still fit.
-    fn kept(&self, place: &Place, agent: &str) -> Option<(Arc<pool::Lease>, Worker)> {
+    /// The agent's kept worker, if it has a usable one.
+    fn kept(&self, place: &ZygoteKey, agent: &str) -> Option<(Arc<pool::Lease>, Worker)> {
         let (lease, mut worker) = self.pool.lend(agent, place)?;
         if worker.is_fit() {
             return Some((lease, worker));
@@ -366,31 +366,31 @@ impl Shared {
         None
     }
 
-    fn unused(&self, place: &Place, alive: Permit) -> Result<Worker, WorkerFault> {
+    fn unused(&self, place: &ZygoteKey, live_permit: Permit) -> Result<Worker, WorkerFault> {
         let zygote_pool = self.zygote_pool(place);
         let (process, link) = zygote_pool.take(&self.launcher)?;
-        Ok(Worker::new(process, link, zygote_pool, self.reaper.errands(), alive))
+        Ok(Worker::new(process, link, zygote_pool, self.reaper.queue(), live_permit))
     }
 
-    /// The right to have one more worker. Idle ones make room, the one idle for longest first; where none
-    /// is idle the caller queues, and meanwhile gives back its turn to run: those at work may need it to
-    /// come to an end.
-    fn room_for_one_more(
+    /// Acquires a permit for one more worker. If none is free, idle workers are ended, the longest idle first. If none
+    /// is idle, the caller queues and meanwhile releases its permit to run, which running programs may need to
+    /// finish.
+    fn acquire_worker_permit(
         &self,
         permit: Permit,
         cancellation: &Cancellation,
     ) -> Result<(Permit, Permit), WorkerFault> {
-        if let Some(alive) = self.live.try_acquire() {
-            return Ok((alive, permit));
+        if let Some(live_permit) = self.live.try_acquire() {
+            return Ok((live_permit, permit));
         }
         drop(permit);
-        let alive = self.live.acquire_while(cancellation, || {
+        let live_permit = self.live.acquire_while(cancellation, || {
             self.pool.end_one();
         })?;
-        Ok((alive, self.permits.acquire(cancellation)?))
+        Ok((live_permit, self.permits.acquire(cancellation)?))
     }
 
-    fn zygote_pool(&self, place: &Place) -> Arc<ZygotePool> {
+    fn zygote_pool(&self, place: &ZygoteKey) -> Arc<ZygotePool> {
         let mut zygote_pools = locked(&self.zygote_pools);
         if let Some(known) = zygote_pools.get_mut(place) {
             known.used = Instant::now();
@@ -398,22 +398,22 @@ impl Shared {
         }
         let zygote_pool = Arc::new(ZygotePool::new(place.clone()));
         if self.is_closing() {
-            zygote_pool.close(); // nobody would close it later
+            zygote_pool.close(); // nothing else would close it
             return zygote_pool;
         }
         let known = Known { zygote_pool: Arc::clone(&zygote_pool), used: Instant::now() };
         zygote_pools.insert(place.clone(), known);
         if zygote_pools.len() > MAX_IDLE_ZYGOTES {
-            self.reaper.errands().tidy();
+            self.reaper.queue().end_idle();
         }
         zygote_pool
     }
 
-    /// Ends what was idle for too long.
-    fn tidy(&self) {
+    /// Ends workers and zygotes that were idle for too long.
+    fn end_idle(&self) {
         self.pool.expire();
         let retired = retire(&mut locked(&self.zygote_pools));
-        drop(retired); // ends them, which takes a moment, outside the lock
+        drop(retired); // ends them outside the lock, because it takes a moment
     }
 
     fn is_closing(&self) -> bool {
@@ -431,10 +431,10 @@ impl Shared {
     }
 }
 
-/// Takes out the nurseries nobody uses: those past their time, and the oldest of too many.
-fn retire(zygote_pools: &mut BTreeMap<Place, Known>) -> Vec<Known> {
-    // A worker holds on to its nursery, so one nobody else holds has no worker but its spare.
-    let mut idle: Vec<(Instant, Place)> = zygote_pools
+/// Removes unused zygote pools: those idle for too long, and the oldest beyond the maximum.
+fn retire(zygote_pools: &mut BTreeMap<ZygoteKey, Known>) -> Vec<Known> {
+    // A worker holds its zygote pool, so a pool that only this map holds has no worker but its spare.
+    let mut idle: Vec<(Instant, ZygoteKey)> = zygote_pools
         .iter()
         .filter(|(_, known)| Arc::strong_count(&known.zygote_pool) == 1)
         .map(|(place, known)| (known.used, place.clone()))
@@ -448,18 +448,18 @@ fn retire(zygote_pools: &mut BTreeMap<Place, Known>) -> Vec<Known> {
         .collect()
 }
 
-/// A time to come; some far day when that is beyond the clock.
+/// `start + wait`, or a time far in the future if that overflows.
 fn after(start: Instant, wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_hours(24 * 365);
     start.checked_add(wait).unwrap_or_else(|| start + FAR)
 }
 
-/// A lock whose holder panicked is still good: every critical section here leaves its state whole.
+/// Locks a mutex. A poisoned one is usable: every critical section here leaves its state consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a frame reads, in a few words; for `fuzz/`.
+/// A short description of a decoded frame, for `fuzz/`.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub fn read_frame(line: &[u8]) -> String {

@@ -1,5 +1,5 @@
 def success(value, context):
-    """The `done` frame of a program that gave `value`."""
+    """The `done` frame of a program that returned `value`."""
     if isinstance(value, Outcome):
         fields = value.to_dict()
         result = encode(fields.pop("value"))
@@ -13,14 +13,20 @@ def failure(problem):
     fields = {"op": "done", "status": "error", "error_type": "execution",
               "error_class": class_name(type(problem)), "error_message": message_of(problem),
               "location": location_of(problem)}
-    if Network.is_off and Network.is_missed(problem):
+    if Network.is_off and Network.is_missing(problem):
         fields["error_message"] += Network.ADVICE
-    fields.update(special_fields(problem))
+    special = special_fields(problem)
+    if "error_type" not in special:
+        try:
+            fields.update(exception_facts(problem))
+        except Exception:  # a class of the program that does not behave as one
+            pass
+    fields.update(special)
     return dump(fields).encode()
 
 
 def special_fields(problem):
-    """What sets this kind of failure apart from a plain `execution` error."""
+    """The fields in which this kind of failure differs from a plain `execution` error."""
     if isinstance(problem, InvalidCode):
         return {"error_type": "invalid_code", "error_class": class_name(type(problem.problem)),
                 "location": syntax_location(problem.problem)}
@@ -34,7 +40,7 @@ def special_fields(problem):
     if isinstance(problem, MemoryError):
         return {"error_type": "resource_limit", "limit": "memory",
                 "error_message": message_of(problem) or "the program ran out of memory"}
-    limit = limit_met(problem)
+    limit = limit_reached(problem)
     if limit:
         return {"error_type": "resource_limit", "limit": limit,
                 "error_message": f"{message_of(problem)}; the program's limit on {limit} is reached"}
@@ -49,19 +55,19 @@ LIMITS = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOMEM: "memory", 
           errno.EDQUOT: "scratch", errno.EFBIG: "file_size"}
 
 
-def limit_met(problem):
-    """The sandbox's limit an exception tells of, if it does."""
+def limit_reached(problem):
+    """The limit of the sandbox that caused an exception, if one did."""
     if isinstance(problem, RuntimeError) and "can't start new thread" in str(problem):
         return "processes"
     if not isinstance(problem, OSError):
         return None
-    if problem.errno == errno.EAGAIN and forks(problem.__traceback__):
+    if problem.errno == errno.EAGAIN and is_from_fork(problem.__traceback__):
         return "processes"
     return LIMITS.get(problem.errno)
 
 
-def forks(trace):
-    """Whether an exception came out of making a process; sockets that would block raise the same."""
+def is_from_fork(trace):
+    """Whether an exception comes from starting a process; a socket that would block raises the same error."""
     while trace:
         name, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
         if name.endswith("subprocess.py") or "fork" in linecache.getline(name, line):
@@ -93,7 +99,7 @@ def valid_text(text):
 
 
 def location_of(problem):
-    """The innermost place in the program the exception passed through."""
+    """The innermost line of the program that the exception passed through."""
     found, trace = None, problem.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename == FILE:

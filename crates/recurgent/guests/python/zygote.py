@@ -27,20 +27,20 @@ class Zygote:
 
     def answer(self, message, fds):
         if message["op"] == "fork":
-            self.fork(message.get("scratch"), message.get("doors", 0), *fds)
+            self.fork(message.get("scratch"), message.get("cgroups", 0), *fds)
         elif message["op"] == "reap":
             self.send(op="reaped", pid=message["pid"], **self.reap(message["pid"]))
         else:
             raise ValueError(f"unknown op {message['op']!r}")
 
-    def fork(self, scratch, doors, channel, stdout, stderr, *handed):
+    def fork(self, scratch, cgroups, channel, stdout, stderr, *handed):
         started, starting = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(started)
             try:
-                enter_groups(handed[:doors])
-                self.become_worker(scratch, channel, stdout, stderr, starting, *handed[doors:])
+                enter_groups(handed[:cgroups])
+                self.become_worker(scratch, channel, stdout, stderr, starting, *handed[cgroups:])
             except OSError as problem:
                 os.write(starting, str(problem).encode())
             except MemoryError:
@@ -90,13 +90,13 @@ class Zygote:
         self.control.send(encode(message))
 
 
-def enter_groups(doors):
-    for door in doors:
+def enter_groups(cgroups):
+    for cgroup in cgroups:
         try:
-            os.write(door, b"0")
+            os.write(cgroup, b"0")
         except OSError:
-            pass  # the host takes in who is not there
-        os.close(door)
+            pass  # the host adds a worker that could not join by itself
+        os.close(cgroup)
 
 
 def kill_group(pid):

@@ -6,6 +6,8 @@ module Recurgent
     end
 
     attr_reader :role, :method_name, :args, :kwargs, :context
+    # Raised because the call's arguments do not fit the method's function.
+    attr_accessor :arity_error
 
     def initialize(channel, context, frame)
       @channel, @context, @open = channel, context, true

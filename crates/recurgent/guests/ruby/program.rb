@@ -92,8 +92,29 @@ module Recurgent
       return if name.nil? || @called.include?(name)
 
       args = execution.args
-      args = [execution.context, *args] if wants_context?(main.method(name), execution)
-      main.__send__(name, *args, **execution.kwargs)
+      function = main.method(name)
+      args = [execution.context, *args] if wants_context?(function, execution)
+      begin
+        main.__send__(name, *args, **execution.kwargs)
+      rescue ArgumentError => problem
+        execution.arity_error = problem unless fits?(function, args, execution.kwargs)
+        raise
+      end
+    end
+
+    # Whether a function takes these arguments.
+    def fits?(function, args, kwargs)
+      kinds = function.parameters.group_by(&:first).transform_values { |list| list.map(&:last) }
+      keywords = kinds.values_at(:keyreq, :key).compact.flatten
+      takes_keywords = !keywords.empty? || kinds.key?(:keyrest)
+      count = args.size + (kwargs.empty? || takes_keywords ? 0 : 1) # a function without keywords gets a Hash
+      required = kinds.fetch(:req, []).size
+      most = kinds.key?(:rest) ? count : required + kinds.fetch(:opt, []).size
+      count.between?(required, most) && (!takes_keywords || fits_keywords?(kinds, keywords, kwargs))
+    end
+
+    def fits_keywords?(kinds, keywords, kwargs)
+      (kinds.fetch(:keyreq, []) - kwargs.keys).empty? && (kinds.key?(:keyrest) || (kwargs.keys - keywords).empty?)
     end
 
     # The only function of a program that does nothing but define it, whatever it is called.

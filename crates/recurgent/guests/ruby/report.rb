@@ -1,5 +1,6 @@
 module Recurgent
-  # Raised where no process or thread can be made; sockets that would block raise EAGAIN as well.
+  # Whether no process or thread could be started; a socket that would block raises EAGAIN as well. Ruby tells the
+  # cases apart in its own messages only.
   FORK_FAILURE = lambda do |problem|
     case problem
     when ThreadError then problem.message.include?("can't create Thread")
@@ -9,7 +10,7 @@ module Recurgent
   end
 
   class << self
-    # The `done` frame of a program that gave `value`.
+    # The `done` frame of a program that returned `value`.
     def success(value, context)
       result =
         if Outcome === value
@@ -26,8 +27,10 @@ module Recurgent
       fields = { op: "done", status: "error", error_type: "execution",
                  error_class: class_name(problem), error_message: message_of(problem),
                  location: location_of(problem) }
-      fields[:error_message] += Network::ADVICE if Network.off && Network.missed?(problem)
-      Boundary.encode(fields.merge(special_fields(problem)))
+      fields[:error_message] += Network::ADVICE if Network.off && Network.missing?(problem)
+      special = special_fields(problem)
+      fields.merge!(ExceptionFacts.of(problem)) unless special.key?(:error_type)
+      Boundary.encode(fields.merge(special))
     end
 
     def oversized(frame_bytes)
@@ -42,9 +45,17 @@ module Recurgent
       Agent === object ? "Agent" : "BasicObject"
     end
 
+    def valid_text(text) = text.encode("UTF-8", invalid: :replace, undef: :replace).scrub
+
+    # The innermost line of the program that the exception passed through.
+    def program_line(problem)
+      entry = BACKTRACE.bind_call(problem)&.find { |it| it.start_with?("#{FILE}:") }
+      entry && entry[/:(\d+)/, 1].to_i
+    end
+
     private
 
-    # What sets this kind of failure apart from a plain `execution` error.
+    # The fields in which this kind of failure differs from a plain `execution` error.
     def special_fields(problem)
       case problem
       when InvalidCode
@@ -71,12 +82,9 @@ module Recurgent
       "(its message could not be read)"
     end
 
-    def valid_text(text) = text.encode("UTF-8", invalid: :replace, undef: :replace).scrub
-
-    # The innermost place in the program the exception passed through.
     def location_of(problem)
-      line = BACKTRACE.bind_call(problem)&.find { |entry| entry.start_with?("#{FILE}:") }
-      line && { line: line[/:(\d+)/, 1].to_i, column: nil }
+      line = program_line(problem)
+      line && { line: line, column: nil }
     end
   end
 end

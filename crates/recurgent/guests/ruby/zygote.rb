@@ -37,18 +37,18 @@ module Recurgent
 
     def answer(message, received)
       case message["op"]
-      when "fork" then fork_worker(message["scratch"], message["doors"].to_i, *received)
+      when "fork" then fork_worker(message["scratch"], message["cgroups"].to_i, *received)
       when "reap" then tell(op: "reaped", pid: message["pid"], **reap(message["pid"]))
       else raise ArgumentError, "unknown op #{message['op'].inspect}"
       end
     end
 
-    def fork_worker(scratch, doors, channel, stdout, stderr, *handed)
+    def fork_worker(scratch, cgroups, channel, stdout, stderr, *handed)
       started, starting = IO.pipe
       status = OUT_OF_MEMORY
       pid = fork do
         started.close
-        enter_groups(handed.shift(doors))
+        enter_groups(handed.shift(cgroups))
         become_worker(scratch, channel, stdout, stderr, starting, *handed)
       rescue NoMemoryError
         nil # not even enough is left to say so: its status does
@@ -65,10 +65,10 @@ module Recurgent
       raise ArgumentError, "the worker ended before it started: #{said} #{reap(pid)}" if said != "+"
     end
 
-    def enter_groups(doors)
-      doors.each do |door|
-        door.syswrite("0") rescue nil # the host takes in who is not there
-        door.close
+    def enter_groups(cgroups)
+      cgroups.each do |cgroup|
+        cgroup.syswrite("0") rescue nil # the host adds a worker that could not join by itself
+        cgroup.close
       end
     end
 

@@ -10,11 +10,11 @@ use lifecycle::dialect::Language;
 
 use super::bundler::Bundler;
 use super::command::CommandEnv;
-use super::fault::{BuildFault, Stage};
+use super::fault::{BuildFault, BuildStage};
 use super::lock::{self, Lock, LockFault};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Ready};
-use super::source::Source;
+use super::source::PackageIndex;
 use super::uv::Uv;
 use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, inspection, tool};
 use crate::worker::Workers;
@@ -190,7 +190,8 @@ impl Environments {
         let files = way.iter().map(|(_, value)| PathBuf::from(value));
         // uv, not Bundler, fetches what a build needs while it builds.
         let is_uv = plan.language == Language::Python;
-        let sources = plan.supply.internal.iter().filter(|_| is_uv).filter_map(Source::directory);
+        let sources =
+            plan.supply.internal.iter().filter(|_| is_uv).filter_map(PackageIndex::directory);
         let given = files.chain(sources).filter(|path| path.is_absolute() && path.exists());
         let read = plan.interpreter.roots.iter().cloned().chain(given).collect();
         let variables =
@@ -207,7 +208,7 @@ impl Environments {
     /// name.
     fn readable(&self, plan: &Plan<'_>) -> Vec<PathBuf> {
         let named = self.options.variables.iter().map(|(_, value)| PathBuf::from(value));
-        let files = plan.supply.internal.iter().filter_map(Source::directory);
+        let files = plan.supply.internal.iter().filter_map(PackageIndex::directory);
         let given = named.chain(files).filter(|path| path.is_absolute() && path.exists());
         plan.interpreter.roots.iter().cloned().chain(given).collect()
     }
@@ -266,7 +267,7 @@ pub(super) fn locked_out(fault: LockFault, path: &Path) -> BuildFault {
         LockFault::Cancelled => BuildFault::Cancelled,
         LockFault::Unusable(error) => BuildFault::file("cannot lock", path, &error),
         LockFault::Busy(patience) => BuildFault::Unable {
-            stage: Stage::Install,
+            stage: BuildStage::Install,
             said: format!(
                 "another process has been building this environment for {} s; try again, or end it",
                 patience.as_secs()

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::Installed;
 use super::command::{CommandEnv, Ended};
-use super::fault::{BuildFault, Stage, mentioned};
+use super::fault::{BuildFault, BuildStage, mentioned};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
-use super::source::{Source, Supply};
+use super::source::{PackageIndex, PackageSources};
 use crate::worker::sandbox::InstallPhase;
 
 /// What it writes down.
@@ -88,7 +88,7 @@ pub(super) struct Bundler<'a> {
 pub(super) fn variables(
     root: &Path,
     cache: &Path,
-    supply: Option<&Supply>,
+    supply: Option<&PackageSources>,
 ) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("BUNDLE_GEMFILE".into(), root.join("Gemfile").into()),
@@ -121,7 +121,7 @@ impl PackageManager for Bundler<'_> {
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let Supply { internal, public } = self.given.supply;
+        let PackageSources { internal, public } = self.given.supply;
         let is_mixed = !internal.is_empty() && internal.len() + usize::from(*public) > 1;
         let mut homes = Homes::new();
         let mut asked: BTreeSet<String> = BTreeSet::new();
@@ -139,10 +139,10 @@ impl PackageManager for Bundler<'_> {
             let ended = self.fetch(
                 self.given.command_env,
                 words(BUNDLE, &["lock"]),
-                Stage::Resolve,
+                BuildStage::Resolve,
                 left(),
             )?;
-            self.judge(&ended, Stage::Resolve, self.given.manifest.packages())?;
+            self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
             let locked = self.locked()?.into_iter().map(|gem| gem.name);
             names = locked.filter(|name| is_mixed && !asked.contains(name)).collect();
             if names.is_empty() {
@@ -150,7 +150,7 @@ impl PackageManager for Bundler<'_> {
             }
         }
         let said = format!("its gems had not all a source after {MAX_ROUNDS} rounds");
-        Err(BuildFault::Unable { stage: Stage::Resolve, said })
+        Err(BuildFault::Unable { stage: BuildStage::Resolve, said })
     }
 
     fn locked(&self) -> Result<Vec<Package>, BuildFault> {
@@ -165,21 +165,22 @@ impl PackageManager for Bundler<'_> {
         let yes = |name: &str| (name.into(), "true".into());
         let fetching =
             self.given.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
-        let fetched = self.fetch(&fetching, words(BUNDLE, &["cache"]), Stage::Install, limit)?;
-        self.judge(&fetched, Stage::Install, names())?;
+        let fetched =
+            self.fetch(&fetching, words(BUNDLE, &["cache"]), BuildStage::Install, limit)?;
+        self.judge(&fetched, BuildStage::Install, names())?;
         let building = self.given.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
         let (install_phase, ruby) = (InstallPhase::Build(Vec::new()), &self.given.interpreter.path);
         let install = words(BUNDLE, &["install", "--local"]);
         let built = building.run(&install_phase, ruby, install, left);
-        let built = self.given.told(built, Stage::Install)?;
-        self.judge(&built, Stage::Install, names())?;
+        let built = self.given.told(built, BuildStage::Install)?;
+        self.judge(&built, BuildStage::Install, names())?;
         self.given.clear(ARCHIVES)
     }
 
     fn installed(&self) -> Result<Installed, BuildFault> {
         let library = library(self.given.root).ok_or_else(|| BuildFault::Unable {
-            stage: Stage::Install,
+            stage: BuildStage::Install,
             said: "Bundler installed nothing".to_owned(),
         })?;
         let proofs = self.given.manifest.packages().map(|package| Proof {
@@ -216,12 +217,16 @@ impl Bundler<'_> {
     }
 
     fn homes(&self, names: &[String], limit: Duration) -> Result<Homes, BuildFault> {
-        let addresses = self.given.supply.internal.iter().map(Source::address);
+        let addresses = self.given.supply.internal.iter().map(PackageIndex::address);
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
-        let ended =
-            self.fetch(self.given.command_env, words(HOMES, &arguments), Stage::Resolve, limit)?;
-        self.judge(&ended, Stage::Resolve, self.given.manifest.packages())?;
+        let ended = self.fetch(
+            self.given.command_env,
+            words(HOMES, &arguments),
+            BuildStage::Resolve,
+            limit,
+        )?;
+        self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
         let found = ended.output.lines().filter_map(|line| {
             let (name, at) = line.strip_prefix("home: ")?.split_once(' ')?;
             // Only what was asked about: it is written into a Gemfile.
@@ -236,7 +241,7 @@ impl Bundler<'_> {
         &self,
         command_env: &CommandEnv<'_>,
         words: Vec<&str>,
-        stage: Stage,
+        stage: BuildStage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
         let ended =
@@ -247,7 +252,7 @@ impl Bundler<'_> {
     fn judge<'n>(
         &self,
         ended: &Ended,
-        stage: Stage,
+        stage: BuildStage,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), BuildFault> {
         let said = ended.output.clone();
@@ -259,7 +264,7 @@ impl Bundler<'_> {
             Some(NO_SOURCE) => {
                 BuildFault::Unreachable { stage, source: self.given.supply.blamed(&said), said }
             }
-            Some(status) if UNRESOLVED.contains(&status) || stage == Stage::Resolve => {
+            Some(status) if UNRESOLVED.contains(&status) || stage == BuildStage::Resolve => {
                 BuildFault::Unresolvable { package: mentioned(&said, names), said }
             }
             _ => BuildFault::Uninstallable { package: mentioned(&said, names), said },
@@ -274,7 +279,7 @@ fn words<'a>(script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// The option that names a gem's source.
-fn at_home(source: Option<&Source>) -> String {
+fn at_home(source: Option<&PackageIndex>) -> String {
     source.map_or_else(String::new, |source| format!(", source: '{}'", source.address()))
 }
 

@@ -99,8 +99,10 @@ impl CommandEnv<'_> {
             directory: self.directory,
             limits: self.limits,
         };
-        let (zygote_sandbox, spawn_handshake) =
-            self.sandbox.send(&mut command, &installer_command).map_err(CommandFault::Unusable)?;
+        let (zygote_sandbox, spawn_handshake) = self
+            .sandbox
+            .confine_installer(&mut command, &installer_command)
+            .map_err(CommandFault::Unusable)?;
         let input = self.input(&zygote_sandbox).map_err(CommandFault::Unusable)?;
         let mut job =
             Job::start(command, spawn_handshake, input).map_err(CommandFault::Unusable)?;
@@ -126,14 +128,15 @@ impl CommandEnv<'_> {
 
     fn input(&self, zygote_sandbox: &ZygoteSandbox) -> io::Result<Stdio> {
         let Some(text) = &self.input else {
-            let held = (!zygote_sandbox.is_walled()).then(|| self.lock.try_clone()).transpose()?;
+            let held =
+                (!zygote_sandbox.is_isolated()).then(|| self.lock.try_clone()).transpose()?;
             return Ok(held.map_or_else(Stdio::null, Stdio::from));
         };
         // Fits into the pipe, so nobody waits for anybody.
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         File::from(write).write_all(text)?;
         rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::empty())?;
-        zygote_sandbox.hand_over(&read)?;
+        zygote_sandbox.give_to_user(&read)?;
         Ok(read.into())
     }
 

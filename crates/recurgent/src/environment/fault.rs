@@ -8,7 +8,7 @@ use lifecycle::execution::EnvironmentFault;
 use lifecycle::outcome::{Failure, FailureKind};
 
 use super::command::CommandFault;
-use super::source::{Supply, redacted};
+use super::source::{PackageSources, redacted};
 use crate::worker::BootFault;
 
 /// Longest message of a tool that is passed on.
@@ -16,7 +16,7 @@ const MESSAGE_BYTES: usize = 2000;
 
 /// When in a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum BuildStage {
     /// Getting the packaging tool itself.
     Tool,
     /// Choosing versions.
@@ -27,7 +27,7 @@ pub(super) enum Stage {
     Activate,
 }
 
-impl Stage {
+impl BuildStage {
     /// As metadata says it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ pub(super) enum BuildFault {
     /// A source does not answer, or not in time.
     Unreachable {
         /// While doing what.
-        stage: Stage,
+        stage: BuildStage,
         /// Which, without credentials.
         source: String,
         /// The tool's words, or what was waited for.
@@ -79,7 +79,7 @@ pub(super) enum BuildFault {
     /// This machine cannot build: no tool, no directory.
     Unable {
         /// While doing what.
-        stage: Stage,
+        stage: BuildStage,
         /// What is wrong and what to do.
         said: String,
     },
@@ -96,11 +96,16 @@ impl BuildFault {
             "{what} {}: {error}; free space there or set cache_dir to a directory you can write to",
             path.display()
         );
-        Self::Unable { stage: Stage::Install, said }
+        Self::Unable { stage: BuildStage::Install, said }
     }
 
     /// A tool that did not come to an end.
-    pub(super) fn command(fault: CommandFault, stage: Stage, tool: &str, supply: &Supply) -> Self {
+    pub(super) fn command(
+        fault: CommandFault,
+        stage: BuildStage,
+        tool: &str,
+        supply: &PackageSources,
+    ) -> Self {
         match fault {
             CommandFault::Cancelled => Self::Cancelled,
             CommandFault::Unusable(error) => {
@@ -134,7 +139,7 @@ impl BuildFault {
             Some(id) => Box::new(failure.with("env_id", id)),
             None => Box::new(failure),
         };
-        let about = |kind: FailureKind, what: &str, said: &str, stage: Stage| {
+        let about = |kind: FailureKind, what: &str, said: &str, stage: BuildStage| {
             let separator = if what.is_empty() { "" } else { ": " };
             Failure::new(kind, format!("{what}{separator}{}", bounded(said)))
                 .with("stage", stage.name())
@@ -146,17 +151,17 @@ impl BuildFault {
         match self {
             Self::Unresolvable { said, package } => {
                 let kind = FailureKind::DependencyResolutionFailed;
-                let failure = about(kind, UNRESOLVABLE, &said, Stage::Resolve);
+                let failure = about(kind, UNRESOLVABLE, &said, BuildStage::Resolve);
                 EnvironmentFault::Unresolvable(naming(failure, package))
             }
             Self::Uninstallable { said, package } => {
                 let kind = FailureKind::DependencyInstallFailed;
-                let failure = about(kind, UNINSTALLABLE, &said, Stage::Install);
+                let failure = about(kind, UNINSTALLABLE, &said, BuildStage::Install);
                 EnvironmentFault::InstallFailed(naming(failure, package))
             }
             Self::Inactive { said, package } => {
                 let kind = FailureKind::DependencyActivationFailed;
-                let failure = about(kind, INACTIVE, &said, Stage::Activate);
+                let failure = about(kind, INACTIVE, &said, BuildStage::Activate);
                 EnvironmentFault::ActivationFailed(naming(failure, package))
             }
             Self::Unreachable { stage, source, said } => {

@@ -7,7 +7,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::GuestPolicy;
-use super::source::Supply;
+use super::source::PackageSources;
 use crate::guest::interpreter::InterpreterInfo;
 
 /// `env_id`: SHA-256 over engine, version, patch level, platform, source policy and normalised manifest.
@@ -16,7 +16,7 @@ pub(super) fn env_id(
     language: Language,
     interpreter: &InterpreterInfo,
     policy: &GuestPolicy,
-    supply: &Supply,
+    supply: &PackageSources,
     manifest: &DependencyManifest,
 ) -> String {
     let mut parts = vec![
@@ -41,13 +41,13 @@ mod tests {
     use lifecycle::dependency::{DependencyPolicy, SourceMode};
 
     use super::*;
-    use crate::guest::interpreter::Version;
+    use crate::guest::interpreter::InterpreterVersion;
 
     fn interpreter() -> InterpreterInfo {
         InterpreterInfo {
             roots: Vec::new(),
             path: PathBuf::from("/usr/bin/ruby"),
-            version: Version(3, 1, 2),
+            version: InterpreterVersion(3, 1, 2),
             engine: "ruby".to_owned(),
             patch_level: "20".to_owned(),
             platform: "x86_64-linux-gnu".to_owned(),
@@ -69,7 +69,7 @@ mod tests {
         let declared = json!([{"name": "prawn", "version": version}, {"name": "a"}]);
         let manifest = DependencyManifest::parse(Language::Ruby, Some(&declared)).unwrap();
         let sources = policy.packages.effective_sources(Language::Ruby).unwrap();
-        let supply = Supply::of(&sources).unwrap();
+        let supply = PackageSources::of(&sources).unwrap();
         env_id(Language::Ruby, interpreter, policy, &supply, &manifest)
     }
 
@@ -94,7 +94,11 @@ mod tests {
             id(&interpreter(), &only_ours, "~> 2.5"),
             id(&interpreter(), &GuestPolicy { wheels_only: true, ..base.clone() }, "~> 2.5"),
             id(&InterpreterInfo { engine: "truffleruby".into(), ..interpreter() }, &base, "~> 2.5"),
-            id(&InterpreterInfo { version: Version(3, 1, 3), ..interpreter() }, &base, "~> 2.5"),
+            id(
+                &InterpreterInfo { version: InterpreterVersion(3, 1, 3), ..interpreter() },
+                &base,
+                "~> 2.5",
+            ),
             id(&InterpreterInfo { patch_level: "21".into(), ..interpreter() }, &base, "~> 2.5"),
             id(
                 &InterpreterInfo { platform: "arm64-linux".into(), ..interpreter() },

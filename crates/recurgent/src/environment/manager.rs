@@ -6,9 +6,9 @@ use std::time::Duration;
 use lifecycle::dependency::DependencyManifest;
 
 use super::command::{CommandEnv, CommandFault, Ended};
-use super::fault::{BuildFault, Stage};
+use super::fault::{BuildFault, BuildStage};
 use super::ready::Package;
-use super::source::Supply;
+use super::source::PackageSources;
 use super::{Installed, inspection};
 use crate::guest::interpreter::InterpreterInfo;
 
@@ -37,7 +37,7 @@ pub(super) struct BuildInputs<'a> {
     pub(super) command_env: &'a CommandEnv<'a>,
     /// Where what was fetched is built.
     pub(super) builder: &'a CommandEnv<'a>,
-    pub(super) supply: &'a Supply,
+    pub(super) supply: &'a PackageSources,
     pub(super) manifest: &'a DependencyManifest,
 }
 
@@ -46,7 +46,7 @@ impl BuildInputs<'_> {
     pub(super) fn told(
         &self,
         ended: Result<Ended, CommandFault>,
-        stage: Stage,
+        stage: BuildStage,
     ) -> Result<Ended, BuildFault> {
         ended.map_err(|fault| BuildFault::command(fault, stage, self.name, self.supply))
     }

@@ -7,21 +7,21 @@ use lifecycle::dependency::PackageSource;
 
 /// A package source: an address, and credentials that only the installer is given.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct PackageIndex {
     /// Without credentials.
     address: String,
     /// `user:password`, spelled as addresses must have it: `me%40home:…`.
     userinfo: Option<String>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for PackageIndex {
     /// Never shows credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Source({})", self.address)
+        write!(f, "PackageIndex({})", self.address)
     }
 }
 
-impl Source {
+impl PackageIndex {
     /// Reads an `http`, `https` or `file` address, with `user:password@` or without.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
@@ -102,21 +102,21 @@ impl Source {
 
 /// The sources of one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Supply {
+pub(super) struct PackageSources {
     /// Ours, asked first, in order.
-    pub(super) internal: Vec<Source>,
+    pub(super) internal: Vec<PackageIndex>,
     /// Whether the packaging tool's own public source comes after them.
     pub(super) public: bool,
 }
 
-impl Supply {
+impl PackageSources {
     /// What a policy allows.
     pub(super) fn of(sources: &[PackageSource<'_>]) -> Result<Self, String> {
         let mut supply = Self { internal: Vec::new(), public: false };
         for source in sources {
             match source {
                 PackageSource::Public => supply.public = true,
-                PackageSource::Internal(text) => supply.internal.push(Source::parse(text)?),
+                PackageSource::Internal(text) => supply.internal.push(PackageIndex::parse(text)?),
             }
         }
         Ok(supply)
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn credentials_are_kept_apart_from_the_address() {
-        let source = Source::parse("https://me:s3cret@gems.example:8080/private/").unwrap();
+        let source = PackageIndex::parse("https://me:s3cret@gems.example:8080/private/").unwrap();
         assert_eq!(source.address(), "https://gems.example:8080/private/");
         assert_eq!(source.credentials(), Some(("me".to_owned(), "s3cret".to_owned())));
         assert_eq!(source.host(), "gems.example");
@@ -234,12 +234,12 @@ mod tests {
             ("%C3%A9:100%", "é", "100%"),
             ("a:%zz%ff", "a", "%zz%ff"),
         ] {
-            let source = Source::parse(&format!("https://{spelled}@gems.example/")).unwrap();
+            let source = PackageIndex::parse(&format!("https://{spelled}@gems.example/")).unwrap();
             let meant = Some((user.to_owned(), password.to_owned()));
             assert_eq!((source.credentials(), source.userinfo()), (meant, Some(spelled)));
             assert_eq!(source.whole(), format!("https://{spelled}@gems.example/"));
         }
-        let refused = Source::parse("https://me:a%0Amachine@gems.example/").unwrap_err();
+        let refused = PackageIndex::parse("https://me:a%0Amachine@gems.example/").unwrap_err();
         assert!(refused.contains("control character") && !refused.contains("machine"), "{refused}");
     }
 
@@ -253,7 +253,7 @@ mod tests {
             ("http://[::1]/simple/", None, "[::1]", Some("[::1]:80")),
             ("http://[::1]:8080/", None, "[::1]", Some("[::1]:8080")),
         ] {
-            let source = Source::parse(address).unwrap();
+            let source = PackageIndex::parse(address).unwrap();
             assert_eq!(source.directory(), directory.map(PathBuf::from), "{address}");
             assert_eq!(
                 (source.host(), source.endpoint().as_deref()),
@@ -268,14 +268,14 @@ mod tests {
         for text in
             ["gems.example", "ssh://x", "https://x'\nsystem", "https://x\"y", "https://#{1}"]
         {
-            assert!(Source::parse(text).is_err(), "{text}");
+            assert!(PackageIndex::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn the_source_in_the_message_is_blamed() {
-        let source = |text| Source::parse(text).unwrap();
-        let supply = Supply {
+        let source = |text| PackageIndex::parse(text).unwrap();
+        let supply = PackageSources {
             internal: vec![source("http://a.example/"), source("http://b.example/")],
             public: true,
         };
@@ -285,7 +285,7 @@ mod tests {
             "https://c.example"
         );
         assert_eq!(supply.blamed("no idea"), PUBLIC);
-        let beside = Supply {
+        let beside = PackageSources {
             internal: vec![source("file:///srv/index/"), source("http://b.example/")],
             public: false,
         };

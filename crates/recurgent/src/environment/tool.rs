@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::command::{CommandEnv, Ended};
-use super::fault::{BuildFault, Stage};
+use super::fault::{BuildFault, BuildStage};
 use super::inspection::clear;
 use super::lock;
-use super::source::Supply;
+use super::source::PackageSources;
 use super::{Aim, Progress};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::sandbox::InstallPhase;
@@ -28,7 +28,7 @@ pub(super) struct Search<'a> {
     pub(super) path: &'a OsStr,
     pub(super) cache: &'a Path,
     pub(super) interpreter: &'a InterpreterInfo,
-    pub(super) supply: &'a Supply,
+    pub(super) supply: &'a PackageSources,
     pub(super) command_env: &'a CommandEnv<'a>,
 }
 
@@ -37,7 +37,7 @@ impl Search<'_> {
     pub(super) fn find(&self, aim: &Aim<'_>) -> Result<PathBuf, BuildFault> {
         if let Some(chosen) = self.chosen {
             let unusable = || BuildFault::Unable {
-                stage: Stage::Tool,
+                stage: BuildStage::Tool,
                 said: format!(
                     "the setting `uv` names {}, which cannot be run; name another, or none to have it found",
                     chosen.display()
@@ -94,7 +94,7 @@ impl Search<'_> {
         fs::rename(desk.join("uv"), self.home()).map_err(unusable)?;
         clear(&desk).map_err(unusable)?;
         self.fetched().ok_or_else(|| BuildFault::Unable {
-            stage: Stage::Tool,
+            stage: BuildStage::Tool,
             said: "pip installed a uv that cannot be run; install uv and set RECURGENT_UV".into(),
         })
     }
@@ -129,7 +129,7 @@ impl Search<'_> {
                 python.display(),
                 made.output
             );
-            return Err(BuildFault::Unable { stage: Stage::Tool, said });
+            return Err(BuildFault::Unable { stage: BuildStage::Tool, said });
         }
         self.pip(command_env, &venv.join("bin").join("python"), target)
     }
@@ -150,13 +150,13 @@ impl Search<'_> {
         arguments.push("uv".into());
         let ended = command_env
             .run(&InstallPhase::Tool, python, arguments, FETCH_LIMIT)
-            .map_err(|fault| BuildFault::command(fault, Stage::Tool, "pip", self.supply))?;
+            .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "pip", self.supply))?;
         if ended.status == Some(0) {
             return Ok(());
         }
         let source = self.supply.blamed(&ended.output);
         let said = format!("uv was not found, and pip could not fetch it: {}", ended.output);
-        Err(BuildFault::Unreachable { stage: Stage::Tool, source, said })
+        Err(BuildFault::Unreachable { stage: BuildStage::Tool, source, said })
     }
 
     /// The tool comes from where packages may come from.
@@ -178,7 +178,7 @@ impl Search<'_> {
     ) -> Result<Ended, BuildFault> {
         command_env
             .run(&InstallPhase::Tool, program, arguments, FETCH_LIMIT)
-            .map_err(|fault| BuildFault::command(fault, Stage::Tool, "python", self.supply))
+            .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "python", self.supply))
     }
 }
 

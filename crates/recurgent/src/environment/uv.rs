@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::command::{CommandEnv, Ended};
-use super::fault::{BuildFault, Stage, mentioned};
+use super::fault::{BuildFault, BuildStage, mentioned};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
-use super::source::{self, Source, Supply};
+use super::source::{self, PackageIndex, PackageSources};
 use super::{Installed, inspection, wheel};
 use crate::worker::sandbox::InstallPhase;
 
@@ -56,7 +56,10 @@ pub(super) struct Uv<'a> {
 }
 
 /// Variables that make uv look nowhere but where it is told.
-pub(super) fn variables(cache: &Path, supply: Option<&Supply>) -> Vec<(OsString, OsString)> {
+pub(super) fn variables(
+    cache: &Path,
+    supply: Option<&PackageSources>,
+) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("UV_CACHE_DIR".into(), cache.into()),
         ("UV_NO_CONFIG".into(), "1".into()),
@@ -86,17 +89,17 @@ impl PackageManager for Uv<'_> {
         let command_env =
             self.given.command_env.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
         self.introduce(&command_env, limit)?;
-        let mut ended = self.fetch(&command_env, &["lock"], Stage::Resolve, limit)?;
+        let mut ended = self.fetch(&command_env, &["lock"], BuildStage::Resolve, limit)?;
         if self.must_build(&ended) {
-            ended = self.build(&["lock"], Stage::Resolve, deadline)?;
+            ended = self.build(&["lock"], BuildStage::Resolve, deadline)?;
         }
-        self.judge(&ended, Stage::Resolve, self.given.manifest.packages())
+        self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())
     }
 
     /// All but the project itself.
     fn locked(&self) -> Result<Vec<Package>, BuildFault> {
         parse_lock(&self.given.read("uv.lock")?).ok_or_else(|| BuildFault::Unable {
-            stage: Stage::Resolve,
+            stage: BuildStage::Resolve,
             said: "uv wrote a lock that cannot be read; use another uv".to_owned(),
         })
     }
@@ -110,23 +113,23 @@ impl PackageManager for Uv<'_> {
             None
         } else {
             self.introduce(self.given.command_env, limit)?;
-            Some(self.fetch(self.given.command_env, &SYNC, Stage::Install, limit)?)
+            Some(self.fetch(self.given.command_env, &SYNC, BuildStage::Install, limit)?)
         };
         let ended = match fetched {
             Some(ended) if !self.must_build(&ended) => ended,
             _ => {
                 // Its files are those of the shared cache, under a second name.
                 self.given.clear(VENV)?;
-                self.build(&SYNC, Stage::Install, deadline)?
+                self.build(&SYNC, BuildStage::Install, deadline)?
             }
         };
-        self.judge(&ended, Stage::Install, names())?;
+        self.judge(&ended, BuildStage::Install, names())?;
         self.compile(deadline)
     }
 
     fn installed(&self) -> Result<Installed, BuildFault> {
         let library = library(self.given.root).ok_or_else(|| BuildFault::Unable {
-            stage: Stage::Install,
+            stage: BuildStage::Install,
             said: "uv installed nothing".to_owned(),
         })?;
         let wheels = wheel::read(&self.given.root.join(&library))
@@ -171,12 +174,13 @@ impl Uv<'_> {
     fn introduce(&self, command_env: &CommandEnv<'_>, limit: Duration) -> Result<(), BuildFault> {
         let arguments = ["python", "find", "--no-project"].map(OsString::from);
         let arguments = arguments.into_iter().chain([self.given.interpreter.path.clone().into()]);
-        let ended = self
-            .given
-            .told(command_env.run(&InstallPhase::Tool, self.tool, arguments, limit), Stage::Tool)?;
+        let ended = self.given.told(
+            command_env.run(&InstallPhase::Tool, self.tool, arguments, limit),
+            BuildStage::Tool,
+        )?;
         match ended.status {
             Some(0) => Ok(()),
-            _ => Err(BuildFault::Unable { stage: Stage::Tool, said: ended.output }),
+            _ => Err(BuildFault::Unable { stage: BuildStage::Tool, said: ended.output }),
         }
     }
 
@@ -185,7 +189,7 @@ impl Uv<'_> {
         &self,
         command_env: &CommandEnv<'_>,
         words: &[&str],
-        stage: Stage,
+        stage: BuildStage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
         let arguments = self.arguments(words).chain(self.indexes());
@@ -194,7 +198,12 @@ impl Uv<'_> {
 
     /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has
     /// read them when the first build script starts.
-    fn build(&self, words: &[&str], stage: Stage, deadline: Instant) -> Result<Ended, BuildFault> {
+    fn build(
+        &self,
+        words: &[&str],
+        stage: BuildStage,
+        deadline: Instant,
+    ) -> Result<Ended, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
         // Found out before the first script runs, which could mislead whoever does it later.
         let hosts = match self.builds.get() {
@@ -225,8 +234,8 @@ impl Uv<'_> {
         // Its status tells of files that are no Python of this version, of which packages have many.
         self.given
             .told(
-                self.given.builder.run(&InstallPhase::Polish, python, arguments, left),
-                Stage::Install,
+                self.given.builder.run(&InstallPhase::Compile, python, arguments, left),
+                BuildStage::Install,
             )
             .map(drop)
     }
@@ -250,7 +259,7 @@ impl Uv<'_> {
         // A source that does not have it names no hosts but its own.
         self.given.told(
             command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
-            Stage::Resolve,
+            BuildStage::Resolve,
         )?;
         let lock = fs::read_to_string(project.join("uv.lock")).unwrap_or_default();
         let named = lock.split(['"', '\'']).filter_map(source::endpoint);
@@ -258,7 +267,7 @@ impl Uv<'_> {
             let is_proxy = name.to_string_lossy().to_ascii_uppercase().ends_with("_PROXY");
             source::endpoint(value.to_str().filter(|_| is_proxy)?)
         });
-        let ours = self.given.supply.internal.iter().filter_map(Source::endpoint);
+        let ours = self.given.supply.internal.iter().filter_map(PackageIndex::endpoint);
         let mut hosts: Vec<String> =
             ours.chain(named).chain(proxies).chain(self.hosts.iter().cloned()).collect();
         hosts.sort();
@@ -301,7 +310,7 @@ impl Uv<'_> {
     fn judge<'n>(
         &self,
         ended: &Ended,
-        stage: Stage,
+        stage: BuildStage,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), BuildFault> {
         if ended.status == Some(0) {
@@ -317,8 +326,8 @@ impl Uv<'_> {
             return Err(BuildFault::Uninstallable { said, package });
         }
         Err(match stage {
-            Stage::Install => BuildFault::Uninstallable { said, package },
-            Stage::Tool | Stage::Resolve | Stage::Activate => {
+            BuildStage::Install => BuildFault::Uninstallable { said, package },
+            BuildStage::Tool | BuildStage::Resolve | BuildStage::Activate => {
                 BuildFault::Unresolvable { said, package }
             }
         })

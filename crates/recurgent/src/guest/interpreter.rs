@@ -13,13 +13,13 @@ use lifecycle::dialect::Language;
 use super::harness;
 use crate::config::KEY_VARIABLES;
 
-/// Longest an interpreter may take to say what it is; shims are slow, a hang must not be ours.
+/// Longest time an interpreter may take to describe itself; version managers' shims are slow.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a probe is looked at.
+/// Interval at which a probe is checked.
 const PROBE_PERIOD: Duration = Duration::from_millis(2);
-/// Longest answer read from a probe.
+/// Longest output read from a probe.
 const PROBE_BYTES: u64 = 16 * 1024;
-/// Interpreters of one name tried before giving up.
+/// Interpreters of one name that are tried.
 const MAX_CANDIDATES: usize = 16;
 
 /// An interpreter that can run the harness.
@@ -28,19 +28,19 @@ pub struct InterpreterInfo {
     /// The binary itself, never a version manager's shim.
     pub path: PathBuf,
     /// Its version.
-    pub version: Version,
-    /// `cpython`, `ruby` and so on.
+    pub version: InterpreterVersion,
+    /// Its implementation: `cpython`, `ruby` and so on.
     pub engine: String,
-    /// What sets builds of one version apart: `final0`, `20`.
+    /// Distinguishes builds of one version: `final0`, `20`.
     pub patch_level: String,
-    /// What compiled packages must have been made for.
+    /// The platform that compiled packages must be built for.
     pub platform: String,
-    /// Directories and files it cannot run without.
+    /// Directories and files it needs to run.
     pub roots: Vec<PathBuf>,
 }
 
 impl InterpreterInfo {
-    /// The environment marker (PEP 508) that packages for this machine alone satisfy.
+    /// The environment marker (PEP 508) of this machine.
     pub(crate) fn marker(&self) -> Option<String> {
         let mut parts = self.platform.splitn(3, '-');
         let (system, machine) = (parts.next()?, parts.next()?);
@@ -52,32 +52,32 @@ impl InterpreterInfo {
 
 /// `major.minor.patch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32, pub u32);
+pub struct InterpreterVersion(pub u32, pub u32, pub u32);
 
-impl fmt::Display for Version {
+impl fmt::Display for InterpreterVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
 }
 
-/// What differs between guest languages, as far as starting them goes.
+/// How the interpreters of one guest language are found and started.
 struct Kind {
     title: &'static str,
     names: &'static [&'static str],
-    minimum: Version,
+    minimum: InterpreterVersion,
     package: &'static str,
     setting: &'static str,
-    /// Options before a program text given on the command line.
+    /// Options before the program text on the command line.
     options: &'static [&'static str],
     harness: &'static str,
-    /// Prints the real binary's path, its version, engine, patch level and platform, a line each.
+    /// Prints the real binary's path, version, engine, patch level, platform and roots, one per line.
     probe: &'static [&'static str],
 }
 
 const PYTHON: Kind = Kind {
     title: "Python",
     names: &["python3", "python"],
-    minimum: Version(3, 9, 0),
+    minimum: InterpreterVersion(3, 9, 0),
     package: "python3",
     setting: "RECURGENT_PYTHON",
     options: &["-I", "-S", "-B", "-X", "utf8", "-c"],
@@ -88,7 +88,7 @@ const PYTHON: Kind = Kind {
 const RUBY: Kind = Kind {
     title: "Ruby",
     names: &["ruby"],
-    minimum: Version(3, 1, 0),
+    minimum: InterpreterVersion(3, 1, 0),
     package: "ruby",
     setting: "RECURGENT_RUBY",
     options: &["--disable=did_you_mean,error_highlight", "-e"],
@@ -126,8 +126,8 @@ fn kind(language: Language) -> &'static Kind {
     }
 }
 
-/// Finds the interpreter: the `chosen` one, or the first on `path` that is new enough. Says what to
-/// install when there is none.
+/// Finds the interpreter: the `chosen` one, or the first on `path` that is new enough. The error says what to
+/// install.
 pub(crate) fn find(
     language: Language,
     chosen: Option<&Path>,
@@ -135,13 +135,13 @@ pub(crate) fn find(
 ) -> Result<InterpreterInfo, String> {
     let kind = kind(language);
     if let Some(chosen) = chosen {
-        return ask(kind, chosen).map_err(|problem| {
+        return probe(kind, chosen).map_err(|problem| {
             format!("{} names {}, which cannot be used: {problem}", kind.setting, chosen.display())
         });
     }
     let mut problems = Vec::new();
     for candidate in candidates(kind, path) {
-        match ask(kind, &candidate) {
+        match probe(kind, &candidate) {
             Ok(info) => return Ok(info),
             Err(problem) => problems.push(format!("{}: {problem}", candidate.display())),
         }
@@ -149,7 +149,7 @@ pub(crate) fn find(
     Err(missing(kind, &problems))
 }
 
-/// The command that boots the harness in this interpreter, in the environment `arguments` describe.
+/// The command that boots the harness in this interpreter, with the environment that `arguments` describe.
 pub(crate) fn command(
     language: Language,
     interpreter: &InterpreterInfo,
@@ -159,7 +159,7 @@ pub(crate) fn command(
     let mut command = Command::new(&interpreter.path);
     command.args(kind.options).arg(kind.harness);
     if language == Language::Ruby && !arguments.is_empty() {
-        command.arg("--"); // its own options end here; Python's end with the program text
+        command.arg("--"); // ends Ruby's own options; Python's end with the program text
     }
     command.args(arguments);
     command
@@ -179,7 +179,7 @@ fn candidates(kind: &Kind, path: &OsStr) -> Vec<PathBuf> {
 }
 
 fn missing(kind: &Kind, problems: &[String]) -> String {
-    let Version(major, minor, _) = kind.minimum;
+    let InterpreterVersion(major, minor, _) = kind.minimum;
     let mut message = format!(
         "{} {major}.{minor} or newer was not found; install it (Debian/Ubuntu: apt-get install {}) or set {}",
         kind.title, kind.package, kind.setting
@@ -191,28 +191,28 @@ fn missing(kind: &Kind, problems: &[String]) -> String {
     message
 }
 
-/// Asks an interpreter once what it really is.
-fn ask(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
-    let mut probe = Command::new(candidate);
-    // A host under Bundler would have its own project set up in the probe. Python is told by `-I`.
-    probe.args(kind.probe).env_remove("RUBYOPT").env_remove("RUBYLIB");
-    // It finds itself by variables nobody knows all of, but needs no keys.
+/// Runs the probe in an interpreter.
+fn probe(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
+    let mut command = Command::new(candidate);
+    // A host that runs under Bundler would load its own project in the probe. Python ignores such variables by `-I`.
+    command.args(kind.probe).env_remove("RUBYOPT").env_remove("RUBYLIB");
+    // Version managers use variables that are not known here, so only keys are removed.
     for variable in KEY_VARIABLES {
-        probe.env_remove(variable);
+        command.env_remove(variable);
     }
-    let answer = run(&mut probe)?;
+    let answer = run(&mut command)?;
     let mut lines = answer.lines();
     let path = lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
     let version = lines.next().and_then(parse_version);
-    let mut told = || lines.next().map(|line| line.trim().to_owned());
-    let (engine, patch_level, platform) = (told(), told(), told());
+    let mut next = || lines.next().map(|line| line.trim().to_owned());
+    let (engine, patch_level, platform) = (next(), next(), next());
     let (Some(path), Some(version), Some(engine), Some(patch_level), Some(platform)) =
         (path, version, engine, patch_level, platform)
     else {
-        return Err(format!("it is no {}", kind.title));
+        return Err(format!("it is not {}", kind.title));
     };
     if version < kind.minimum {
-        let Version(major, minor, _) = kind.minimum;
+        let InterpreterVersion(major, minor, _) = kind.minimum;
         return Err(format!("it is {} {version}, older than {major}.{minor}", kind.title));
     }
     let mut roots: Vec<PathBuf> =
@@ -221,12 +221,12 @@ fn ask(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
     Ok(InterpreterInfo { path, version, engine, patch_level, platform, roots })
 }
 
-fn parse_version(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<InterpreterVersion> {
     let mut parts = text.trim().splitn(3, '.').map(|part| part.parse().ok());
-    Some(Version(parts.next()??, parts.next()??, parts.next()??))
+    Some(InterpreterVersion(parts.next()??, parts.next()??, parts.next()??))
 }
 
-/// What a command prints, if it ends well and in time.
+/// The output of a command that succeeds in time.
 fn run(command: &mut Command) -> Result<String, String> {
     let mut child = command
         .stdin(Stdio::null())
@@ -241,12 +241,12 @@ fn run(command: &mut Command) -> Result<String, String> {
                 break status.success().then_some(()).ok_or_else(|| format!("it failed: {status}"));
             }
             Ok(None) if Instant::now() < deadline => thread::sleep(PROBE_PERIOD),
-            Ok(None) => break Err(format!("it said nothing for {} s", PROBE_DEADLINE.as_secs())),
+            Ok(None) => break Err(format!("it did not end within {} s", PROBE_DEADLINE.as_secs())),
             Err(error) => break Err(format!("it cannot be waited for: {error}")),
         }
     };
     if ended.is_err() {
-        // Already ended, or about to; either way it is waited for.
+        // Fails if it has ended already.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -256,7 +256,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     stdout
         .take(PROBE_BYTES)
         .read_to_string(&mut answer)
-        .map_err(|error| format!("it said no text: {error}"))?;
+        .map_err(|error| format!("its output is not text: {error}"))?;
     Ok(answer)
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lifecycle::context::{ContextChanges, ContextDelta};
 use lifecycle::dialect::{Position, SyntaxFault};
-use lifecycle::execution::{Order, ReportEnding};
+use lifecycle::execution::{ExceptionFacts, Order, ReportEnding};
 use lifecycle::outcome::{Limit, Outcome, Reported};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -20,13 +20,18 @@ use crate::guest::{Answer, Ask};
 
 /// The protocol this host speaks.
 pub(super) const IPC_VERSION: u32 = 1;
-/// Longest frame either side accepts, its line end not counted.
+/// Longest frame either side accepts, without its line end.
 pub(super) const FRAME_BYTES: usize = 32 << 20;
-/// Most values in a frame: each takes the host far more memory than the two bytes it may be written with.
+/// Most values in a frame: each takes the host far more memory than the two bytes that may encode it.
 pub(super) const FRAME_VALUES: usize = 1_000_000;
 
-/// Whether a frame has more than [`FRAME_VALUES`] in it, found without making them.
-pub(super) fn is_crowded(frame: &[u8]) -> bool {
+/// Classes kept of an exception's hierarchy.
+const MAX_CLASSES: usize = 16;
+/// Characters kept of each fact about an exception.
+const MAX_FACT_CHARS: usize = 300;
+
+/// Whether a frame has more than [`FRAME_VALUES`] values, counted without decoding it.
+pub(super) fn has_too_many_values(frame: &[u8]) -> bool {
     if frame.len() < FRAME_VALUES {
         return false;
     }
@@ -43,20 +48,20 @@ pub(super) fn is_crowded(frame: &[u8]) -> bool {
     begun > FRAME_VALUES
 }
 
-/// What a worker said.
+/// A frame from a worker.
 #[derive(Debug)]
 pub(super) enum Frame {
-    /// It wants something.
+    /// The program asks the host for something.
     Ask {
-        /// To be given back with the answer.
+        /// Repeated in the answer.
         id: u64,
-        /// What it wants.
+        /// The request.
         ask: Ask,
     },
-    /// It is done.
+    /// The program ended.
     Done(ReportEnding, ContextChanges),
-    /// It could not serve the `execute` it was sent.
-    Unserved(String),
+    /// The worker refused the `execute` it was sent.
+    Refused(String),
 }
 
 /// Why a frame was refused.
@@ -65,10 +70,10 @@ pub(super) enum FrameFault {
     /// Not an object of the protocol's fields and types.
     #[error("it sent a malformed frame: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A field this kind of frame needs.
+    /// A field that this kind of frame needs is missing.
     #[error("it sent a frame without `{0}`")]
     Missing(&'static str),
-    /// A word outside the protocol.
+    /// A field has a value outside the protocol.
     #[error("it sent an unknown `{field}`")]
     Unknown {
         /// Which field holds it.
@@ -76,7 +81,7 @@ pub(super) enum FrameFault {
     },
 }
 
-/// Writes an `execute` frame. `code` is left out for a program the worker holds already.
+/// Writes an `execute` frame. `code` is left out for a program that the worker holds.
 pub(super) fn execute(
     frame: &mut Vec<u8>,
     order: &Order<'_>,
@@ -125,19 +130,19 @@ pub(super) fn answer(frame: &mut Vec<u8>, ask_id: u64, answer: &Answer) {
     write(frame, &reply);
 }
 
-/// Reads what a worker sent.
+/// Decodes a frame from a worker.
 pub(super) fn decode(frame: &[u8]) -> Result<Frame, FrameFault> {
-    let spoken: Spoken<'_> = serde_json::from_slice(frame)?;
-    match spoken.op.as_ref() {
-        "ask" => Ok(Frame::Ask { id: need(spoken.ask_id, "ask_id")?, ask: spoken.ask()? }),
-        "done" => spoken.done(),
+    let received: ReceivedFrame<'_> = serde_json::from_slice(frame)?;
+    match received.op.as_ref() {
+        "ask" => Ok(Frame::Ask { id: need(received.ask_id, "ask_id")?, ask: received.ask()? }),
+        "done" => received.done(),
         _ => Err(FrameFault::Unknown { field: "op" }),
     }
 }
 
 fn write(frame: &mut Vec<u8>, message: &impl Serialize) {
     frame.clear();
-    // Text-keyed JSON written to memory cannot fail; were it to, the worker refuses the broken line.
+    // Writing text-keyed JSON to memory cannot fail; the worker would refuse a broken line.
     let _ = serde_json::to_writer(&mut *frame, message);
     frame.push(b'\n');
 }
@@ -166,7 +171,7 @@ struct Delta<'a> {
     unset: &'a [String],
 }
 
-/// Shared values, written as one object without being copied.
+/// Shared values, written as one object without a copy.
 struct Entries<'a>(&'a [(String, Arc<Value>)]);
 
 impl Serialize for Entries<'_> {
@@ -243,9 +248,9 @@ impl<'a> OutcomeView<'a> {
     }
 }
 
-/// Every field a worker may send; the others are skipped.
+/// Every field a worker may send; other fields are ignored.
 #[derive(Deserialize)]
-struct Spoken<'a> {
+struct ReceivedFrame<'a> {
     #[serde(borrow)]
     op: Cow<'a, str>,
     ask_id: Option<u64>,
@@ -268,19 +273,24 @@ struct Spoken<'a> {
     #[serde(borrow)]
     status: Option<Cow<'a, str>>,
     value: Option<Value>,
-    outcome: Option<OutcomeSpoken>,
-    context: Option<ContextSpoken>,
+    outcome: Option<ReceivedOutcome>,
+    context: Option<ReceivedChanges>,
     #[serde(borrow)]
     error_type: Option<Cow<'a, str>>,
     error_class: Option<String>,
     error_message: Option<String>,
     location: Option<Location>,
+    class_chain: Option<Vec<String>>,
+    cause_chain: Option<Vec<String>>,
+    errno: Option<String>,
+    raised_in_program: Option<bool>,
+    /// Where a value cannot cross, or the file of an operating system error.
     path: Option<String>,
     exit: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct OutcomeSpoken {
+struct ReceivedOutcome {
     status: String,
     value: Option<Value>,
     error_type: Option<String>,
@@ -290,7 +300,7 @@ struct OutcomeSpoken {
 }
 
 #[derive(Deserialize)]
-struct ContextSpoken {
+struct ReceivedChanges {
     set: Map<String, Value>,
     unset: Vec<String>,
 }
@@ -301,7 +311,7 @@ struct Location {
     column: Option<u32>,
 }
 
-impl Spoken<'_> {
+impl ReceivedFrame<'_> {
     fn ask(self) -> Result<Ask, FrameFault> {
         Ok(match need(self.kind, "kind")?.as_ref() {
             "call" => Ask::Call {
@@ -340,7 +350,7 @@ impl Spoken<'_> {
         Ok(Frame::Done(ending, ContextChanges { set: context.set, unset: context.unset }))
     }
 
-    /// A program that failed changed nothing that counts.
+    /// The frame of a program that failed; its memory changes do not count.
     fn failed(self) -> Result<Frame, FrameFault> {
         let message = self.error_message.unwrap_or_default();
         let location =
@@ -350,7 +360,13 @@ impl Spoken<'_> {
                 class: need(self.error_class, "error_class")?,
                 message,
                 location,
-                facts: Box::default(),
+                facts: Box::new(ExceptionFacts {
+                    class_chain: bounded_chain(self.class_chain),
+                    cause_chain: bounded_chain(self.cause_chain),
+                    errno: self.errno.map(bounded),
+                    path: self.path.map(bounded),
+                    raised_in_program: self.raised_in_program.unwrap_or(location.is_some()),
+                }),
             },
             "invalid_code" => {
                 let position = location.unwrap_or(Position { line: 1, column: 1 });
@@ -359,19 +375,19 @@ impl Spoken<'_> {
             "non_serializable_result" => {
                 ReportEnding::Unserializable { path: need(self.path, "path")?, message }
             }
-            // A status beyond any real one still means that it failed.
+            // A status out of range still means that it failed.
             "worker_crash" => ReportEnding::Exited {
                 status: need(self.exit, "exit")?.as_i64().unwrap_or(i64::MAX),
             },
             "resource_limit" => ReportEnding::Limited(limit(self.limit.as_ref())?, message),
-            "protocol" => return Ok(Frame::Unserved(message)),
+            "protocol" => return Ok(Frame::Refused(bounded(message))),
             _ => return Err(FrameFault::Unknown { field: "error_type" }),
         };
         Ok(Frame::Done(ending, ContextChanges::default()))
     }
 }
 
-impl OutcomeSpoken {
+impl ReceivedOutcome {
     fn ending(self) -> Result<ReportEnding, FrameFault> {
         match self.status.as_str() {
             "ok" => Ok(ReportEnding::Value(self.value.unwrap_or_default())),
@@ -390,6 +406,18 @@ impl OutcomeSpoken {
 
 fn need<T>(field: Option<T>, name: &'static str) -> Result<T, FrameFault> {
     field.ok_or(FrameFault::Missing(name))
+}
+
+/// Cut at limits that the harness keeps by itself.
+fn bounded_chain(chain: Option<Vec<String>>) -> Vec<String> {
+    chain.unwrap_or_default().into_iter().take(MAX_CLASSES).map(bounded).collect()
+}
+
+fn bounded(text: String) -> String {
+    match text.char_indices().nth(MAX_FACT_CHARS) {
+        Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
+        None => text,
+    }
 }
 
 fn count(limit: Option<&Value>) -> Result<u32, FrameFault> {
@@ -424,7 +452,7 @@ mod tests {
             (format!("[\"{}\"]", "\\\",".repeat(FRAME_VALUES)), false),
             (format!("[\"\\\\\",{}0]", "0,".repeat(FRAME_VALUES)), true),
         ] {
-            assert_eq!(is_crowded(frame.as_bytes()), crowded, "{}", &frame[..40]);
+            assert_eq!(has_too_many_values(frame.as_bytes()), crowded, "{}", &frame[..40]);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Boots zygotes: knows the interpreters, the sandbox and the thread that spawns.
+//! Boots zygotes: holds the interpreters, the sandbox and the spawning thread.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use lifecycle::dialect::Language;
 
 use super::sandbox::{Reached, Sandbox, Seen, Starts};
 use super::zygote::{Spawner, Zygote, ZygoteSettings};
-use super::zygote_pool::{Activation, BootFault, Place};
+use super::zygote_pool::{Activation, BootFault, ZygoteKey};
 use super::{WorkerOptions, locked};
 use crate::environment::Ready;
 use crate::grants::Grants;
@@ -29,7 +29,7 @@ pub(super) struct Launcher {
 #[derive(Debug)]
 struct Installed {
     chosen: Option<PathBuf>,
-    /// Kept once found. A missing interpreter is looked for again: it may be installed meanwhile.
+    /// Kept once found. A missing interpreter is searched for again: it may have been installed since.
     found: Mutex<Option<InterpreterInfo>>,
 }
 
@@ -57,10 +57,10 @@ impl Launcher {
         &self.sandbox
     }
 
-    /// Boots an interpreter in its place, or says what is wrong.
-    pub(super) fn boot(&self, place: &Place) -> Result<Zygote, BootFault> {
-        let interpreter = self.interpreter(place.language).map_err(BootFault::Unavailable)?;
-        let (arguments, in_use) = match &place.environment {
+    /// Boots an interpreter for `key`, or explains why it cannot.
+    pub(super) fn boot(&self, key: &ZygoteKey) -> Result<Zygote, BootFault> {
+        let interpreter = self.interpreter(key.language).map_err(BootFault::Unavailable)?;
+        let (arguments, in_use) = match &key.environment {
             Some(environment) => {
                 let (ready, in_use) = Ready::open(&environment.root).map_err(|error| {
                     BootFault::Inactive { package: None, problem: missing(environment, &error) }
@@ -70,8 +70,8 @@ impl Launcher {
             None => (Vec::new(), None),
         };
         let mut read = interpreter.roots.clone();
-        read.extend(place.environment.iter().map(|environment| environment.root.clone()));
-        let Grants { network, read: granted, write } = place.grants.clone();
+        read.extend(key.environment.iter().map(|environment| environment.root.clone()));
+        let Grants { network, read: granted, write } = key.grants.clone();
         let local_sockets = granted.is_empty() && write.is_empty();
         read.extend(granted);
         let seen = Seen {
@@ -79,19 +79,19 @@ impl Launcher {
             write,
             network,
             local_sockets,
-            starts: if in_use.is_some() { Starts::Packages } else { Starts::OwnCode },
+            starts: if in_use.is_some() { Starts::Packages } else { Starts::Harness },
         };
-        let run_limits = ZygoteSettings {
-            language: place.language,
+        let settings = ZygoteSettings {
+            language: key.language,
             interpreter: &interpreter,
             arguments,
             in_use,
             seen,
         };
-        Zygote::boot(run_limits, &self.sandbox, &self.spawner)
+        Zygote::boot(settings, &self.sandbox, &self.spawner)
     }
 
-    /// The interpreter of this language, or what to install.
+    /// The interpreter of this language; the error says what to install.
     pub(super) fn interpreter(&self, language: Language) -> Result<InterpreterInfo, String> {
         let installed = match language {
             Language::Python => &self.python,
@@ -108,5 +108,5 @@ impl Launcher {
 }
 
 fn missing(environment: &Activation, error: &io::Error) -> String {
-    format!("the environment {} is gone ({error}); call again, and it is made anew", environment.id)
+    format!("the environment {} was removed ({error}); call again to rebuild it", environment.id)
 }

@@ -1,7 +1,7 @@
-//! One worker's three descriptors, served together: the channel, and what the program prints.
+//! One worker's three descriptors: the channel, and the program's output streams.
 //!
-//! Whatever the host waits for, it keeps draining the program's output, so that no flood can block a
-//! program that would otherwise end, and it keeps looking at the clock and at cancellation.
+//! While it waits, the host reads the program's output, so that a program never blocks on a full pipe, and checks
+//! the deadline and cancellation.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,17 +18,17 @@ use super::frame::{self, FRAME_BYTES};
 use super::sandbox::Tally;
 use crate::guest::Cancellation;
 
-/// Output kept per stream and attempt.
+/// Output kept of each stream per attempt.
 const OUTPUT_BYTES: usize = 64 * 1024;
-/// Read from a stream at once.
+/// Bytes read from a stream at a time.
 const OUTPUT_CHUNK: usize = 16 * 1024;
-/// Reads from a stream before the others get their turn; enough to empty a pipe.
+/// Reads from one stream before the others are read; enough to empty a pipe.
 const READS_IN_A_ROW: usize = 8;
-/// Room made for a frame before reading.
+/// Buffer space reserved before each read of the channel.
 const FRAME_CHUNK: usize = 8 * 1024;
-/// How long a reader of the channel waits for it alone. Most frames come sooner, and so cost one system call.
+/// How long a read waits for the channel alone. Most frames arrive sooner, so they cost one system call.
 pub(super) const GLANCE: Duration = Duration::from_millis(4);
-/// Buffer kept by an idle worker.
+/// Size to which the buffer of an idle worker is shrunk.
 const IDLE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// The host's ends of a worker's descriptors.
@@ -42,44 +42,44 @@ pub(super) struct Link {
     tally: Tally,
 }
 
-/// Until when, and as long as nobody calls it off.
+/// When to stop waiting.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
-    /// When the program's time is up.
+    /// The end of the program's time.
     pub(super) deadline: Instant,
     /// Ends the wait early.
     pub(super) cancellation: &'a Cancellation,
 }
 
 impl Watch<'_> {
-    /// Whether this long may be waited without looking at either.
+    /// Whether a wait of this length needs no check in between.
     fn allows(&self, wait: Duration) -> bool {
         !self.cancellation.is_cancelled()
             && self.deadline.saturating_duration_since(Instant::now()) > wait
     }
 }
 
-/// Why nothing was heard or said.
+/// Why a frame was not sent or received.
 #[derive(Debug)]
 pub(super) enum LinkFault {
-    /// The worker's end is gone.
+    /// The worker closed its end.
     Closed,
     /// A frame over [`FRAME_BYTES`], or [`frame::FRAME_VALUES`].
     Oversized,
     /// The deadline passed.
     TimedOut,
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
-    /// More was printed than any program has reason to.
+    /// The program printed more than its limit.
     Flooded,
-    /// One of the worker's processes was ended because together they had used up their memory.
+    /// The kernel killed one of the worker's processes because together they had used up their memory.
     OutOfMemory,
-    /// The host's own end failed.
+    /// An operation on the host's end failed.
     Failed(io::Error),
 }
 
 impl Link {
-    /// Over the host's ends; the streams must not block, and the channel not longer than a [`GLANCE`].
+    /// Takes the host's ends. The streams must be non-blocking; reads of the channel may block for a [`GLANCE`].
     pub(super) fn new(
         channel: OwnedFd,
         [stdout, stderr]: [OwnedFd; 2],
@@ -96,7 +96,7 @@ impl Link {
         }
     }
 
-    /// What the worker's processes together ran into.
+    /// The counters of the worker's processes.
     pub(super) fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -109,7 +109,7 @@ impl Link {
             {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT, watch)?,
-                Err(errno) => excused(errno)?,
+                Err(errno) => check_errno(errno)?,
             }
         }
         Ok(())
@@ -117,15 +117,15 @@ impl Link {
 
     /// Receives one frame and gives it to `decode`.
     ///
-    /// More may have arrived with it: a program whose own timeout gave up on an ask goes on to the next
-    /// one. That is kept for later; whether it is in order is for the turn to say.
+    /// More frames may have arrived with it: a program that gave up on an ask by its own timeout may have sent the
+    /// next one. They are kept; the turn checks whether they are in order.
     pub(super) fn receive<T>(
         &mut self,
         watch: &Watch<'_>,
         decode: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, LinkFault> {
         let end = self.fill(watch)?;
-        if frame::is_crowded(self.inbox.get(..end).unwrap_or_default()) {
+        if frame::has_too_many_values(self.inbox.get(..end).unwrap_or_default()) {
             return Err(LinkFault::Oversized);
         }
         let decoded = decode(self.inbox.get(..end).unwrap_or_default());
@@ -134,12 +134,12 @@ impl Link {
         Ok(decoded)
     }
 
-    /// Whether it said more than was heard yet.
+    /// Whether received bytes are left that were not decoded yet.
     pub(super) fn has_more(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// Reads until a line is in; gives the place of its end.
+    /// Reads until a line is complete; returns the index of its end.
     fn fill(&mut self, watch: &Watch<'_>) -> Result<usize, LinkFault> {
         let mut searched = 0;
         loop {
@@ -158,7 +158,7 @@ impl Link {
         }
     }
 
-    /// Whether there was something, or came within a [`GLANCE`] unless that is not waited for.
+    /// Reads once. Returns whether there was something, at once or (without `DONTWAIT`) within a [`GLANCE`].
     fn read(&mut self, flags: RecvFlags) -> Result<bool, LinkFault> {
         self.inbox.reserve(FRAME_CHUNK);
         let room = rustix::buffer::spare_capacity(&mut self.inbox);
@@ -166,36 +166,36 @@ impl Link {
             Ok((_, 0)) => Err(LinkFault::Closed),
             Ok(_) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
-            Err(errno) => excused(errno).map(|()| false),
+            Err(errno) => check_errno(errno).map(|()| false),
         }
     }
 
-    /// Whether the worker waits to be spoken to. What it printed unasked is thrown away.
+    /// Whether an idle worker has sent nothing. Output it printed meanwhile is dropped.
     pub(super) fn is_quiet(&mut self) -> bool {
         let quiet = matches!(self.poll(PollFlags::IN, Duration::ZERO), Ok(false));
         self.collect_output();
         quiet && !self.has_more()
     }
 
-    /// What was printed until the worker said `done`: it flushes before that, so all of it is there.
+    /// The output up to `done`: the worker flushes before it, so the output is complete.
     pub(super) fn take_output(&mut self) -> Output {
-        let _ = self.poll(PollFlags::empty(), Duration::ZERO); // who is done floods nobody any more
+        let _ = self.poll(PollFlags::empty(), Duration::ZERO); // the output limit does not matter any more
         self.collect_output()
     }
 
     fn collect_output(&mut self) -> Output {
-        let (stdout, beyond_stdout) = self.stdout.take();
-        let (stderr, beyond_stderr) = self.stderr.take();
-        Output { stdout, stderr, dropped_bytes: beyond_stdout + beyond_stderr }
+        let (stdout, dropped_of_stdout) = self.stdout.take();
+        let (stderr, dropped_of_stderr) = self.stderr.take();
+        Output { stdout, stderr, dropped_bytes: dropped_of_stdout + dropped_of_stderr }
     }
 
-    /// Whether these were the last words on its error stream.
-    pub(super) fn last_said(&mut self, words: &str) -> bool {
+    /// Whether its error stream ends with this text.
+    pub(super) fn stderr_ends_with(&mut self, text: &str) -> bool {
         self.stderr.drain();
-        self.stderr.kept.ends_with(words.as_bytes())
+        self.stderr.kept.ends_with(text.as_bytes())
     }
 
-    /// Waits until the channel is ready, draining the streams meanwhile.
+    /// Waits until the channel is ready and reads the streams meanwhile.
     fn wait(&mut self, interest: PollFlags, watch: &Watch<'_>) -> Result<(), LinkFault> {
         loop {
             if watch.cancellation.is_cancelled() {
@@ -214,7 +214,7 @@ impl Link {
         }
     }
 
-    /// Looks once; whether the channel is ready.
+    /// Polls once; returns whether the channel is ready.
     fn poll(&mut self, interest: PollFlags, at_most: Duration) -> Result<bool, LinkFault> {
         let Self { channel, stdout, stderr, output_limit, .. } = self;
         let mut polled =
@@ -238,8 +238,8 @@ impl Link {
     }
 }
 
-/// Interruptions are no faults.
-fn excused(errno: Errno) -> Result<(), LinkFault> {
+/// Maps an error number; an interruption is not a fault.
+fn check_errno(errno: Errno) -> Result<(), LinkFault> {
     match errno {
         Errno::INTR => Ok(()),
         Errno::PIPE | Errno::CONNRESET => Err(LinkFault::Closed),
@@ -250,7 +250,7 @@ fn excused(errno: Errno) -> Result<(), LinkFault> {
 /// One output stream of a worker.
 #[derive(Debug)]
 struct Stream {
-    /// `None` once every writer is gone; a poll would report that for ever.
+    /// `None` after every writer has closed it; polling it would return at once forever.
     source: Option<OwnedFd>,
     kept: Vec<u8>,
     dropped: u64,
@@ -261,7 +261,7 @@ impl Stream {
         Self { source: Some(source), kept: Vec::new(), dropped: 0 }
     }
 
-    /// Its entry in a poll; a closed stream lends its place to `other`, asking for nothing.
+    /// Its entry in a poll; for a closed stream an entry of `other` that waits for nothing.
     fn watched<'a>(&'a self, other: &'a OwnedFd) -> PollFd<'a> {
         match &self.source {
             Some(source) => PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN),
@@ -296,7 +296,7 @@ impl Stream {
             return (String::new(), dropped);
         }
         let kept = std::mem::take(&mut self.kept);
-        // Bytes cut at the limit or never meant as text become replacement characters.
+        // Bytes that are not UTF-8, or were cut at the limit, become replacement characters.
         (
             String::from_utf8(kept)
                 .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),

@@ -1,4 +1,4 @@
-//! Workers lost, per agent: counted for the log, and held against an agent that loses one after another.
+//! Workers lost per agent: counted for the log, and limited for an agent that loses one after another.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,11 +9,11 @@ use lifecycle::outcome::EndedBy;
 
 use super::locked;
 
-/// Agents whose losses are remembered.
+/// Agents whose losses are counted.
 const MAX_AGENTS: usize = 4096;
-/// How long an agent at its cap waits for its next worker; doubled by each further loss.
+/// How long an agent at its cap waits for its next worker; doubles with each further loss.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-/// Longest it waits.
+/// Longest time it waits.
 const LONGEST_BACK_OFF: Duration = Duration::from_mins(1);
 
 /// Every agent's losses.
@@ -26,9 +26,9 @@ pub(super) struct Losses {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Loss {
-    /// Ever.
+    /// In all.
     total: u32,
-    /// Crashes since the last good end.
+    /// Crashes since the last success.
     in_a_row: u32,
     /// When the next worker may be started.
     retry_at: Option<Instant>,
@@ -54,19 +54,19 @@ impl Losses {
         Err(WorkerFault::Crashed {
             by: EndedBy::Host,
             detail: format!(
-                "{} workers of this agent crashed in a row, so no other is started for {:.1} s; mend what crashes them, or call again later",
+                "{} workers of this agent crashed in a row, so no other is started for {:.1} s; fix the program that crashes them, or call again later",
                 loss.in_a_row,
                 wait.as_secs_f64()
             ),
         })
     }
 
-    /// A worker was discarded: its attempt was rejected, or it was found dead.
+    /// Counts a worker that was discarded: its attempt was rejected, or it had ended.
     pub(super) fn note_loss(&self, agent: &str) {
         self.change(agent, |loss| loss.total = loss.total.saturating_add(1));
     }
 
-    /// A worker crashed, or ran out of time, at work.
+    /// Counts a worker that crashed or timed out while it ran a program.
     pub(super) fn note_crash(&self, agent: &str) {
         let cap = self.cap;
         self.change(agent, |loss| {
@@ -77,8 +77,8 @@ impl Losses {
         });
     }
 
-    /// A program ended as it should: what was before is forgiven.
-    pub(super) fn forgive(&self, agent: &str) {
+    /// Resets the count of crashes after a program ended normally.
+    pub(super) fn reset(&self, agent: &str) {
         if let Some(loss) = locked(&self.of).get_mut(agent) {
             (loss.in_a_row, loss.retry_at) = (0, None);
         }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crashes_in_a_row_stop_at_the_cap_and_a_good_end_forgives_them() {
+    fn crashes_in_a_row_stop_at_the_cap_and_a_success_resets_them() {
         let losses = Losses::new(3);
         for _ in 0..2 {
             losses.note_crash("a");
@@ -113,13 +113,13 @@ mod tests {
         let refused = losses.admit("a").unwrap_err();
         assert!(matches!(refused, WorkerFault::Crashed { by: EndedBy::Host, .. }), "{refused:?}");
         assert!(losses.admit("b").is_ok());
-        losses.forgive("a");
+        losses.reset("a");
         assert!(losses.admit("a").is_ok());
         assert_eq!(losses.total("a"), 5);
     }
 
     #[test]
-    fn waits_double_and_end() {
+    fn waits_double_up_to_a_limit() {
         assert_eq!(back_off(0), FIRST_BACK_OFF);
         assert_eq!(back_off(1), FIRST_BACK_OFF * 2);
         assert_eq!(back_off(40), LONGEST_BACK_OFF);

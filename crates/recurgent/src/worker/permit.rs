@@ -1,4 +1,4 @@
-//! How many programs run, and how many workers live, at once. Callers queue in the order they came.
+//! How many programs run, and how many workers exist, at once. Callers queue in order of arrival.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,23 +11,23 @@ use lifecycle::execution::WorkerFault;
 use super::{CANCELLATION_PERIOD, after, locked};
 use crate::guest::Cancellation;
 
-/// Hands out the right to run a program, or to have a worker.
+/// Grants the right to run a program, or to have a worker.
 #[derive(Debug)]
 pub(super) struct Permits {
     total: usize,
-    /// What to say when all are taken for too long.
+    /// Completes the error message after "all N".
     advice: &'static str,
-    /// Longest anyone queues.
-    patience: Duration,
+    /// Longest time a caller queues.
+    queue_limit: Duration,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Non-zero only while nobody queues.
+    /// Non-zero only while the queue is empty.
     free: usize,
     queue: VecDeque<Arc<Waiter>>,
-    /// The threads that answer a holder, once per holder: what it holds comes free after that.
+    /// The threads that answer a holder, once per holder: the holder can release its permit only after the answer.
     answering: Vec<ThreadId>,
 }
 
@@ -37,11 +37,11 @@ struct Waiter {
     granted: AtomicBool,
 }
 
-/// The right to run one program; dropped, it goes to whoever has waited longest.
+/// The right to run one program. Dropping it passes it to the longest waiting caller.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Permits>);
 
-/// A holder waits for what this thread does; dropped, it goes on.
+/// Marks that a holder waits for this thread, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Answering {
     permits: Arc<Permits>,
@@ -49,9 +49,9 @@ pub(super) struct Answering {
 }
 
 impl Permits {
-    pub(super) fn new(total: usize, patience: Duration, advice: &'static str) -> Self {
+    pub(super) fn new(total: usize, queue_limit: Duration, advice: &'static str) -> Self {
         let state = State { free: total, queue: VecDeque::new(), answering: Vec::new() };
-        Self { total, advice, patience, state: Mutex::new(state) }
+        Self { total, advice, queue_limit, state: Mutex::new(state) }
     }
 
     /// A permit, if one is free.
@@ -76,19 +76,19 @@ impl Permits {
         Answering { permits: Arc::clone(self), thread }
     }
 
-    /// The same, doing what may set one free every now and then. Where every holder waits for somebody who
-    /// waits here, nothing ever would, and one of these is told at once.
+    /// The same; calls `set_free`, which may release a permit, every now and then. If every permit holder is queued
+    /// here, one of them fails at once to break the deadlock.
     pub(super) fn acquire_while(
         self: &Arc<Self>,
         cancellation: &Cancellation,
         set_free: impl Fn(),
     ) -> Result<Permit, WorkerFault> {
         let Some(waiter) = self.queue_up() else { return Ok(Permit(Arc::clone(self))) };
-        let deadline = after(Instant::now(), self.patience);
+        let deadline = after(Instant::now(), self.queue_limit);
         loop {
             set_free();
-            if self.leave_if_stuck(&waiter) {
-                return Err(self.stuck());
+            if self.leave_if_deadlocked(&waiter) {
+                return Err(self.deadlocked());
             }
             thread::park_timeout(CANCELLATION_PERIOD);
             let fault = if waiter.granted.load(Ordering::Acquire) {
@@ -105,7 +105,7 @@ impl Permits {
         }
     }
 
-    /// `None`: there was a free permit, and it is the caller's now.
+    /// `None`: a permit was free and belongs to the caller now.
     fn queue_up(&self) -> Option<Arc<Waiter>> {
         let mut state = locked(&self.state);
         if let Some(left) = state.free.checked_sub(1) {
@@ -118,7 +118,7 @@ impl Permits {
         Some(waiter)
     }
 
-    /// Gives up waiting; a permit granted meanwhile goes on to the next.
+    /// Stops waiting; a permit granted meanwhile passes to the next caller.
     fn leave(&self, waiter: &Arc<Waiter>) {
         let mut state = locked(&self.state);
         state.queue.retain(|other| !Arc::ptr_eq(other, waiter));
@@ -127,38 +127,38 @@ impl Permits {
         }
     }
 
-    /// Under one lock, so that of all who wait one gives way.
-    fn leave_if_stuck(&self, waiter: &Arc<Waiter>) -> bool {
+    /// Stops waiting if all holders wait. Under one lock, so that exactly one caller gives up.
+    fn leave_if_deadlocked(&self, waiter: &Arc<Waiter>) -> bool {
         let mut state = locked(&self.state);
         let queues =
             |thread: &ThreadId| state.queue.iter().any(|waiter| waiter.thread.id() == *thread);
         let holders = state.answering.iter().filter(|thread| queues(thread)).count();
-        let is_stuck = holders >= self.total && !waiter.granted.load(Ordering::Acquire);
-        if is_stuck {
+        let is_deadlocked = holders >= self.total && !waiter.granted.load(Ordering::Acquire);
+        if is_deadlocked {
             state.queue.retain(|other| !Arc::ptr_eq(other, waiter));
         }
-        is_stuck
+        is_deadlocked
     }
 
-    fn stuck(&self) -> WorkerFault {
+    fn deadlocked(&self) -> WorkerFault {
         WorkerFault::Unavailable(format!(
-            "all {} {}, and each of those waits for one more: none would come free; raise it, or nest calls less deep",
+            "all {} {}, and each of them waits for one more: none would become free; raise it, or nest calls less deeply",
             self.total, self.advice,
         ))
     }
 
     fn too_busy(&self) -> WorkerFault {
         WorkerFault::Unavailable(format!(
-            "all {} {} for {} s; call less at once, or raise it",
+            "all {} {} for {} s; make fewer calls at once, or raise it",
             self.total,
             self.advice,
-            self.patience.as_secs_f64()
+            self.queue_limit.as_secs_f64()
         ))
     }
 }
 
 impl State {
-    /// Handed over rather than set free, so that a newcomer cannot overtake the queue.
+    /// Passes a permit to the first caller in the queue, so that a new caller cannot overtake it.
     fn release(&mut self) {
         match self.queue.pop_front() {
             Some(waiter) => {
@@ -189,8 +189,8 @@ impl Drop for Answering {
 mod tests {
     use super::*;
 
-    fn permits(total: usize, patience: Duration) -> Arc<Permits> {
-        Arc::new(Permits::new(total, patience, "places were taken (max_running_workers)"))
+    fn permits(total: usize, queue_limit: Duration) -> Arc<Permits> {
+        Arc::new(Permits::new(total, queue_limit, "places were taken (max_running_workers)"))
     }
 
     #[test]
@@ -221,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn where_all_wait_for_themselves_one_is_told_at_once_and_the_others_go_on() {
+    fn a_deadlock_fails_one_caller_at_once_and_the_others_continue() {
         let permits = permits(2, Duration::from_mins(10));
-        let told = Mutex::new(Vec::new());
+        let results = Mutex::new(Vec::new());
         let barrier = std::sync::Barrier::new(2);
         thread::scope(|scope| {
             for _ in 0..2 {
@@ -233,15 +233,17 @@ mod tests {
                     let answering = permits.answering();
                     barrier.wait(); // both hold one and want one more
                     let more = permits.acquire(&none);
-                    told.lock().unwrap().push(more.as_ref().err().cloned());
+                    results.lock().unwrap().push(more.as_ref().err().cloned());
                     drop((more, answering, held));
                 });
             }
         });
-        let mut told = told.into_inner().unwrap();
-        told.sort_by_key(Option::is_none);
-        let [Some(WorkerFault::Unavailable(message)), None] = &told[..] else { panic!("{told:?}") };
-        assert!(message.contains("raise it, or nest calls less deep"), "{message}");
+        let mut results = results.into_inner().unwrap();
+        results.sort_by_key(Option::is_none);
+        let [Some(WorkerFault::Unavailable(message)), None] = &results[..] else {
+            panic!("{results:?}")
+        };
+        assert!(message.contains("raise it, or nest calls less deeply"), "{message}");
         let state = locked(&permits.state);
         assert_eq!((state.free, state.queue.len(), state.answering.len()), (2, 0, 0));
     }

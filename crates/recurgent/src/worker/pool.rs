@@ -1,4 +1,4 @@
-//! Workers that are kept: each serves one agent, in one place, between its calls.
+//! Kept workers: each serves the calls of one agent, with one environment and one set of grants.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -9,9 +9,9 @@ use lifecycle::dialect::Language;
 use super::locked;
 use super::process;
 use super::turn::Worker;
-use super::zygote_pool::Place;
+use super::zygote_pool::ZygoteKey;
 
-/// Idle workers kept; the one idle for longest goes first.
+/// Idle workers kept; the one that was idle longest is ended first.
 const MAX_KEPT: usize = 128;
 
 /// The kept workers of all agents.
@@ -23,9 +23,9 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Searched from end to end: comparing a hundred names costs less than building a key.
+    /// Searched linearly: comparing a hundred names costs less than building a key.
     kept: Vec<Kept>,
-    /// Every lease alive, idle or at work, so that a discard finds those at work.
+    /// Every live lease, of idle and running workers, so that a discard finds running ones.
     leases: Vec<Weak<Lease>>,
     closed: bool,
 }
@@ -41,7 +41,7 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct Lease {
     agent: String,
-    place: Place,
+    key: ZygoteKey,
     discarded: AtomicBool,
 }
 
@@ -50,21 +50,18 @@ impl Pool {
         Self { idle_limit, state: Mutex::default() }
     }
 
-    /// The agent's idle worker, for the caller alone until it is given back.
-    pub(super) fn lend(&self, agent: &str, place: &Place) -> Option<(Arc<Lease>, Worker)> {
+    /// Takes the agent's idle worker out of the pool.
+    pub(super) fn lend(&self, agent: &str, key: &ZygoteKey) -> Option<(Arc<Lease>, Worker)> {
         let mut state = locked(&self.state);
-        let at = state.kept.iter().position(|kept| kept.lease.is_for(agent, place))?;
+        let at = state.kept.iter().position(|kept| kept.lease.is_for(agent, key))?;
         let kept = state.kept.swap_remove(at);
         Some((kept.lease, kept.worker))
     }
 
-    /// A lease for a worker that is to become the agent's.
-    pub(super) fn lease(&self, agent: &str, place: &Place) -> Arc<Lease> {
-        let lease = Lease {
-            agent: agent.to_owned(),
-            place: place.clone(),
-            discarded: AtomicBool::new(false),
-        };
+    /// A lease for a worker that will become the agent's.
+    pub(super) fn lease(&self, agent: &str, key: &ZygoteKey) -> Arc<Lease> {
+        let lease =
+            Lease { agent: agent.to_owned(), key: key.clone(), discarded: AtomicBool::new(false) };
         let lease = Arc::new(lease);
         let mut state = locked(&self.state);
         state.leases.retain(|known| known.strong_count() > 0);
@@ -75,10 +72,10 @@ impl Pool {
     /// Keeps a worker for its agent's next call.
     pub(super) fn give_back(&self, lease: Arc<Lease>, worker: Worker) {
         let mut state = locked(&self.state);
-        // Two calls of one agent may run at once; one worker is kept.
-        let taken = state.kept.iter().any(|kept| kept.lease.is_for(&lease.agent, &lease.place));
+        // Two calls of one agent may run at once; only one worker is kept.
+        let taken = state.kept.iter().any(|kept| kept.lease.is_for(&lease.agent, &lease.key));
         if taken || state.closed || lease.discarded.load(Ordering::Acquire) {
-            drop(state); // ending a worker is no work to do under the lock
+            drop(state); // a worker is ended outside the lock
             return drop(worker);
         }
         state.kept.push(Kept { lease, worker, since: Instant::now() });
@@ -92,7 +89,7 @@ impl Pool {
     pub(super) fn discard(&self, agent: &str, language: Language) -> usize {
         let mut state = locked(&self.state);
         for lease in state.leases.iter().filter_map(Weak::upgrade) {
-            if lease.agent == agent && lease.place.language == language {
+            if lease.agent == agent && lease.key.language == language {
                 lease.discarded.store(true, Ordering::Release);
             }
         }
@@ -115,12 +112,13 @@ impl Pool {
         if locked(&self.state).kept.is_empty() {
             return;
         }
-        let accompanied = process::accompanied(); // takes a moment: not under the lock
-        let is_over = |kept: &Kept| {
-            kept.since.elapsed() >= self.idle_limit || accompanied.contains(&kept.worker.pid())
+        let leaders_with_members = process::leaders_with_members(); // slow, so done outside the lock
+        let is_expired = |kept: &Kept| {
+            kept.since.elapsed() >= self.idle_limit
+                || leaders_with_members.contains(&kept.worker.pid())
         };
         let mut state = locked(&self.state);
-        let expired: Vec<Kept> = state.kept.extract_if(.., |kept| is_over(kept)).collect();
+        let expired: Vec<Kept> = state.kept.extract_if(.., |kept| is_expired(kept)).collect();
         drop(state);
         drop(expired);
     }
@@ -144,7 +142,7 @@ impl State {
 }
 
 impl Lease {
-    fn is_for(&self, agent: &str, place: &Place) -> bool {
-        self.agent == agent && self.place == *place
+    fn is_for(&self, agent: &str, key: &ZygoteKey) -> bool {
+        self.agent == agent && self.key == *key
     }
 }

@@ -1,4 +1,4 @@
-//! A worker's process, seen from the host, which is not its parent.
+//! A worker's process, as the host sees it. The host is not its parent.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,40 +12,41 @@ use rustix::process::{Pid, Signal};
 use super::sandbox::ProcessorClock;
 use super::sandbox::WorkerResources;
 
-/// Longest a worker that closed its channel may take to end.
-const LAST_BREATH: Duration = Duration::from_millis(500);
-/// Longest the kernel is waited for to end a killed worker; a busy machine takes its time.
+/// Longest time a worker that closed its channel may take to end.
+const EXIT_GRACE: Duration = Duration::from_millis(500);
+/// Longest time the kernel may take to end a killed worker on a busy machine.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// The status a worker exits with that has no memory left to say so.
+/// The exit status of a worker that has too little memory left to report so.
 const OUT_OF_MEMORY: i32 = 112;
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum WorkerExit {
     /// Killed by a signal.
     Signal(i32),
     /// Exited with a status.
     Exit(i32),
-    /// It was not told.
+    /// Not known.
     Unknown,
 }
 
-impl Ending {
-    /// The limit it ran into, if the kernel ended it for that; `overspent`: it had used all its time.
-    pub(super) fn limit(self, overspent: bool) -> Option<Limit> {
+impl WorkerExit {
+    /// The limit it reached, if the kernel ended it for that. `cpu_time_used_up`: it had used all its
+    /// processor time.
+    pub(super) fn limit(self, cpu_time_used_up: bool) -> Option<Limit> {
         let is = |signal: Signal| self == Self::Signal(signal.as_raw());
         match self {
-            _ if is(Signal::XCPU) || (is(Signal::KILL) && overspent) => Some(Limit::Cpu),
+            _ if is(Signal::XCPU) || (is(Signal::KILL) && cpu_time_used_up) => Some(Limit::Cpu),
             _ if is(Signal::XFSZ) => Some(Limit::FileSize),
-            // There was no room for a page of a file it had mapped.
+            // Scratch space had no room for a page of a mapped file.
             _ if is(Signal::BUS) => Some(Limit::Scratch),
             Self::Exit(OUT_OF_MEMORY) => Some(Limit::Memory),
             Self::Signal(_) | Self::Exit(_) | Self::Unknown => None,
         }
     }
 
-    /// As a zygote tells it.
+    /// The form a zygote reports.
     pub(super) fn reported(signal: Option<i32>, status: Option<i32>) -> Self {
         match (signal, status) {
             (Some(signal), _) => Self::Signal(signal),
@@ -55,7 +56,7 @@ impl Ending {
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for WorkerExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Signal(signal) => match signal_name(*signal) {
@@ -88,12 +89,12 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     .find_map(|(known, name)| (known.as_raw() == signal).then_some(name))
 }
 
-/// Which worker: a process number alone may be used again under a zygote booted later.
+/// Identifies a worker: its process number alone may be used again under a later zygote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerId {
     /// Which zygote forked it.
     pub(super) zygote: u64,
-    /// Its process number, as its zygote has it.
+    /// Its process number in its zygote's namespace.
     pub(super) pid: u32,
 }
 
@@ -101,37 +102,37 @@ pub(super) struct WorkerId {
 #[derive(Debug)]
 pub(super) struct Process {
     id: WorkerId,
-    /// Its number, as the host has it.
+    /// Its process number in the host's namespace.
     pid: Pid,
-    /// Processor time it may use.
+    /// Processor time it may use in all.
     cpu_limit: Duration,
-    /// Its files and groups, where nothing else removes them.
+    /// Its files and control groups.
     worker_resources: WorkerResources,
     descriptor: OwnedFd,
     clock: Option<ProcessorClock>,
 }
 
-/// A process that was killed and is on its way out.
+/// A process that was killed and has not been waited for yet.
 #[derive(Debug)]
-pub(super) struct Passing {
-    /// Which it is.
+pub(super) struct KilledWorker {
+    /// Its identity.
     pub(super) id: WorkerId,
-    /// Given up once it has ended, when there is nothing left in it to end.
-    _berth: WorkerResources,
+    /// Removed after it has ended.
+    _resources: WorkerResources,
     descriptor: Option<OwnedFd>,
 }
 
-impl Passing {
-    /// Whether whoever waits for it need not wait long. So it is said of one that cannot be watched.
-    pub(super) fn is_over(&self) -> bool {
+impl KilledWorker {
+    /// Whether waiting for it will not block. Also true of a process that cannot be watched.
+    pub(super) fn has_ended(&self) -> bool {
         let ended = |it: &OwnedFd| super::zygote::readable(it.as_fd(), Duration::ZERO);
         self.descriptor.as_ref().is_none_or(ended)
     }
 }
 
 impl Process {
-    /// Opens a process its zygote has just forked. The zygote waits for it only when told to, so the
-    /// number cannot have passed to another.
+    /// Opens a process that its zygote has just forked. The zygote waits for it only on request, so its
+    /// number cannot belong to another process.
     pub(super) fn open(
         id: WorkerId,
         pid: Pid,
@@ -139,9 +140,9 @@ impl Process {
         cpu_seconds: u64,
     ) -> io::Result<Self> {
         if pid.is_init() {
-            return Err(io::Error::other("no process number"));
+            return Err(io::Error::other("the zygote sent no process number"));
         }
-        worker_resources.occupy(pid)?;
+        worker_resources.assign(pid)?;
         Ok(Self {
             id,
             pid,
@@ -152,18 +153,18 @@ impl Process {
         })
     }
 
-    /// Its number, as the host has it.
+    /// Its process number in the host's namespace.
     pub(super) fn pid(&self) -> u32 {
         u32::try_from(self.pid.as_raw_nonzero().get()).unwrap_or_default()
     }
 
-    /// Whether it has used up its processor time; one that has ended may be asked until it is waited for.
-    pub(super) fn is_overspent(&self) -> bool {
+    /// Whether it has used up its processor time. Works for an ended process until it is waited for.
+    pub(super) fn has_used_up_cpu(&self) -> bool {
         self.cpu_time().is_some_and(|used| used >= self.cpu_limit)
     }
 
-    /// Whether it has the better part of its processor time left: a kept worker's calls share it.
-    pub(super) fn is_thrifty(&self) -> bool {
+    /// Whether at least half of its processor time is left: the calls of a kept worker share it.
+    pub(super) fn has_cpu_left(&self) -> bool {
         self.cpu_time().is_none_or(|used| used < self.cpu_limit / 2)
     }
 
@@ -171,47 +172,47 @@ impl Process {
         self.clock.as_ref()?.read()
     }
 
-    /// To be watched by whoever has it waited for.
-    pub(super) fn passing(&mut self) -> Passing {
-        Passing {
+    /// Turns it into a handle that the reaper watches.
+    pub(super) fn take_killed(&mut self) -> KilledWorker {
+        KilledWorker {
             id: self.id,
-            _berth: std::mem::take(&mut self.worker_resources),
+            _resources: std::mem::take(&mut self.worker_resources),
             descriptor: self.descriptor.try_clone().ok(),
         }
     }
 
-    /// Which it is.
+    /// Its identity.
     pub(super) fn id(&self) -> WorkerId {
         self.id
     }
 
     /// Ends it and everything in its process group, at once.
     pub(super) fn kill(&self) {
-        if self.is_ours() {
-            // The worker leads a session, so it cannot have left its group. ESRCH: none is left.
+        if self.kill_leader() {
+            // The worker leads a session, so it cannot have left its group. ESRCH: no process is left.
             let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         }
     }
 
-    /// Whether the number is still this process's. Not so when its zygote died and someone else waited
-    /// for it; then the number, and a process group of that number, may be a stranger's.
-    fn is_ours(&self) -> bool {
+    /// Kills the process and returns whether its number still belongs to it. After its zygote died, another
+    /// process waited for it, and its number and process group may have been reused.
+    fn kill_leader(&self) -> bool {
         rustix::process::pidfd_send_signal(&self.descriptor, Signal::KILL).is_ok()
     }
 
-    /// Waits until the kernel has ended it, once killed.
+    /// Waits until the kernel has ended it, after it was killed.
     pub(super) fn await_end(&self) {
         let _ = super::zygote::readable(self.descriptor.as_fd(), KILL_GRACE);
     }
 
-    /// Whether it ends by itself, now that its channel has closed.
+    /// Whether it ends by itself soon, now that its channel is closed.
     pub(super) fn ends_by_itself(&self) -> bool {
-        super::zygote::readable(self.descriptor.as_fd(), LAST_BREATH)
+        super::zygote::readable(self.descriptor.as_fd(), EXIT_GRACE)
     }
 }
 
-/// Workers, and others that lead a process group, in whose group somebody else is too.
-pub(super) fn accompanied() -> BTreeSet<u32> {
+/// Leaders of process groups that contain at least one other process.
+pub(super) fn leaders_with_members() -> BTreeSet<u32> {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     let led_by = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -241,13 +242,13 @@ mod tests {
         while process.cpu_time() < Some(Duration::from_millis(1)) {
             std::thread::yield_now();
         }
-        assert!(process.is_overspent());
-        let passing = process.passing();
-        assert!(!passing.is_over());
+        assert!(process.has_used_up_cpu());
+        let take_killed = process.take_killed();
+        assert!(!take_killed.has_ended());
         process.kill();
         process.await_end();
-        assert!(passing.is_over() && process.is_overspent());
+        assert!(take_killed.has_ended() && process.has_used_up_cpu());
         child.wait().unwrap();
-        assert!(!process.is_overspent());
+        assert!(!process.has_used_up_cpu());
     }
 }

@@ -1,5 +1,5 @@
-//! The thread that does what nobody should wait for: forking the next spare, having killed workers
-//! waited for, ending what was idle too long.
+//! The background thread that forks spare workers, waits for killed ones, and ends workers and zygotes that were
+//! idle for too long. Calls never wait for it.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -7,135 +7,135 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::process::Passing;
+use super::process::KilledWorker;
 use super::zygote_pool::ZygotePool;
 use super::{Shared, locked};
 
-/// Between two looks whether killed workers have ended.
-const PASSING_PERIOD: Duration = Duration::from_millis(1);
-/// Killed workers that may take their time at once.
-const MAX_PASSING: usize = 64;
+/// Interval at which killed workers are checked.
+const KILLED_PERIOD: Duration = Duration::from_millis(1);
+/// Killed workers checked at a time; beyond that the oldest are waited for.
+const MAX_KILLED: usize = 64;
 
-/// Something to do soon.
+/// A job for the thread.
 #[derive(Debug)]
 enum ReaperJob {
     /// Fork the next spare.
     Refill(Arc<ZygotePool>),
-    /// Have a killed worker waited for.
-    Bury(Arc<ZygotePool>, Passing),
-    /// Look for what is idle.
-    Tidy,
+    /// Wait for a killed worker.
+    Reap(Arc<ZygotePool>, KilledWorker),
+    /// End what was idle for too long.
+    EndIdle,
     /// End the thread.
     Stop,
 }
 
-/// Where errands are left.
+/// Accepts jobs for the thread.
 #[derive(Debug, Clone)]
 pub(super) struct ReaperQueue(mpsc::Sender<ReaperJob>);
 
-// Once the keeper has stopped, zygotes are closed, which does all of these at once: that nobody hears
-// an errand then is right.
+// After the thread has stopped, all zygotes are closed, which includes every job: an error of `send` can be
+// ignored then.
 impl ReaperQueue {
     pub(super) fn refill(&self, zygote_pool: &Arc<ZygotePool>) {
         let _ = self.0.send(ReaperJob::Refill(Arc::clone(zygote_pool)));
     }
 
-    /// Says whether anybody hears it.
-    pub(super) fn bury(&self, zygote_pool: &Arc<ZygotePool>, worker: Passing) -> bool {
-        self.0.send(ReaperJob::Bury(Arc::clone(zygote_pool), worker)).is_ok()
+    /// Returns whether the thread still runs.
+    pub(super) fn reap(&self, zygote_pool: &Arc<ZygotePool>, worker: KilledWorker) -> bool {
+        self.0.send(ReaperJob::Reap(Arc::clone(zygote_pool), worker)).is_ok()
     }
 
-    pub(super) fn tidy(&self) {
-        let _ = self.0.send(ReaperJob::Tidy);
+    pub(super) fn end_idle(&self) {
+        let _ = self.0.send(ReaperJob::EndIdle);
     }
 }
 
 /// The thread, once started.
 #[derive(Debug)]
 pub(super) struct Reaper {
-    errands: ReaperQueue,
+    queue: ReaperQueue,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Errands left for a keeper.
+/// Receives jobs.
 #[derive(Debug)]
 pub(super) struct Waiting(mpsc::Receiver<ReaperJob>);
 
 impl Reaper {
-    /// Errands can be left at once; they are run when the thread is started.
+    /// Jobs can be queued at once; they run after `start`.
     pub(super) fn new() -> (Self, Waiting) {
         let (sender, receiver) = mpsc::channel();
-        (Self { errands: ReaperQueue(sender), thread: Mutex::default() }, Waiting(receiver))
+        (Self { queue: ReaperQueue(sender), thread: Mutex::default() }, Waiting(receiver))
     }
 
-    /// Starts the thread; it tidies `shared` every `period`, without keeping it alive.
+    /// Starts the thread. Every `period` it ends idle workers of `shared`, without keeping that alive.
     pub(super) fn start(
         &self,
-        errands: Waiting,
+        queue: Waiting,
         shared: Weak<Shared>,
         period: Duration,
     ) -> io::Result<()> {
         let thread = thread::Builder::new()
-            .name("recurgent-keeper".to_owned())
-            .spawn(move || run_errands(&errands.0, &shared, period))?;
+            .name("recurgent-reaper".to_owned())
+            .spawn(move || run_jobs(&queue.0, &shared, period))?;
         *locked(&self.thread) = Some(thread);
         Ok(())
     }
 
-    pub(super) fn errands(&self) -> ReaperQueue {
-        self.errands.clone()
+    pub(super) fn queue(&self) -> ReaperQueue {
+        self.queue.clone()
     }
 
-    /// Ends the thread when its errands are done.
+    /// Ends the thread after its queued jobs.
     pub(super) fn stop(&self) {
-        let _ = self.errands.0.send(ReaperJob::Stop);
+        let _ = self.queue.0.send(ReaperJob::Stop);
         if let Some(thread) = locked(&self.thread).take() {
-            // It cannot have panicked; if it has, there is nothing left to stop.
+            // It does not panic; if it did, there is nothing left to stop.
             let _ = thread.join();
         }
     }
 }
 
-fn run_errands(errands: &mpsc::Receiver<ReaperJob>, shared: &Weak<Shared>, period: Duration) {
-    let (mut killed, mut tidied) = (Killed::default(), Instant::now());
+fn run_jobs(queue: &mpsc::Receiver<ReaperJob>, shared: &Weak<Shared>, period: Duration) {
+    let (mut killed, mut checked) = (Killed::default(), Instant::now());
     loop {
-        let due = period.saturating_sub(tidied.elapsed());
-        let next = errands.recv_timeout(due.min(killed.period()));
+        let due = period.saturating_sub(checked.elapsed());
+        let next = queue.recv_timeout(due.min(killed.period()));
         match next {
             Ok(ReaperJob::Refill(zygote_pool)) => zygote_pool.refill(),
-            Ok(ReaperJob::Bury(zygote_pool, worker)) => killed.0.push((zygote_pool, worker)),
-            Err(RecvTimeoutError::Timeout) if tidied.elapsed() < period => {}
-            Ok(ReaperJob::Tidy) | Err(RecvTimeoutError::Timeout) => {
-                tidied = Instant::now();
+            Ok(ReaperJob::Reap(zygote_pool, worker)) => killed.0.push((zygote_pool, worker)),
+            Err(RecvTimeoutError::Timeout) if checked.elapsed() < period => {}
+            Ok(ReaperJob::EndIdle) | Err(RecvTimeoutError::Timeout) => {
+                checked = Instant::now();
                 if let Some(shared) = shared.upgrade() {
-                    shared.tidy();
+                    shared.end_idle();
                 }
             }
-            Ok(ReaperJob::Stop) | Err(RecvTimeoutError::Disconnected) => return killed.bury(0),
+            Ok(ReaperJob::Stop) | Err(RecvTimeoutError::Disconnected) => return killed.reap(0),
         }
-        killed.bury(MAX_PASSING);
+        killed.reap(MAX_KILLED);
     }
 }
 
-/// Killed workers on their way out, oldest first. The kernel takes its time to take their walls down, and a zygote
-/// that waits for that forks none meanwhile: it is told when there is nothing left to wait for.
+/// Killed workers that have not been waited for, oldest first. The kernel needs a while to end a worker's namespaces,
+/// and a zygote that waits cannot fork: it is asked to wait only after the worker has ended.
 #[derive(Default)]
-struct Killed(Vec<(Arc<ZygotePool>, Passing)>);
+struct Killed(Vec<(Arc<ZygotePool>, KilledWorker)>);
 
 impl Killed {
-    /// How long nobody need look after them.
+    /// How long they need not be checked.
     fn period(&self) -> Duration {
-        if self.0.is_empty() { Duration::MAX } else { PASSING_PERIOD }
+        if self.0.is_empty() { Duration::MAX } else { KILLED_PERIOD }
     }
 
-    /// Has those waited for that have ended, and the oldest beyond `most`.
-    fn bury(&mut self, most: usize) {
+    /// Waits for those that have ended, and for the oldest beyond `most`.
+    fn reap(&mut self, most: usize) {
         let mut excess = self.0.len().saturating_sub(most);
         self.0.retain(|(zygote_pool, worker)| {
-            let due = excess > 0 || worker.is_over();
+            let due = excess > 0 || worker.has_ended();
             excess = excess.saturating_sub(1);
             if due {
-                zygote_pool.bury(worker.id);
+                zygote_pool.reap_killed(worker.id);
             }
             !due
         });

@@ -1,11 +1,11 @@
-//! What a zygote, and so every worker forked from it, may see, touch and use up.
+//! What a zygote, and so every worker forked from it, may see, change and use up.
 //!
 //! ```text
-//! Sandbox ── reached ──► Reached      the tier the probe found, and what every layer lacks
-//!    └─ house(Seen) ──► House         one zygote's place: directory, user, skeleton of its root
-//!          ├─ confine(Command)        how the zygote gets in (entry.rs, between fork and exec)
-//!          ├─ seal                    what each forked worker does to itself (seal.rs)
-//!          └─ berth ──► Berth         one worker's own scratch directory, Landlock ruleset, control groups
+//! Sandbox ── reached ──► Reached                       the tier the probe found, and why layers are missing
+//!    └─ zygote_sandbox(Seen) ──► ZygoteSandbox         one zygote's directory, user, root and control groups
+//!          ├─ confine(Command)                         how the zygote enters (entry.rs, between fork and exec)
+//!          ├─ seal                                     how each forked worker confines itself (seal.rs)
+//!          └─ worker_resources ──► WorkerResources     one worker's scratch directory, ruleset, control groups
 //! ```
 
 mod spawn_handshake;
@@ -46,33 +46,33 @@ pub(crate) use tally::Tally;
 pub use tier::{Layer, Layers, Tier};
 pub(crate) use zygote_sandbox::{WorkerResources, ZygoteSandbox};
 
-/// How the name of a scratch directory begins; its host's pid follows.
+/// Prefix of the name of a scratch directory; its host's process number follows.
 const SCRATCH_PREFIX: &str = "recurgent-";
 
 /// What a zygote and its workers may see and reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Beside the system's own directories.
+    /// Readable in addition to the system's directories.
     pub(crate) read: Vec<PathBuf>,
-    /// Granted by the caller.
+    /// Writable, granted by the caller.
     pub(crate) write: Vec<PathBuf>,
-    /// Who may be talked to.
+    /// Which hosts may be connected to.
     pub(crate) network: Network,
-    /// Whether local sockets may be made: nothing seen can hold one that somebody else listens at.
+    /// Whether Unix sockets may be created: no visible directory can hold one of another process.
     pub(crate) local_sockets: bool,
     pub(crate) starts: Starts,
 }
 
-/// Whose code a process inside runs first.
+/// Which code a process inside runs first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// Ours, until it has applied its seal.
-    OwnCode,
-    /// That of packages.
+    /// The harness, until it has applied its seal.
+    Harness,
+    /// Code of packages.
     #[default]
     Packages,
-    /// What it writes itself, as builds do.
-    WhatItWrites,
+    /// Code it wrote itself, as builds do.
+    WrittenFiles,
 }
 
 /// Confines zygotes before their interpreters start.
@@ -90,7 +90,7 @@ impl Sandbox {
         let sandbox = Self {
             path: options.path.clone(),
             scratch: options.scratch.clone(),
-            limits: options.limits.under_hosts(),
+            limits: options.limits.capped_by_host(),
             wanted: options.layers,
             reached: OnceLock::new(),
         };
@@ -98,16 +98,16 @@ impl Sandbox {
         sandbox
     }
 
-    /// The tier reached, found out when first asked for.
+    /// The tier this machine reaches, probed when first needed.
     pub(super) fn reached(&self) -> &Reached {
-        self.reached.get_or_init(|| probe::climb(self))
+        self.reached.get_or_init(|| probe::strongest(self))
     }
 
-    /// A directory nobody else uses, for one zygote and its workers.
+    /// A private directory for one zygote and its workers.
     fn directory(&self) -> io::Result<Scratch> {
         let name = format!("{SCRATCH_PREFIX}{}-{}", std::process::id(), identity::instance_id());
         let path = self.scratch.join(name);
-        // Fails when the path exists, so nobody can lay out a directory or link for us to walk into.
+        // Fails if the path exists, so no other user can prepare a directory or link there.
         let made = std::fs::create_dir_all(&self.scratch)
             .and_then(|()| std::fs::DirBuilder::new().mode(0o700).create(&path))
             .and_then(|()| path.canonicalize());
@@ -116,19 +116,19 @@ impl Sandbox {
             Err(error) => Err(io::Error::new(
                 error.kind(),
                 format!(
-                    "no scratch directory can be made in {}: {error}; set TMPDIR to one you can write to",
+                    "cannot create a scratch directory in {}: {error}; set TMPDIR to a directory you can write to",
                     self.scratch.display()
                 ),
             )),
         }
     }
 
-    /// Removes what hosts that were killed left behind.
+    /// Removes what killed hosts left behind.
     fn sweep(&self) {
         for entry in std::fs::read_dir(&self.scratch).into_iter().flatten().flatten() {
             if is_abandoned(&entry.file_name()) {
                 groups::sweep(&entry.path());
-                // Others' directories stay: they are not ours to remove.
+                // Directories of other users stay: removing them fails.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
@@ -136,7 +136,7 @@ impl Sandbox {
     }
 }
 
-/// Whether it is named after a host that is gone.
+/// Whether a scratch directory's name holds the process number of a host that has ended.
 fn is_abandoned(name: &OsStr) -> bool {
     let owner = name.to_str().and_then(|name| name.strip_prefix(SCRATCH_PREFIX));
     let pid = owner.and_then(|rest| rest.split('-').next()?.parse().ok()).and_then(Pid::from_raw);
@@ -155,7 +155,7 @@ impl AsRef<Path> for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A leftover costs disk space only; there is nobody to tell.
+        // A leftover costs disk space only and is removed by a later host.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! A worker at work: one exchange, from `execute` to `done`.
+//! One exchange with a worker, from `execute` to `done`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,12 +19,15 @@ use super::zygote_pool::ZygotePool;
 use super::{Shared, after};
 use crate::guest::{Answer, Cancellation, Done, RunLimits, Said, Turn};
 
-/// Programs a kept worker is taken to hold. Both sides forget the least recently used, and workers hold
-/// more than this, so what is counted on here is never forgotten there.
+/// Programs that the host assumes a kept worker holds. Both sides forget the least recently used program, and
+/// workers hold more than this, so the worker holds every program assumed here.
 const KNOWN_PROGRAMS: usize = 64;
-/// What Ruby says when it ends because it has no memory left to raise an error with.
+/// Ruby's last output when it cannot even allocate a `NoMemoryError`.
+///
+/// This is text of another program: Ruby then exits with status 1, as after any error, and offers nothing else to
+/// recognise the case by. If another version prints something else, the end is reported as a crash of the program.
 const RUBY_OUT_OF_MEMORY: &str = "[FATAL] failed to allocate memory\n";
-/// Encoding buffer kept by an idle worker.
+/// Size to which the encoding buffer of an idle worker is shrunk.
 const IDLE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A forked worker. Dropping it ends it, and its process group with it.
@@ -33,16 +36,16 @@ pub(super) struct Worker {
     process: Process,
     link: Link,
     zygote_pool: Arc<ZygotePool>,
-    errands: ReaperQueue,
-    /// The context version it holds.
-    holds: Option<u64>,
-    /// The programs it holds, the one used last at the back.
+    queue: ReaperQueue,
+    /// The context version it has.
+    context_version: Option<u64>,
+    /// The programs it has, most recently used last.
     programs: VecDeque<Checksum>,
     outbox: Vec<u8>,
-    /// Whether its zygote has waited for it.
+    /// Whether its zygote has waited for it already.
     reaped: bool,
-    /// Counts it among the living.
-    _alive: Permit,
+    /// Counts it as a live worker.
+    _live: Permit,
 }
 
 impl Worker {
@@ -50,19 +53,19 @@ impl Worker {
         process: Process,
         link: Link,
         zygote_pool: Arc<ZygotePool>,
-        errands: ReaperQueue,
-        alive: Permit,
+        queue: ReaperQueue,
+        live: Permit,
     ) -> Self {
         Self {
             process,
             link,
             zygote_pool,
-            errands,
-            holds: None,
+            queue,
+            context_version: None,
             programs: VecDeque::new(),
             outbox: Vec::new(),
             reaped: false,
-            _alive: alive,
+            _live: live,
         }
     }
 
@@ -71,18 +74,18 @@ impl Worker {
         self.process.pid()
     }
 
-    /// Whether a kept worker still waits for work and has said nothing unasked.
+    /// Whether a kept worker still waits for work and has sent nothing unrequested.
     pub(super) fn is_fit(&mut self) -> bool {
         self.link.is_quiet()
     }
 
-    /// Has the next spare forked.
-    fn have_replaced(&self) {
-        self.errands.refill(&self.zygote_pool);
+    /// Queues forking of the next spare worker.
+    fn request_spare(&self) {
+        self.queue.refill(&self.zygote_pool);
     }
 
     fn send_order(&mut self, order: &Order<'_>, watch: &Watch<'_>) -> Result<(), LinkFault> {
-        let delta = order.context().since(self.holds);
+        let delta = order.context().since(self.context_version);
         let checksum = order.program.checksum();
         let known = self.programs.iter().position(|program| program == checksum);
         let code = known.is_none().then_some(order.program.program().source.as_str());
@@ -92,13 +95,13 @@ impl Worker {
         }
         self.link.send(&self.outbox, watch)?;
         self.outbox.shrink_to(IDLE_BUFFER_BYTES);
-        self.holds = Some(delta.version);
-        self.used(known, checksum);
+        self.context_version = Some(delta.version);
+        self.mark_used(known, checksum);
         Ok(())
     }
 
-    /// Moves a program to the back, as the worker does.
-    fn used(&mut self, known: Option<usize>, checksum: &Checksum) {
+    /// Moves a program to the end of the list, as the worker does.
+    fn mark_used(&mut self, known: Option<usize>, checksum: &Checksum) {
         let program =
             known.and_then(|at| self.programs.remove(at)).unwrap_or_else(|| checksum.clone());
         self.programs.push_back(program);
@@ -115,27 +118,28 @@ impl Worker {
     ) -> Result<(), LinkFault> {
         frame::answer(&mut self.outbox, id, answer);
         if self.outbox.len() > FRAME_BYTES {
-            let message = format!("the answer is over {FRAME_BYTES} bytes; ask for less at once");
+            let message =
+                format!("the answer is longer than {FRAME_BYTES} bytes; ask for less at a time");
             let refused = Answer::Refused { error_type: "resource_limit".to_owned(), message };
             frame::answer(&mut self.outbox, id, &refused);
         }
         self.link.send(&self.outbox, watch)
     }
 
-    /// Explains an end that the host did not bring about.
-    fn obituary(&mut self) -> WorkerFault {
+    /// Explains why a worker ended that the host did not end.
+    fn explain_exit(&mut self) -> WorkerFault {
         let ended = self.process.ends_by_itself();
-        let overspent = self.process.is_overspent();
-        self.process.kill(); // what it left in its process group, if not itself
+        let cpu_time_used_up = self.process.has_used_up_cpu();
+        self.process.kill(); // and what it left in its process group
         let ending = self.zygote_pool.reap(self.process.id());
         self.reaped = ending.is_some();
         match ending {
             Some(_) if self.link.tally().is_out_of_memory() => over_memory(),
-            // Everybody's worker dies with the zygote: no reason to blame this program.
-            None => crashed(EndedBy::Host, "the worker died with its zygote".to_owned()),
+            // Every worker ends with its zygote: this program is not to blame.
+            None => crashed(EndedBy::Host, "the worker ended because its zygote ended".to_owned()),
             Some(_) if !ended => by_program("it closed its channel"),
-            Some(_) if self.link.last_said(RUBY_OUT_OF_MEMORY) => out_of_memory(),
-            Some(ending) => match ending.limit(overspent) {
+            Some(_) if self.link.stderr_ends_with(RUBY_OUT_OF_MEMORY) => out_of_memory(),
+            Some(ending) => match ending.limit(cpu_time_used_up) {
                 Some(Limit::Cpu) => WorkerFault::Limited(
                     Limit::Cpu,
                     "the program used up its processor time; do less, or raise worker_cpu_seconds"
@@ -156,39 +160,39 @@ impl Drop for Worker {
         if !self.reaped {
             self.process.kill();
             if !self.zygote_pool.keeps_workers_apart() {
-                self.zygote_pool.bury(self.process.id()); // before the next is forked, which could signal it
-            } else if !self.errands.bury(&self.zygote_pool, self.process.passing()) {
-                self.process.await_end(); // the runtime ends, and leaves nobody behind
+                self.zygote_pool.reap_killed(self.process.id()); // before the next worker is forked, which could signal it
+            } else if !self.queue.reap(&self.zygote_pool, self.process.take_killed()) {
+                self.process.await_end(); // the runtime ends and must leave no process
             }
         }
     }
 }
 
-/// What a turn is given to start with.
+/// The worker a turn starts with.
 #[derive(Debug)]
-pub(super) struct Assignment {
-    /// Who runs it.
+pub(super) struct AssignedWorker {
+    /// Runs the program.
     pub(super) worker: Worker,
-    /// Whose it stays afterwards; `None`: it runs this one attempt.
+    /// The agent that keeps it afterwards; `None`: it runs this one attempt.
     pub(super) lease: Option<Arc<Lease>>,
-    /// What is known of it for the log.
+    /// What the log records about it.
     pub(super) trace: WorkerTrace,
 }
 
-/// A program under way.
+/// A running program.
 #[derive(Debug)]
 pub(super) struct WorkerTurn {
     shared: Arc<Shared>,
     agent: String,
     cancellation: Cancellation,
     clock: Clock,
-    /// `None` while the host answers, and when the turn is over.
+    /// `None` while the host answers, and after the end.
     permit: Option<Permit>,
-    /// `None` when the turn is over.
+    /// `None` after the end.
     worker: Option<Worker>,
     lease: Option<Arc<Lease>>,
     trace: WorkerTrace,
-    /// The ask to be answered.
+    /// The ask that waits for its answer.
     asked: Option<(u64, Answering)>,
     last_ask: u64,
 }
@@ -196,26 +200,26 @@ pub(super) struct WorkerTurn {
 /// Why a turn did not start.
 #[derive(Debug)]
 pub(super) enum StartFault {
-    /// The worker was dead already: try another, with the same permit.
+    /// The worker had already ended: try another, with the same permit.
     WorkerGone(Permit),
-    /// It would not help.
+    /// Another worker would not help.
     Fault(WorkerFault),
 }
 
 impl WorkerTurn {
-    /// Sends a worker its order.
+    /// Sends the order to the worker.
     pub(super) fn start(
         shared: &Arc<Shared>,
-        assignment: Assignment,
+        assignment: AssignedWorker,
         permit: Permit,
         order: &Order<'_>,
         run_limits: &RunLimits<'_>,
     ) -> Result<Self, StartFault> {
-        let Assignment { mut worker, lease, trace } = assignment;
+        let AssignedWorker { mut worker, lease, trace } = assignment;
         let clock = Clock::start(run_limits.time_limit);
         let ordered = worker.send_order(order, &clock.watch(run_limits.cancellation));
         if !trace.warm {
-            worker.have_replaced();
+            worker.request_spare();
         }
         match ordered {
             Ok(()) => {}
@@ -242,7 +246,7 @@ impl WorkerTurn {
         })
     }
 
-    fn hear(&mut self) -> Result<Said, WorkerFault> {
+    fn receive(&mut self) -> Result<Said, WorkerFault> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.asked.is_none()) else {
             return Err(misused());
         };
@@ -254,15 +258,18 @@ impl WorkerTurn {
                 (self.asked, self.last_ask) = (Some((id, self.shared.live.answering())), id);
                 Ok(Said::Ask(ask))
             }
-            Ok(Ok(Frame::Ask { .. })) => Err(by_program("it asked under a number used before")),
+            Ok(Ok(Frame::Ask { .. })) => Err(by_program("it asked with a number used before")),
             Ok(Ok(Frame::Done(..))) if worker.link.has_more() => {
-                Err(by_program("it spoke after it was done"))
+                Err(by_program("it sent a frame after `done`"))
             }
             Ok(Ok(Frame::Done(..))) if worker.link.tally().is_out_of_memory() => Err(over_memory()),
             Ok(Ok(Frame::Done(ending, changes))) => {
                 Ok(Said::Done(Box::new(self.finish(ending, changes))))
             }
-            Ok(Ok(Frame::Unserved(problem))) => Err(crashed(EndedBy::Host, problem)),
+            // The host sends nothing that an intact harness refuses, so the program broke it or forged this.
+            Ok(Ok(Frame::Refused(problem))) => {
+                Err(by_program(format!("it refused its order: {problem}")))
+            }
             Ok(Err(fault)) => Err(by_program(fault)),
             Err(fault) => Err(self.shared.explain(fault, worker, self.clock.limit)),
         }
@@ -281,14 +288,15 @@ impl WorkerTurn {
             .map_err(|fault| self.shared.explain(fault, worker, self.clock.limit))
     }
 
-    /// Keeps the worker if it may serve again; otherwise it ends here, and with it all it changed.
+    /// Keeps the worker if it may serve again. Otherwise it ends here, with everything it changed.
     fn finish(&mut self, ending: ReportEnding, changes: ContextChanges) -> Done {
         self.permit = None;
-        self.shared.losses.forgive(&self.agent);
+        self.shared.losses.reset(&self.agent);
         let mut worker = self.worker.take();
         let output = worker.as_mut().map(|worker| worker.link.take_output()).unwrap_or_default();
-        if let (Some(worker), Some(lease), true) = (worker, self.lease.take(), ended_well(&ending))
-            && worker.process.is_thrifty()
+        if let (Some(worker), Some(lease), true) =
+            (worker, self.lease.take(), leaves_worker_usable(&ending))
+            && worker.process.has_cpu_left()
         {
             self.shared.pool.give_back(lease, worker);
         }
@@ -317,7 +325,7 @@ impl WorkerTurn {
 
 impl Turn for WorkerTurn {
     fn listen(&mut self) -> Result<Said, WorkerFault> {
-        self.hear().inspect_err(|fault| self.abandon(fault))
+        self.receive().inspect_err(|fault| self.abandon(fault))
     }
 
     fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault> {
@@ -325,7 +333,7 @@ impl Turn for WorkerTurn {
     }
 }
 
-/// The time a program itself takes.
+/// Measures the time a program itself takes.
 #[derive(Debug)]
 struct Clock {
     limit: Duration,
@@ -352,11 +360,11 @@ impl Clock {
 }
 
 impl Shared {
-    /// What a broken exchange means for the attempt. May wait a moment to learn how the worker ended.
+    /// Explains a broken exchange. May wait a moment to learn how the worker ended.
     fn explain(&self, fault: LinkFault, worker: &mut Worker, limit: Duration) -> WorkerFault {
         match fault {
-            LinkFault::TimedOut => match worker.link.tally().met() {
-                // Ruby waits for room to fork for as long as it is let.
+            LinkFault::TimedOut => match worker.link.tally().limit_reached() {
+                // Ruby retries a refused fork until its time is up.
                 Some(Limit::Processes) => over_processes(),
                 Some(Limit::Memory) => over_memory(),
                 Some(_) | None => WorkerFault::TimedOut(limit),
@@ -366,12 +374,12 @@ impl Shared {
             LinkFault::Oversized => WorkerFault::Limited(
                 Limit::Frame,
                 format!(
-                    "a frame is over {FRAME_BYTES} bytes or {FRAME_VALUES} values; pass less at once"
+                    "a frame is longer than {FRAME_BYTES} bytes or has more than {FRAME_VALUES} values; pass less at a time"
                 ),
             ),
             LinkFault::Flooded => WorkerFault::Limited(
                 Limit::Output,
-                "the program printed without end; print less, or raise worker_output_mb".to_owned(),
+                "the program printed too much; print less, or raise worker_output_mb".to_owned(),
             ),
             LinkFault::Failed(error) => {
                 crashed(EndedBy::Host, format!("the worker cannot be reached: {error}"))
@@ -379,13 +387,13 @@ impl Shared {
             LinkFault::Closed if self.is_closing() => {
                 crashed(EndedBy::Host, "the runtime is shutting down".to_owned())
             }
-            LinkFault::Closed => worker.obituary(),
+            LinkFault::Closed => worker.explain_exit(),
         }
     }
 }
 
-/// Whether a worker's state after this ending is one to build on.
-fn ended_well(ending: &ReportEnding) -> bool {
+/// Whether the worker may serve another call after this ending.
+fn leaves_worker_usable(ending: &ReportEnding) -> bool {
     match ending {
         ReportEnding::Value(_) | ReportEnding::Reported { .. } => true,
         ReportEnding::Raised { .. }
@@ -403,14 +411,14 @@ fn by_program(what: impl std::fmt::Display) -> WorkerFault {
 fn out_of_memory() -> WorkerFault {
     WorkerFault::Limited(
         Limit::Memory,
-        "the program ran out of memory; use less at once, or raise worker_memory_mb".to_owned(),
+        "the program ran out of memory; use less at a time, or raise worker_memory_mb".to_owned(),
     )
 }
 
 fn over_memory() -> WorkerFault {
     WorkerFault::Limited(
         Limit::Memory,
-        "the program and what it started used up their memory together; use less at once, \
+        "the program and the processes it started used up their memory together; use less at a time, \
          or raise worker_memory_mb"
             .to_owned(),
     )
@@ -419,7 +427,7 @@ fn over_memory() -> WorkerFault {
 fn over_processes() -> WorkerFault {
     WorkerFault::Limited(
         Limit::Processes,
-        "the program's time was up while it had no room for one more process or thread; start \
+        "the program's time was up while it could not start one more process or thread; start \
          fewer, or raise worker_processes"
             .to_owned(),
     )
@@ -429,7 +437,7 @@ fn crashed(by: EndedBy, detail: String) -> WorkerFault {
     WorkerFault::Crashed { by, detail }
 }
 
-/// Listening while an answer is due, answering what was not asked, or either after the end.
+/// The caller listened while an answer was due, answered without an ask, or used the turn after its end.
 fn misused() -> WorkerFault {
-    crashed(EndedBy::Host, "the turn is over, or it is the other side's turn to speak".to_owned())
+    crashed(EndedBy::Host, "the turn has ended, or the other side must send first".to_owned())
 }

@@ -28,56 +28,56 @@ use serde_json::{Value, json};
 
 use super::frame::IPC_VERSION;
 use super::link::{GLANCE, Link};
-use super::process::{Ending, Process, WorkerId};
+use super::process::{Process, WorkerExit, WorkerId};
 use super::sandbox::{Sandbox, Seen, SpawnHandshake, Tally, ZygoteSandbox};
 use super::zygote_pool::BootFault;
 use crate::environment::Lock;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
-/// Longest an interpreter may take from start to `ready`.
+/// Longest time from an interpreter's start to `ready`.
 const BOOT_DEADLINE: Duration = Duration::from_secs(10);
-/// The same when it has packages to load.
+/// The same if it has packages to load.
 const ACTIVATION_DEADLINE: Duration = Duration::from_mins(1);
-/// Longest a zygote may take to fork.
+/// Longest time a zygote may take to fork.
 const FORK_DEADLINE: Duration = Duration::from_secs(5);
-/// Longest anyone waits to learn how a worker ended.
+/// Longest time a call waits to learn how a worker ended.
 const REAP_DEADLINE: Duration = Duration::from_millis(250);
-/// Grace between closing the control channel and `SIGKILL`.
+/// Time between closing the control channel and `SIGKILL`.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked at meanwhile.
+/// Interval at which it is checked meanwhile.
 const CLOSE_PERIOD: Duration = Duration::from_millis(1);
-/// Requests sent without waiting before replies must be read.
+/// Requests that may be unanswered before replies must be read.
 const MAX_PENDING: usize = 32;
 /// Longest control message.
 const PACKET_BYTES: usize = 4096;
-/// What is kept of a failed boot's output.
+/// Bytes kept of a failed boot's output.
 const EXPLANATION_BYTES: usize = 2000;
 
-/// A booted interpreter. Dropping it ends it, and all its workers with it.
+/// A booted interpreter. Dropping it ends it and all its workers.
 #[derive(Debug)]
 pub(super) struct Zygote {
-    /// Told apart from every other of this host.
+    /// Unique within this host process.
     id: u64,
     process: Pid,
     control: OwnedFd,
     /// Requests not answered yet, oldest first. The zygote answers each once, in order.
     pending: VecDeque<Request>,
-    /// Where it and its workers live; gone when they are.
+    /// The sandbox of it and its workers; removed after they have ended.
     zygote_sandbox: ZygoteSandbox,
     /// Keeps its environment from being removed.
     _in_use: Option<Lock>,
 }
 
-/// What a zygote is booted as.
+/// How a zygote is booted.
 #[derive(Debug)]
 pub(super) struct ZygoteSettings<'a> {
     pub(super) language: Language,
     pub(super) interpreter: &'a InterpreterInfo,
-    /// Its environment, as the harness is told; none: the bare language.
+    /// The environment, as arguments of the harness; empty: the bare language.
     pub(super) arguments: Vec<OsString>,
-    /// Held as long as it lives.
+    /// Held as long as the zygote exists.
     pub(super) in_use: Option<Lock>,
-    /// What it may see.
+    /// What it may see and reach.
     pub(super) seen: Seen,
 }
 
@@ -87,12 +87,12 @@ enum Request {
     Reap(u32),
 }
 
-/// Why a zygote did not do as asked.
+/// Why a zygote did not do what was requested.
 #[derive(Debug)]
 pub(super) enum ZygoteFault {
-    /// It could not; it may later.
+    /// It could not now; it may later.
     Refused(String),
-    /// It ended, hangs, or answers nonsense: boot another.
+    /// It ended, hangs, or sent a reply outside the protocol: boot another.
     Lost(String),
 }
 
@@ -107,21 +107,21 @@ struct Reply {
     package: Option<String>,
     ipc_version: Option<u32>,
     guest: Option<String>,
-    /// Who sent it, as the kernel has it; not part of the message.
+    /// The sender's process number, from the kernel; not part of the message.
     #[serde(skip)]
     sender: Option<Pid>,
 }
 
 impl Zygote {
-    /// Boots an interpreter; explains why when it does not come up.
+    /// Boots an interpreter, or explains why it did not become ready.
     pub(super) fn boot(
-        run_limits: ZygoteSettings<'_>,
+        settings: ZygoteSettings<'_>,
         sandbox: &Sandbox,
         spawner: &Spawner,
     ) -> Result<Self, BootFault> {
-        let (language, path) = (run_limits.language, run_limits.interpreter.path.display());
-        let has_packages = run_limits.in_use.is_some();
-        let (mut zygote, output) = spawn(run_limits, sandbox, spawner)
+        let (language, path) = (settings.language, settings.interpreter.path.display());
+        let has_packages = settings.in_use.is_some();
+        let (mut zygote, output) = spawn(settings, sandbox, spawner)
             .map_err(|error| BootFault::Unavailable(format!("{path} does not start: {error}")))?;
         let fault = match zygote.await_ready(language, has_packages) {
             Ok(()) => return Ok(zygote),
@@ -142,8 +142,8 @@ impl Zygote {
     }
 
     fn await_ready(&mut self, language: Language, has_packages: bool) -> Result<(), BootFault> {
-        let patience = if has_packages { ACTIVATION_DEADLINE } else { BOOT_DEADLINE };
-        let reply = match self.receive(Instant::now() + patience) {
+        let limit = if has_packages { ACTIVATION_DEADLINE } else { BOOT_DEADLINE };
+        let reply = match self.receive(Instant::now() + limit) {
             Ok(reply) => reply,
             Err(ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem)) => {
                 return Err(BootFault::Unavailable(problem));
@@ -172,21 +172,20 @@ impl Zygote {
         let refused = |error: io::Error| ZygoteFault::Refused(error.to_string());
         let worker_resources = self.zygote_sandbox.worker_resources().map_err(refused)?;
         let tally = worker_resources.tally().map_err(refused)?;
-        let (link, theirs) =
+        let (link, child_end) =
             open_link(self.zygote_sandbox.limits().output_bytes, tally).map_err(refused)?;
         let deadline = Instant::now() + FORK_DEADLINE;
-        let handed: Vec<BorrowedFd<'_>> = theirs
+        let handed: Vec<BorrowedFd<'_>> = child_end
             .iter()
             .chain(worker_resources.cgroup_fds())
             .chain(worker_resources.ruleset())
             .map(AsFd::as_fd)
             .collect();
         let scratch = worker_resources.scratch().map(|path| path.to_string_lossy());
-        let fork =
-            json!({"op": "fork", "scratch": scratch, "doors": worker_resources.cgroup_fds().len()});
+        let fork = json!({"op": "fork", "scratch": scratch, "cgroups": worker_resources.cgroup_fds().len()});
         self.request(Request::Fork, &fork, &handed)?;
         drop((handed, scratch));
-        drop(theirs); // so that the worker's end is the only one, and its end is seen
+        drop(child_end); // so that the worker holds the only copy, and its exit closes the channel
         let reply = self.reply_to(Request::Fork, deadline)?;
         match (reply.op.as_str(), reply.pid, reply.sender) {
             ("forked", Some(pid), Some(sender)) => {
@@ -205,15 +204,15 @@ impl Zygote {
         }
     }
 
-    /// Has a killed worker waited for, without waiting for that.
-    pub(super) fn bury(&mut self, pid: u32) -> Result<(), ZygoteFault> {
+    /// Asks the zygote to wait for a killed worker, without waiting for the reply.
+    pub(super) fn reap_killed(&mut self, pid: u32) -> Result<(), ZygoteFault> {
         while self.pending.len() >= MAX_PENDING {
             self.receive_next(Instant::now() + FORK_DEADLINE)?;
         }
         self.request(Request::Reap(pid), &json!({"op": "reap", "pid": pid}), &[])
     }
 
-    /// Reads the replies that are there.
+    /// Reads the replies that have arrived.
     pub(super) fn settle(&mut self) -> Result<(), ZygoteFault> {
         while !self.pending.is_empty() && readable(self.control.as_fd(), Duration::ZERO) {
             self.receive_next(Instant::now())?;
@@ -221,18 +220,18 @@ impl Zygote {
         Ok(())
     }
 
-    /// Has an ended worker waited for, and says how it ended if that is known soon. A zygote that takes
-    /// longer is busy, not lost: it is asked all the same.
-    pub(super) fn reap(&mut self, pid: u32) -> Result<Ending, ZygoteFault> {
+    /// Asks the zygote to wait for an ended worker, and returns how it ended if the reply comes soon. A zygote
+    /// that takes longer is busy, not lost.
+    pub(super) fn reap(&mut self, pid: u32) -> Result<WorkerExit, ZygoteFault> {
         let deadline = Instant::now() + REAP_DEADLINE;
         self.request(Request::Reap(pid), &json!({"op": "reap", "pid": pid}), &[])?;
         while readable(self.control.as_fd(), deadline.saturating_duration_since(Instant::now())) {
             let (answered, reply) = self.receive_next(deadline)?;
             if answered == Request::Reap(pid) {
-                return Ok(Ending::reported(reply.signal, reply.exit));
+                return Ok(WorkerExit::reported(reply.signal, reply.exit));
             }
         }
-        Ok(Ending::Unknown)
+        Ok(WorkerExit::Unknown)
     }
 
     fn request(
@@ -248,19 +247,21 @@ impl Zygote {
             rights.push(SendAncillaryMessage::ScmRights(descriptors));
         }
         let packet = [IoSlice::new(message.as_bytes())];
-        // Never blocks: a zygote behind by a whole socket buffer of such small packets hangs.
+        // Never blocks: a zygote that leaves a whole socket buffer of small packets unread hangs.
         rustix::net::sendmsg(
             &self.control,
             &packet,
             &mut rights,
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )
-        .map_err(|errno| ZygoteFault::Lost(format!("its zygote does not listen: {errno}")))?;
+        .map_err(|errno| {
+            ZygoteFault::Lost(format!("its zygote cannot be sent a request: {errno}"))
+        })?;
         self.pending.push_back(request);
         Ok(())
     }
 
-    /// The reply to the request made last; replies to earlier ones, which nobody waits for, come first.
+    /// The reply to the last request. Replies to earlier requests come first and are dropped.
     fn reply_to(&mut self, request: Request, deadline: Instant) -> Result<Reply, ZygoteFault> {
         loop {
             let (answered, reply) = self.receive_next(deadline)?;
@@ -273,19 +274,23 @@ impl Zygote {
     fn receive_next(&mut self, deadline: Instant) -> Result<(Request, Reply), ZygoteFault> {
         let reply = self.receive(deadline)?;
         let request = self.pending.pop_front();
-        request.map(|request| (request, reply)).ok_or_else(|| lost("its zygote spoke unasked"))
+        request
+            .map(|request| (request, reply))
+            .ok_or_else(|| lost("its zygote sent a reply without a request"))
     }
 
     fn receive(&self, deadline: Instant) -> Result<Reply, ZygoteFault> {
         if !readable(self.control.as_fd(), deadline.saturating_duration_since(Instant::now())) {
-            return Err(lost("its zygote hangs"));
+            return Err(lost("its zygote did not reply in time"));
         }
         let mut packet = [0; PACKET_BYTES];
         let (length, sender) = match receive_packet(&self.control, &mut packet) {
             Ok((0, _)) | Err(Errno::CONNRESET) => return Err(lost("its zygote ended")),
             Ok(received) => received,
             Err(errno) => {
-                return Err(ZygoteFault::Lost(format!("its zygote cannot be heard: {errno}")));
+                return Err(ZygoteFault::Lost(format!(
+                    "its zygote's reply cannot be read: {errno}"
+                )));
             }
         };
         let reply = serde_json::from_slice(packet.get(..length).unwrap_or(&packet));
@@ -294,12 +299,12 @@ impl Zygote {
         })
     }
 
-    /// Ends it: asked first, so that it ends its workers and waits for them; killed if it lingers.
+    /// Ends it. It is asked first, so that it ends its workers and waits for them, and killed if that takes too long.
     fn close(&mut self) {
         let deadline = Instant::now() + CLOSE_GRACE;
-        // Workers it was asked to wait for have ended when it says so.
+        // Workers that it was asked to wait for have ended when it replies.
         while !self.pending.is_empty() && self.receive_next(deadline).is_ok() {}
-        // Fails only when it is gone already.
+        // Fails only if it has ended already.
         let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
         let deadline = Instant::now() + CLOSE_GRACE;
         while Instant::now() < deadline {
@@ -311,7 +316,7 @@ impl Zygote {
             }
             thread::sleep(CLOSE_PERIOD);
         }
-        // Its workers lead sessions of their own, and die with it because they asked the kernel to.
+        // Its workers lead their own sessions; the kernel ends them by their parent-death signal.
         let _ = rustix::process::kill_process(self.process, Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.process), WaitOptions::empty());
     }
@@ -327,21 +332,21 @@ fn lost(problem: &str) -> ZygoteFault {
     ZygoteFault::Lost(problem.to_owned())
 }
 
-/// The zygote and the output it would explain itself with.
+/// Starts the zygote; also returns its output, for the explanation of a failed boot.
 fn spawn(
-    run_limits: ZygoteSettings<'_>,
+    settings: ZygoteSettings<'_>,
     sandbox: &Sandbox,
     spawner: &Spawner,
 ) -> io::Result<(Zygote, OwnedFd)> {
     static BOOTED: AtomicU64 = AtomicU64::new(0);
-    let zygote_sandbox = sandbox.zygote_sandbox(run_limits.seen)?;
-    let (control, theirs) = pair(SocketType::SEQPACKET)?;
+    let zygote_sandbox = sandbox.zygote_sandbox(settings.seen)?;
+    let (control, child_end) = pair(SocketType::SEQPACKET)?;
     rustix::net::sockopt::set_socket_passcred(&control, true)?;
-    // Non-blocking for both ends: a zygote that prints after its boot, unread, must not stop.
-    let (output, printed) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // Both ends are non-blocking: nobody reads after the boot, and a zygote that prints must not block.
+    let (output, output_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let mut command =
-        interpreter::command(run_limits.language, run_limits.interpreter, &run_limits.arguments);
-    command.stdin(theirs).stdout(printed.try_clone()?).stderr(printed);
+        interpreter::command(settings.language, settings.interpreter, &settings.arguments);
+    command.stdin(child_end).stdout(output_end.try_clone()?).stderr(output_end);
     let spawn_handshake = sandbox.confine(&mut command, &zygote_sandbox)?;
     let process = spawner.spawn(command, spawn_handshake)?;
     let id = BOOTED.fetch_add(1, Ordering::Relaxed);
@@ -351,15 +356,15 @@ fn spawn(
         control,
         pending: VecDeque::new(),
         zygote_sandbox,
-        _in_use: run_limits.in_use,
+        _in_use: settings.in_use,
     };
     Ok((zygote, output))
 }
 
-/// The last of what a zygote printed, as the end of a sentence.
+/// The end of what a zygote printed, as the end of a sentence.
 fn explanation(output: OwnedFd) -> String {
     let mut said = Vec::new();
-    // Non-blocking: ends with an error where there is nothing more, which is all there is to read.
+    // Non-blocking: the read ends with an error when the pipe is empty.
     let _ = File::from(output).take(1 << 16).read_to_end(&mut said);
     let text = String::from_utf8_lossy(&said);
     let text = text.trim();
@@ -368,11 +373,11 @@ fn explanation(output: OwnedFd) -> String {
     if text.is_empty() {
         String::new()
     } else {
-        format!("; it said: {}", text.get(start..).unwrap_or_default())
+        format!("; it printed: {}", text.get(start..).unwrap_or_default())
     }
 }
 
-/// A worker's descriptors: the host's ends, and the three to hand over.
+/// A worker's channels: the host's ends, and the three descriptors for the worker.
 fn open_link(output_limit: u64, tally: Tally) -> io::Result<(Link, [OwnedFd; 3])> {
     let (channel, their_channel) = pair(SocketType::STREAM)?;
     set_socket_timeout(&channel, Timeout::Recv, Some(GLANCE))?;
@@ -386,14 +391,14 @@ fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Blocks whoever prints, never whoever reads.
+/// A pipe whose writer blocks and whose reader does not.
 fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (ours, child_end) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK)?;
-    Ok((ours, theirs))
+    Ok((ours, child_end))
 }
 
-/// Whether there is something to read within a time.
+/// Whether a descriptor becomes readable within a time.
 pub(super) fn readable(descriptor: BorrowedFd<'_>, within: Duration) -> bool {
     let deadline = Instant::now() + within;
     loop {
@@ -407,8 +412,8 @@ pub(super) fn readable(descriptor: BorrowedFd<'_>, within: Duration) -> bool {
 
 /// The one thread that starts interpreters.
 ///
-/// A zygote asks the kernel to die with its parent, and the kernel takes the *thread* that spawned it
-/// for its parent. So the spawning thread must last as long as the host.
+/// A zygote asks the kernel to kill it when its parent ends. The kernel takes the *thread* that spawned it for
+/// its parent, so the spawning thread must live as long as the host.
 #[derive(Debug)]
 pub(super) struct Spawner(mpsc::Sender<SpawnJob>);
 
@@ -424,7 +429,7 @@ impl Spawner {
         let (sender, jobs) = mpsc::channel::<SpawnJob>();
         thread::Builder::new().name("recurgent-spawner".to_owned()).spawn(move || {
             for SpawnJob { command, spawn_handshake, spawned } in jobs {
-                // Whoever asked waits for this; if it does not, the child sees its control channel close.
+                // If the requester no longer waits, the child sees its control channel close.
                 let _ = spawned.send(start(command, spawn_handshake));
             }
         })?;
@@ -433,14 +438,14 @@ impl Spawner {
 
     fn spawn(&self, command: Command, spawn_handshake: SpawnHandshake) -> io::Result<Pid> {
         let (spawned, reply) = mpsc::sync_channel(1);
-        let gone = || io::Error::other("the spawner thread is gone");
+        let gone = || io::Error::other("the thread that starts interpreters has ended");
         self.0.send(SpawnJob { command, spawn_handshake, spawned }).map_err(|_| gone())?;
         reply.recv().map_err(|_| gone())?
     }
 }
 
-/// The process that runs the command: the one started, or the one born inside its namespaces, which is a
-/// child of ours all the same; the one started has then ended.
+/// Starts a command and returns the process that runs it: the started one, or the one inside its namespaces,
+/// which is also a child of the host. In that case the started one has ended.
 pub(crate) fn start(mut command: Command, spawn_handshake: SpawnHandshake) -> io::Result<Pid> {
     let started = command.spawn();
     // The host's copies of the child's descriptors close with the command.
@@ -451,12 +456,12 @@ pub(crate) fn start(mut command: Command, spawn_handshake: SpawnHandshake) -> io
         Ok(_) => Ok(()),
         Err(error) => Err(error),
     };
-    let begun = ended.and_then(|()| spawn_handshake.attend(inside));
+    let begun = ended.and_then(|()| spawn_handshake.serve_connections(inside));
     match (begun, inside) {
         (Ok(()), Some(pid)) => Ok(pid),
-        (Ok(()), None) => Err(io::Error::other("it was not born inside its namespaces")),
+        (Ok(()), None) => Err(io::Error::other("the sandboxed process did not start")),
         (Err(error), Some(pid)) => {
-            let _ = rustix::process::kill_process(pid, Signal::KILL); // it may have ended already
+            let _ = rustix::process::kill_process(pid, Signal::KILL); // fails if it has ended already
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
             Err(error)
         }
@@ -464,7 +469,7 @@ pub(crate) fn start(mut command: Command, spawn_handshake: SpawnHandshake) -> io
     }
 }
 
-/// One packet, with the number its sender has for us.
+/// Receives one packet and its sender's process number in the host's namespace.
 fn receive_packet(
     control: &OwnedFd,
     packet: &mut [u8],

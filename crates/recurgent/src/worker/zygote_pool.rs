@@ -1,5 +1,5 @@
-//! Where the workers of one guest and environment come from: a zygote, booted when first needed and
-//! again when it died, and one spare worker forked ahead of need.
+//! The workers of one zygote key: a zygote, booted when first needed and again after it ended, and one spare worker
+//! that is forked ahead of need.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -12,27 +12,27 @@ use lifecycle::outcome::{Failure, FailureKind};
 use super::launcher::Launcher;
 use super::link::Link;
 use super::locked;
-use super::process::{Ending, Process, WorkerId};
+use super::process::{Process, WorkerExit, WorkerId};
 use super::zygote::{Zygote, ZygoteFault};
 use crate::grants::Grants;
 
-/// Wait after a failed boot; doubles with each further one.
+/// Time to wait after a failed boot; doubles with each further failure.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
 /// Failed boots in a row after which the zygote is given up for [`GIVEN_UP_FOR`].
 const MAX_FAILED_BOOTS: u32 = 5;
-/// How long nobody tries again.
+/// How long no boot is tried then.
 const GIVEN_UP_FOR: Duration = Duration::from_mins(1);
 
-/// Which workers can stand in for each other.
+/// What workers of one zygote have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ZygoteKey {
     /// The guest.
     pub(super) language: Language,
     /// The prepared set of packages; `None`: the bare language.
     pub(super) environment: Option<Activation>,
-    /// What they may reach.
+    /// What their programs may reach.
     pub(super) grants: Grants,
-    /// The only agent they serve, where workers of one zygote cannot be kept apart.
+    /// The only agent they serve, where workers of one zygote can signal each other.
     pub(super) agent: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Place {
 pub(crate) struct Activation {
     /// `env_id`.
     pub(crate) id: String,
-    /// Where it is.
+    /// Its directory.
     pub(crate) root: PathBuf,
 }
 
@@ -52,7 +52,7 @@ impl Activation {
     }
 }
 
-/// Why no zygote came up.
+/// Why no zygote booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BootFault {
     /// The interpreter itself is missing or broken.
@@ -67,8 +67,8 @@ pub(crate) enum BootFault {
 }
 
 impl BootFault {
-    /// As the attempt that wanted a worker is told.
-    fn told(self, place: &Place) -> WorkerFault {
+    /// The fault of the attempt that needed a worker.
+    fn into_worker_fault(self, key: &ZygoteKey) -> WorkerFault {
         let (package, problem) = match self {
             Self::Unavailable(problem) => return WorkerFault::Unavailable(problem),
             Self::Inactive { package, problem } => (package, problem),
@@ -76,7 +76,7 @@ impl BootFault {
         let message = format!("the environment cannot be activated: {problem}");
         let mut failure = Failure::new(FailureKind::DependencyActivationFailed, message)
             .with("stage", "activate");
-        if let Some(environment) = &place.environment {
+        if let Some(environment) = &key.environment {
             failure = failure.with("env_id", environment.id.as_str());
         }
         if let Some(package) = package {
@@ -86,12 +86,12 @@ impl BootFault {
     }
 }
 
-/// The source of workers for one place.
+/// Makes the workers of one key.
 #[derive(Debug)]
 pub(super) struct ZygotePool {
-    place: Place,
-    /// Held while an exchange with the zygote lasts: it serves one at a time anyway, and whoever finds
-    /// the spare being forked wants to wait for just that.
+    key: ZygoteKey,
+    /// Held during an exchange with the zygote, which serves one request at a time anyway. A caller that needs a
+    /// worker while the spare is being forked waits for that spare.
     state: Mutex<State>,
 }
 
@@ -111,11 +111,11 @@ struct FailedBoots {
 }
 
 impl ZygotePool {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, state: Mutex::default() }
+    pub(super) fn new(key: ZygoteKey) -> Self {
+        Self { key, state: Mutex::default() }
     }
 
-    /// A worker nobody has used: the spare, or one forked now.
+    /// An unused worker: the spare, or one forked now.
     pub(super) fn take(&self, launcher: &Launcher) -> Result<(Process, Link), WorkerFault> {
         let mut state = locked(&self.state);
         if let Some(spare) = state.spare.take() {
@@ -123,13 +123,13 @@ impl ZygotePool {
         }
         match self.fork(&mut state, launcher)? {
             Ok(worker) => Ok(worker),
-            // The zygote died unnoticed since it was last used: once more, with a new one.
+            // The zygote ended since it was last used: try once more with a new one.
             Err(ZygoteFault::Lost(_)) => self.fork(&mut state, launcher)?.map_err(unavailable),
             Err(fault @ ZygoteFault::Refused(_)) => Err(unavailable(fault)),
         }
     }
 
-    /// Boots the zygote unless there is one.
+    /// Boots the zygote if there is none.
     pub(super) fn ensure_booted(&self, launcher: &Launcher) -> Result<(), BootFault> {
         let mut state = locked(&self.state);
         if state.zygote.is_none() {
@@ -138,7 +138,7 @@ impl ZygotePool {
         Ok(())
     }
 
-    /// Forks a spare unless there is one; whoever needs a worker next reports what goes wrong here.
+    /// Forks a spare if there is none. A failure is reported by the next caller that needs a worker.
     pub(super) fn refill(&self) {
         let mut state = locked(&self.state);
         if state.spare.is_none() && self.keeps_workers_apart() {
@@ -146,28 +146,27 @@ impl ZygotePool {
         }
     }
 
-    /// Whether its workers, those that are no more included, are hidden from each other. Where a zygote is one
-    /// agent's they may signal each other.
+    /// Whether its workers cannot signal each other. A zygote that serves one agent only is used where they can.
     pub(super) fn keeps_workers_apart(&self) -> bool {
-        self.place.agent.is_none()
+        self.key.agent.is_none()
     }
 
-    /// Has a killed worker waited for. Where its zygote is gone that is done: it died with it.
-    pub(super) fn bury(&self, worker: WorkerId) {
+    /// Asks the zygote to wait for a killed worker. If its zygote has ended, the worker has ended too.
+    pub(super) fn reap_killed(&self, worker: WorkerId) {
         locked(&self.state).exchange_about(worker, |zygote| {
             zygote.settle()?;
-            zygote.bury(worker.pid)
+            zygote.reap_killed(worker.pid)
         });
     }
 
-    /// How an ended worker ended; `None` when its zygote is gone as well.
-    pub(super) fn reap(&self, worker: WorkerId) -> Option<Ending> {
+    /// How a worker ended; `None`: its zygote has ended as well.
+    pub(super) fn reap(&self, worker: WorkerId) -> Option<WorkerExit> {
         locked(&self.state)
             .exchange_about(worker, |zygote| zygote.reap(worker.pid))
             .and_then(Result::ok)
     }
 
-    /// Ends the zygote and all its workers, for good.
+    /// Ends the zygote and all its workers; no other is booted.
     pub(super) fn close(&self) {
         let mut state = locked(&self.state);
         let spare = state.spare.take();
@@ -185,11 +184,11 @@ impl ZygotePool {
     ) -> Result<Result<(Process, Link), ZygoteFault>, WorkerFault> {
         if state.zygote.is_none() {
             let booted = self.boot(state, launcher);
-            state.zygote = Some(booted.map_err(|fault| fault.told(&self.place))?);
+            state.zygote = Some(booted.map_err(|fault| fault.into_worker_fault(&self.key))?);
         }
         Ok(state
             .exchange(Zygote::fork)
-            .unwrap_or_else(|| Err(ZygoteFault::Lost("it has no zygote".to_owned()))))
+            .unwrap_or_else(|| Err(ZygoteFault::Lost("there is no zygote".to_owned()))))
     }
 
     fn boot(&self, state: &mut State, launcher: &Launcher) -> Result<Zygote, BootFault> {
@@ -201,7 +200,7 @@ impl ZygotePool {
         {
             return Err(failed.fault.clone());
         }
-        let booted = launcher.boot(&self.place);
+        let booted = launcher.boot(&self.key);
         state.failed =
             booted.as_ref().err().map(|fault| FailedBoots::after(state.failed.as_ref(), fault));
         booted
@@ -209,20 +208,20 @@ impl ZygotePool {
 }
 
 impl State {
-    /// Lets the zygote, if there is one, do something; it is dropped when it proves to be lost.
+    /// Makes a request of the zygote, if there is one, and drops the zygote if it is lost.
     fn exchange<T>(
         &mut self,
         request: impl FnOnce(&mut Zygote) -> Result<T, ZygoteFault>,
     ) -> Option<Result<T, ZygoteFault>> {
         let result = request(self.zygote.as_mut()?);
         if let Err(ZygoteFault::Lost(_)) = result {
-            // The spare was its child and ends with it.
+            // The spare is its child and ends with it.
             (self.zygote, self.spare) = (None, None);
         }
         Some(result)
     }
 
-    /// The same, if this zygote is the one that forked the worker.
+    /// The same, if this zygote forked the worker.
     fn exchange_about<T>(
         &mut self,
         worker: WorkerId,

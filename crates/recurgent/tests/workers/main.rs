@@ -8,6 +8,7 @@
 
 mod alone;
 mod asks;
+mod blame;
 #[expect(dead_code, reason = "the benchmark uses the rest")]
 mod drive;
 mod endings;

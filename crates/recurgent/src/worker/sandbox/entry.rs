@@ -1,6 +1,6 @@
-//! How a process enters the sandbox, between fork and exec.
+//! How a process enters its sandbox, between fork and exec.
 //!
-//! Everything it needs was made before the fork; here are bare system calls only.
+//! Everything it needs is made before the fork; between fork and exec there are bare system calls only.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice};
@@ -18,53 +18,53 @@ use super::seccomp::Filter;
 use super::sys::{self, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
 use super::view::Bind;
 
-/// The last capability there may be.
+/// The highest capability number the kernel interface can hold.
 const CAPABILITIES: u32 = 63;
 
-/// A way in.
+/// What a process does to enter its sandbox.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SandboxEntry {
     pub(super) host: Pid,
-    /// Doors of the control groups to be in.
+    /// Descriptors of the control groups to join.
     pub(super) groups: Vec<OwnedFd>,
     pub(super) limits: Vec<(Resource, Rlimit)>,
     pub(super) namespaces: Option<Namespaces>,
     /// Whether capabilities are given up.
     pub(super) drop_capabilities: bool,
-    /// The user to become.
+    /// The user to change to.
     pub(super) user: Option<u32>,
     pub(super) ruleset: Option<OwnedFd>,
     pub(super) filter: Option<Filter>,
-    /// Where to send the descriptor connections are put to.
+    /// The filter that passes connections to the host, and the socket on which the host gets its listener.
     pub(super) connections: Option<(Filter, OwnedFd)>,
-    /// A probe goes as far as a worker does.
+    /// A probe also makes the calls of a worker's seal.
     pub(super) seal: Option<(Seal, Option<OwnedFd>)>,
 }
 
-/// Own namespaces, with an own root.
+/// New namespaces with their own root directory.
 #[derive(Debug)]
 pub(super) struct Namespaces {
     /// `unshare` flags.
     pub(super) namespaces: i32,
-    /// Files and what to write into them, where an own user namespace is needed.
+    /// Files and their new content, where a user namespace is needed.
     pub(super) maps: Vec<(CString, Vec<u8>)>,
     pub(super) root: CString,
     pub(super) binds: Vec<Bind>,
     /// Below `root`.
     pub(super) processes: CString,
-    /// Whether the host's files are let go of by a child, which is waited for before anything hostile runs.
-    pub(super) let_go_beside: bool,
-    /// Told the number of the process that goes on inside.
+    /// Whether a child unmounts the host's files. It is waited for before anything hostile runs.
+    pub(super) unmounts_in_child: bool,
+    /// Receives the number of the process that continues inside.
     pub(super) spawn_handshake: OwnedFd,
 }
 
-impl Entry {
+impl SandboxEntry {
     /// In the child, between fork and exec.
     pub(super) fn enter(&self) -> io::Result<()> {
         rustix::process::setsid()?;
         die_with(self.host)?;
-        for door in &self.groups {
-            rustix::io::write(door, b"0")?;
+        for cgroup in &self.groups {
+            rustix::io::write(cgroup, b"0")?;
         }
         if let Some(namespaces) = &self.namespaces {
             namespaces.enter()?;
@@ -81,11 +81,11 @@ impl Entry {
         if let Some(user) = self.user {
             become_user(user)?;
         } else if self.drop_capabilities {
-            // Who stays who he is keeps no groups either, where he has a right to leave them.
+            // Without a user change, drop supplementary groups if that is permitted.
             let _ = rustix::thread::set_thread_groups(&[]);
         }
         if self.drop_capabilities {
-            give_up_capabilities()?;
+            clear_capabilities()?;
         }
         // A change of user disarms it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -93,15 +93,15 @@ impl Entry {
         if let Some(ruleset) = &self.ruleset {
             sys::landlock_enter(ruleset.as_fd())?;
         }
-        if let Some((filter, told)) = &self.connections {
+        if let Some((filter, host_socket)) = &self.connections {
             let listener = sys::filter_with_notices(filter.instructions())?;
-            send_descriptor(told, &listener)?;
+            send_descriptor(host_socket, &listener)?;
         }
         if let Some(filter) = &self.filter {
             sys::filter_system_calls(filter.instructions())?;
         }
         if let Some((seal, ruleset)) = &self.seal {
-            // As after exec, which a worker has behind it: its own files in /proc are its own again.
+            // A worker has executed a program before it seals itself, which makes its files in /proc its own.
             rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
             seal.apply(ruleset.as_ref().map(AsFd::as_fd))?;
         }
@@ -116,17 +116,17 @@ impl Namespaces {
             let file = rustix::fs::open(path.as_c_str(), OFlags::WRONLY, Mode::empty())?;
             rustix::io::write(&file, content)?;
         }
-        // Only a child is in the new process namespace. It is the host's child, so that the host, and
-        // not a process left here for nothing else, waits for it.
+        // Only a child is in the new process namespace. It becomes the host's child, so the host itself can
+        // wait for it.
         if let Some(inside) = sys::fork_sibling()? {
-            let told = rustix::io::write(&self.spawn_handshake, &inside.to_ne_bytes());
-            sys::exit(i32::from(told.is_err()));
+            let sent = rustix::io::write(&self.spawn_handshake, &inside.to_ne_bytes());
+            sys::exit(i32::from(sent.is_err()));
         }
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        self.furnish()
+        self.mount_root()
     }
 
-    fn furnish(&self) -> io::Result<()> {
+    fn mount_root(&self) -> io::Result<()> {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", private)?;
         rustix::mount::mount_bind(self.root.as_c_str(), self.root.as_c_str())?;
@@ -137,10 +137,10 @@ impl Namespaces {
         self.mount_processes()?;
         rustix::process::chdir(self.root.as_c_str())?;
         rustix::process::pivot_root(c".", c".")?;
-        if self.let_go_beside {
-            let_go_beside()?;
+        if self.unmounts_in_child {
+            unmount_host_in_child()?;
         } else {
-            let_go()?;
+            unmount_host()?;
         }
         rustix::process::chdir(c"/")?;
         sys::restrict_mount(c"/", MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES, false)?;
@@ -156,19 +156,23 @@ impl Namespaces {
     }
 }
 
-/// Unmounts the host's files, which lie over the own root. It takes the kernel milliseconds.
-fn let_go() -> io::Result<()> {
+/// Unmounts the host's files, which lie over the new root. It takes the kernel milliseconds.
+fn unmount_host() -> io::Result<()> {
     Ok(rustix::mount::unmount(c".", UnmountFlags::DETACH)?)
 }
 
-/// The same, while the interpreter starts. A child that fails never ends, and who waits for it never goes on.
-fn let_go_beside() -> io::Result<()> {
+/// The same in a child, while the interpreter starts. On failure the child blocks forever, so the zygote,
+/// which waits for it, never starts.
+fn unmount_host_in_child() -> io::Result<()> {
     if sys::fork()?.is_some() {
         return Ok(());
     }
-    match sys::close_all().and_then(|()| let_go()) {
+    #[expect(unsafe_code, reason = "a bare system call")]
+    // SAFETY: this child uses no descriptor from here on; it unmounts and exits, or blocks.
+    let closed = unsafe { sys::close_all() };
+    match closed.and_then(|()| unmount_host()) {
         Ok(()) => sys::exit(0),
-        Err(_) => sys::stay(),
+        Err(_) => sys::block_forever(),
     }
 }
 
@@ -176,7 +180,7 @@ fn let_go_beside() -> io::Result<()> {
 fn die_with(host: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(host) {
-        // It died before the signal was armed.
+        // The host died before the signal was set.
         return Err(rustix::io::Errno::SRCH.into());
     }
     rustix::thread::set_no_new_privs(true)?;
@@ -204,12 +208,12 @@ fn become_user(user: u32) -> io::Result<()> {
 fn drop_bounding_set() {
     for number in 0..=CAPABILITIES {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // Unknown ones, and those there is no right to drop, are not held either.
+        // Capabilities that the kernel does not know, or that may not be dropped, are not held.
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);
     }
 }
 
-fn give_up_capabilities() -> io::Result<()> {
+fn clear_capabilities() -> io::Result<()> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets)?;

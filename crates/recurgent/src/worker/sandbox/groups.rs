@@ -1,8 +1,8 @@
-//! Control groups: what a whole tree of processes may use up together, where the kernel lets us say so.
+//! Control groups: limits of a whole tree of processes, where the host may set them.
 //!
 //! ```text
-//! the host's own group                  limits set from outside hold for all below
-//! └─ recurgent-PID-ID     Tree          one zygote's, or one installer's
+//! the host's own group                  limits set from outside apply to all below
+//! └─ recurgent-PID-ID     CgroupTree    one zygote's, or one installer's
 //!    ├─ branch-N          Branch        the zygote or the installer itself
 //!    └─ branch-M          Branch        one worker and all it starts
 //! ```
@@ -20,19 +20,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use self::hierarchy::{Hierarchy, Version};
+use self::hierarchy::{CgroupVersion, Hierarchy};
 use super::SCRATCH_PREFIX;
 use super::tally::Tally;
 use crate::worker::locked;
 
-/// Where a tree's directories are noted, in its scratch directory: what a killed host leaves is found there.
+/// File in the scratch directory that lists a tree's groups, so that those of a killed host are found.
 const NOTE: &str = "groups";
-/// Longest the kernel is waited for to empty a group of killed processes.
+/// Longest time the kernel may take to end the killed processes of a group.
 const EMPTYING: Duration = Duration::from_secs(2);
-/// How often it is looked at meanwhile.
+/// Interval at which the group is checked meanwhile.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// What the processes of one branch may use up together.
+/// What the processes of one branch may use together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) memory_bytes: u64,
@@ -40,31 +40,31 @@ pub(super) struct Share {
     pub(super) processes: u64,
 }
 
-/// One zygote's groups. Gone with its last branch.
+/// One zygote's groups. Removed with the last branch.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct CgroupTree {
     hierarchies: Vec<Hierarchy>,
     name: String,
-    /// Branches whose processes had not all ended when they were given up.
-    withered: Mutex<Vec<String>>,
+    /// Dropped branches whose processes had not all ended.
+    dropped: Mutex<Vec<String>>,
 }
 
-/// The groups of one process and all it starts, which end with it.
+/// The groups of one process and all it starts. Dropping it ends them.
 #[derive(Debug)]
 pub(super) struct Branch {
-    tree: Arc<Tree>,
+    tree: Arc<CgroupTree>,
     name: String,
 }
 
-impl Tree {
-    /// Groups named as its scratch directory is.
-    pub(super) fn plant(scratch: &Path) -> io::Result<Arc<Self>> {
+impl CgroupTree {
+    /// Makes groups named like the scratch directory.
+    pub(super) fn create(scratch: &Path) -> io::Result<Arc<Self>> {
         let name = scratch.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let hierarchies = hierarchy::find()?;
-        let tree = Self { hierarchies, name, withered: Mutex::default() };
-        let noted: Vec<String> =
+        let tree = Self { hierarchies, name, dropped: Mutex::default() };
+        let listed: Vec<String> =
             tree.directories().map(|(_, path)| path.display().to_string()).collect();
-        fs::write(scratch.join(NOTE), noted.join("\n"))?;
+        fs::write(scratch.join(NOTE), listed.join("\n"))?;
         for (hierarchy, path) in tree.directories() {
             make(&path)?;
             hierarchy.delegate(&path)?;
@@ -72,7 +72,7 @@ impl Tree {
         Ok(Arc::new(tree))
     }
 
-    /// One more branch, empty yet.
+    /// Makes one more branch, without processes.
     pub(super) fn branch(self: &Arc<Self>, share: Share) -> io::Result<Branch> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         self.prune();
@@ -89,15 +89,15 @@ impl Tree {
         self.hierarchies.iter().map(|hierarchy| (hierarchy, hierarchy.own.join(&self.name)))
     }
 
-    /// Removes the branches that have become empty.
+    /// Removes dropped branches that have become empty.
     pub(super) fn prune(&self) {
-        let withered = std::mem::take(&mut *locked(&self.withered));
+        let dropped = std::mem::take(&mut *locked(&self.dropped));
         let still: Vec<String> =
-            withered.into_iter().filter(|name| !self.has_removed(name)).collect();
-        locked(&self.withered).extend(still);
+            dropped.into_iter().filter(|name| !self.has_removed(name)).collect();
+        locked(&self.dropped).extend(still);
     }
 
-    /// Ends what is in a branch; whether it is gone.
+    /// Ends the processes of a branch; returns whether its groups are removed.
     fn has_removed(&self, branch: &str) -> bool {
         let removed = self.directories().map(|(hierarchy, path)| {
             let path = path.join(branch);
@@ -106,22 +106,22 @@ impl Tree {
                 is_gone(&path)
             }
         });
-        removed.filter(|is_gone| !is_gone).count() == 0 // each is tried
+        removed.filter(|is_gone| !is_gone).count() == 0 // tries each
     }
 }
 
-impl Drop for Tree {
+impl Drop for CgroupTree {
     fn drop(&mut self) {
         let deadline = Instant::now() + EMPTYING;
         loop {
             self.prune();
-            if locked(&self.withered).is_empty() || Instant::now() >= deadline {
+            if locked(&self.dropped).is_empty() || Instant::now() >= deadline {
                 break;
             }
             std::thread::sleep(GLANCE);
         }
         for (_, path) in self.directories() {
-            let _ = fs::remove_dir(path); // one that is left is swept by the next host
+            let _ = fs::remove_dir(path); // a leftover is removed by the next host
         }
     }
 }
@@ -131,13 +131,13 @@ impl Branch {
         self.tree.directories().map(|(hierarchy, path)| (hierarchy, path.join(&self.name)))
     }
 
-    /// What a process that has one thread writes `0` to, to be in it with all it starts from then on.
+    /// Descriptors to which a single-threaded process writes `0` to join the groups.
     pub(super) fn cgroup_fds(&self) -> io::Result<Vec<OwnedFd>> {
-        let door = |(hierarchy, path): (&Hierarchy, PathBuf)| hierarchy.open_door(&path);
-        self.directories().map(door).collect()
+        let open = |(hierarchy, path): (&Hierarchy, PathBuf)| hierarchy.open_to_join(&path);
+        self.directories().map(open).collect()
     }
 
-    /// Takes in a process, unless it came in by itself.
+    /// Adds a process, unless it has joined by itself.
     pub(super) fn add(&self, pid: Pid) -> io::Result<()> {
         for (_, path) in self.directories().filter(|(_, path)| !members(path).contains(&pid)) {
             set(&path.join("cgroup.procs"), &pid.as_raw_nonzero().to_string())?;
@@ -145,7 +145,7 @@ impl Branch {
         Ok(())
     }
 
-    /// What tells that it met a limit.
+    /// The counters that show whether it reached a limit.
     pub(super) fn tally(&self) -> io::Result<Tally> {
         let mut tally = Tally::default();
         for (hierarchy, path) in self.directories() {
@@ -157,13 +157,13 @@ impl Branch {
 
 impl Drop for Branch {
     fn drop(&mut self) {
-        locked(&self.tree.withered).push(std::mem::take(&mut self.name));
+        locked(&self.tree.dropped).push(std::mem::take(&mut self.name));
         self.tree.prune();
     }
 }
 
-/// Removes the groups of a host that was killed, as it noted them in its scratch directory. Programs may have
-/// been able to write the note, so it is only followed to where its groups can have been.
+/// Removes the groups of a killed host, as listed in its scratch directory. Programs may have been able to write
+/// that list, so only paths that can be such groups are used.
 pub(super) fn sweep(scratch: &Path) {
     let Some(name) = scratch
         .file_name()
@@ -171,38 +171,38 @@ pub(super) fn sweep(scratch: &Path) {
     else {
         return;
     };
-    let Ok(noted) = fs::read_to_string(scratch.join(NOTE)) else { return };
+    let Ok(listed) = fs::read_to_string(scratch.join(NOTE)) else { return };
     let mounts = hierarchy::mount_points();
-    for tree in noted.lines().map(Path::new).filter(|tree| tree.file_name() == Some(name)) {
+    for tree in listed.lines().map(Path::new).filter(|tree| tree.file_name() == Some(name)) {
         let real = tree.canonicalize();
         let is_group =
             real.is_ok_and(|real| real == tree && mounts.iter().any(|at| real.starts_with(at)));
         if is_group {
-            uproot(tree);
+            remove_tree(tree);
         }
     }
 }
 
-/// Removes those of killed hosts beside our own, whose scratch directory went without them.
+/// Removes groups of killed hosts in this host's group, whose scratch directory was removed before.
 pub(super) fn sweep_beside(is_abandoned: impl Fn(&OsStr) -> bool) {
     for hierarchy in hierarchy::find().unwrap_or_default() {
         for group in fs::read_dir(hierarchy.own).into_iter().flatten().flatten() {
             if is_abandoned(&group.file_name()) {
-                uproot(&group.path());
+                remove_tree(&group.path());
             }
         }
     }
 }
 
-/// Removes a tree in which nothing runs.
-fn uproot(tree: &Path) {
+/// Removes a tree without processes.
+fn remove_tree(tree: &Path) {
     for branch in fs::read_dir(tree).into_iter().flatten().flatten() {
-        let _ = fs::remove_dir(branch.path()); // files are the kernel's, and stay until the end
+        let _ = fs::remove_dir(branch.path()); // files in it belong to the kernel and go with it
     }
     let _ = fs::remove_dir(tree);
 }
 
-/// Makes a group, where an own one can be made.
+/// Makes a group.
 fn make(path: &Path) -> io::Result<()> {
     fs::create_dir(path).map_err(|error| in_file(path, &error))
 }
@@ -220,7 +220,7 @@ fn in_file(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Whether it is gone, or goes now that nothing runs in it.
+/// Removes an empty group; returns whether it does not exist any more.
 fn is_gone(path: &Path) -> bool {
     match fs::remove_dir(path) {
         Ok(()) => true,
@@ -229,15 +229,15 @@ fn is_gone(path: &Path) -> bool {
 }
 
 /// Ends all processes in a group.
-fn end_all(version: Version, path: &Path) {
-    if version == Version::Two && set(&path.join("cgroup.kill"), "1").is_ok() {
+fn end_all(version: CgroupVersion, path: &Path) {
+    if version == CgroupVersion::Two && set(&path.join("cgroup.kill"), "1").is_ok() {
         return;
     }
     for pid in members(path) {
-        // Held on to before it is looked up again, so that a number that passed to another is not killed.
+        // Opened before it is looked up again, so that a reused process number is not killed.
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         if members(path).contains(&pid) {
-            let _ = pidfd_send_signal(held, Signal::KILL); // it may have ended meanwhile
+            let _ = pidfd_send_signal(held, Signal::KILL); // fails if it has ended meanwhile
         }
     }
 }
@@ -254,14 +254,14 @@ mod tests {
 
     use super::*;
 
-    /// In either version, whatever it controls; where no group can be made there is nothing to show.
+    /// In either version, whatever it controls. Skipped where no group can be made.
     #[test]
-    fn what_is_in_a_branch_ends_with_it() {
+    fn processes_of_a_branch_end_with_it() {
         let scratch = tempfile::Builder::new().prefix(SCRATCH_PREFIX).tempdir().unwrap();
         for (version, own) in hierarchy::mount_points_of_each_version() {
             let hierarchy = Hierarchy { version, own, memory: false, processes: false };
             let name = scratch.path().file_name().unwrap().to_str().unwrap().to_owned();
-            let tree = Tree { hierarchies: vec![hierarchy], name, withered: Mutex::default() };
+            let tree = CgroupTree { hierarchies: vec![hierarchy], name, dropped: Mutex::default() };
             let top = tree.directories().next().unwrap().1;
             if make(&top).is_err() {
                 continue;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_followed_to_groups_alone() {
+    fn a_list_is_used_only_for_control_groups() {
         let place = tempfile::tempdir().unwrap();
         let scratch = place.path().join("recurgent-1-x");
         let elsewhere = place.path().join("elsewhere");
@@ -302,7 +302,7 @@ mod tests {
 
     /// Where groups can be made.
     #[test]
-    fn groups_whose_scratch_directory_is_gone_are_swept_too() {
+    fn groups_without_a_scratch_directory_are_removed() {
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
         let name = format!("{SCRATCH_PREFIX}{}-x", ended.id());

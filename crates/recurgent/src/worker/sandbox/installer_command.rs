@@ -1,5 +1,5 @@
-//! What a package manager may see, touch and use up. What it fetches is hostile: a build script is a
-//! program nobody has vetted.
+//! What a package manager may see, change and use up. What it fetches is hostile: a build script is a program
+//! that was not vetted.
 
 use std::path::{Path, PathBuf};
 
@@ -13,84 +13,84 @@ use crate::grants::Network;
 #[derive(Debug)]
 pub(crate) struct InstallerCommand<'a> {
     pub(crate) install_phase: &'a InstallPhase,
-    /// Seen beside the system's own directories.
+    /// Readable in addition to the system's directories.
     pub(crate) read: &'a [PathBuf],
-    /// Where it may write, and run what it wrote.
+    /// Where it may write, and execute what it wrote.
     pub(crate) write: &'a [PathBuf],
-    /// The same, and where temporary files go.
+    /// The same, and the directory of temporary files.
     pub(crate) home: &'a Path,
-    /// Where it runs.
+    /// Its working directory.
     pub(crate) directory: &'a Path,
     pub(crate) limits: InstallerLimits,
 }
 
-/// What a command is for, which decides whom it may talk to and what it may start.
+/// What a command is for. It decides which hosts it may connect to and what it may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InstallPhase {
-    /// Asks the tool itself, or fetches it. No package is involved.
+    /// Queries the tool or fetches it. No package is involved.
     Tool,
-    /// Chooses, downloads and unpacks packages. Talks to whoever its sources refer to, and can start no
-    /// process: what it fetched cannot run.
+    /// Resolves, downloads and unpacks packages. It may connect to any host, because sources refer to others,
+    /// and may start no process: what it fetched cannot run.
     Fetch,
-    /// Works on installed files with the interpreter alone: no network, no process.
-    Polish,
-    /// Runs what was fetched, as a user of its own. Nobody may be talked to, except these hosts by the
-    /// package manager itself.
+    /// Processes installed files with the interpreter alone: no network, no processes.
+    Compile,
+    /// Runs what was fetched, as a user of its own. There is no network, except that the package manager itself
+    /// may connect to these hosts.
     Build(Vec<String>),
 }
 
 impl InstallPhase {
     /// Whether it may start processes.
-    pub(super) fn employs(&self) -> bool {
+    pub(super) fn starts_processes(&self) -> bool {
         match self {
             Self::Tool | Self::Build(_) => true,
-            Self::Fetch | Self::Polish => false,
+            Self::Fetch | Self::Compile => false,
         }
     }
 
-    /// Whether what was fetched may run.
+    /// Whether fetched code may run.
     pub(crate) fn is_hostile(&self) -> bool {
         match self {
             Self::Build(_) => true,
-            Self::Tool | Self::Fetch | Self::Polish => false,
+            Self::Tool | Self::Fetch | Self::Compile => false,
         }
     }
 
-    /// Whom it may talk to. Lists of hosts are held only where `listed`; where not, all are open.
-    pub(super) fn network(&self, listed: bool) -> Network {
+    /// Its network grant. A list of hosts can be enforced only if `enforces_lists`; otherwise all hosts are open.
+    pub(super) fn network(&self, enforces_lists: bool) -> Network {
         match self {
             Self::Tool | Self::Fetch => Network::Open,
-            Self::Polish => Network::Off,
+            Self::Compile => Network::Off,
             Self::Build(hosts) if hosts.is_empty() => Network::Off,
-            Self::Build(hosts) if listed => Network::Hosts(hosts.clone()),
+            Self::Build(hosts) if enforces_lists => Network::Hosts(hosts.clone()),
             Self::Build(_) => Network::Open,
         }
     }
 }
 
-/// What installing one environment may use up.
+/// Resource limits of installing one environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstallerLimits {
     /// Address space of one process.
     pub memory_bytes: u64,
     /// Processes and threads at once.
     pub processes: u64,
-    /// What the environment and the files made on the way to it may take on disk.
+    /// Disk space of the environment and the files made while building it.
     pub disk_bytes: u64,
 }
 
-/// Descriptors one process may hold: package managers fetch much at once.
+/// Descriptors one process may hold: package managers open many connections.
 const OPEN_FILES: u64 = 4096;
 
 impl InstallerLimits {
-    /// What a package manager and all it starts may use up together.
+    /// What a package manager and all processes it starts may use together.
     pub(super) fn share(&self) -> Share {
         Share { memory_bytes: self.memory_bytes, processes: self.processes }
     }
 }
 
 impl InstallerLimits {
-    /// Hard limits, lowered before the command starts and never raised again.
+    /// Hard limits, set before the command starts; they cannot be raised again.
     pub(super) fn lowered(&self) -> Vec<(Resource, Rlimit)> {
         [
             (Resource::Core, 0),

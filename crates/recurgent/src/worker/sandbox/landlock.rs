@@ -1,4 +1,4 @@
-//! Landlock rulesets: which files may be touched, and that nobody outside may be signalled.
+//! Landlock rulesets: which files may be used, and that processes outside cannot be signalled.
 
 use std::fs::File;
 use std::io;
@@ -13,33 +13,33 @@ const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIRECTORY: u64 = 1 << 3;
-/// What the first version knows: up to making symbolic links.
+/// The rights of the first version: up to making symbolic links.
 const FIRST_VERSION: u64 = (1 << 13) - 1;
 const LINK_ELSEWHERE: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 const DEVICE_CONTROL: u64 = 1 << 15;
 
-/// What makes sense for something that is no directory.
+/// Rights that apply to files that are not directories.
 const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | DEVICE_CONTROL;
 
 const TCP: u64 = 0b11;
 const ABSTRACT_SOCKETS_AND_SIGNALS: u64 = 0b11;
 
-/// What may be done beneath a path.
+/// What may be done beneath a path, as Landlock grants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum PathAccess {
     /// Read and execute.
     Read,
     /// Read and write, never execute.
     Write,
-    /// Everything.
-    Own,
+    /// Read, write and execute.
+    All,
 }
 
-/// The version from which signals can be kept in. Before it, workers of one zygote can signal each other.
+/// The first version that restricts signals. Before it, workers of one zygote can signal each other.
 const SCOPES_SIGNALS: u32 = 6;
 
-/// Whether a worker's signals can be kept in.
+/// Whether this kernel can keep a worker from signalling processes outside its domain.
 pub(super) fn scopes_signals() -> bool {
     sys::landlock_version().is_ok_and(|version| version >= SCOPES_SIGNALS)
 }
@@ -52,7 +52,7 @@ pub(super) struct Ruleset {
 }
 
 impl Ruleset {
-    /// Refuses everything that is not granted. TCP is refused altogether unless `network`.
+    /// Refuses everything that is not granted. TCP is refused altogether unless `network` is true.
     pub(super) fn new(network: bool) -> io::Result<Self> {
         let version = sys::landlock_version()?;
         let known_from = |first, access| if version >= first { access } else { 0 };
@@ -73,25 +73,25 @@ impl Ruleset {
         Ok(Self { descriptor: sys::landlock_ruleset(&attributes, size)?, handled: files })
     }
 
-    /// Grants access beneath `path`; a path that is not there grants nothing.
-    pub(super) fn allow(&mut self, path: &Path, access: Access) -> io::Result<()> {
+    /// Grants access beneath `path`; a path that does not exist grants nothing.
+    pub(super) fn allow(&mut self, path: &Path, access: PathAccess) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let Ok(opened) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(()) };
         let opened = File::from(opened);
         let wanted = match access {
-            Access::Read => EXECUTE | READ_FILE | READ_DIRECTORY,
-            Access::Write => self.handled & !EXECUTE,
-            Access::Own => self.handled,
+            PathAccess::Read => EXECUTE | READ_FILE | READ_DIRECTORY,
+            PathAccess::Write => self.handled & !EXECUTE,
+            PathAccess::All => self.handled,
         };
-        let sensible = if opened.metadata()?.is_dir() { self.handled } else { OF_FILES };
+        let applicable = if opened.metadata()?.is_dir() { self.handled } else { OF_FILES };
         sys::landlock_allow(
             self.descriptor.as_fd(),
             opened.as_fd(),
-            wanted & sensible & self.handled,
+            wanted & applicable & self.handled,
         )
     }
 
-    /// Done.
+    /// The finished ruleset's descriptor.
     pub(super) fn finish(self) -> OwnedFd {
         self.descriptor
     }

@@ -1,16 +1,16 @@
-//! What a worker may use up. Every limit has a name and a default.
+//! Resource limits of workers. Every limit has a name and a default.
 
 use rustix::process::{Resource, Rlimit};
 
 use super::groups::Share;
 
-/// Workers of one zygote that may use up all their processes at once before others go without.
+/// Workers of one zygote that may use all their processes at once before the others' limit is affected.
 const WORKERS: u64 = 64;
 
-/// What one worker may use up.
+/// Resource limits of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerLimits {
-    /// Address space of one process: what a runaway allocation meets as a memory error.
+    /// Address space of one process: exceeding it raises a memory error in the program.
     pub memory_bytes: u64,
     /// Processor time of one process.
     pub cpu_seconds: u64,
@@ -20,11 +20,11 @@ pub struct WorkerLimits {
     pub open_files: u64,
     /// Largest file it may write.
     pub file_bytes: u64,
-    /// Its scratch space, where that is its own.
+    /// Size of its scratch space, where that is private.
     pub scratch_bytes: u64,
     /// Files and directories in it.
     pub scratch_files: u64,
-    /// What it may print in one attempt before that is an attack.
+    /// Output in one attempt after which the program is ended.
     pub output_bytes: u64,
 }
 
@@ -44,24 +44,24 @@ impl Default for WorkerLimits {
 }
 
 impl WorkerLimits {
-    /// What one worker's processes may use up together.
+    /// What one worker's processes may use together.
     pub(super) fn share(&self) -> Share {
         Share { memory_bytes: self.memory_bytes, processes: self.processes }
     }
 
-    /// What a zygote may, and what its packages start before any worker is there.
-    pub(super) fn everybody(&self) -> Share {
+    /// What a zygote and the processes its packages start may use together.
+    pub(super) fn zygote_share(&self) -> Share {
         Share { processes: self.processes.saturating_mul(WORKERS), ..self.share() }
     }
 }
 
 impl WorkerLimits {
-    /// Nothing above what the host itself is under: no process could be given it, and a worker that cannot
-    /// be limited is not contained.
-    pub(super) fn under_hosts(self) -> Self {
+    /// The same, lowered to the host's own limits: a process cannot be given more, and a worker that cannot be
+    /// limited is not contained.
+    pub(super) fn capped_by_host(self) -> Self {
         Self {
             memory_bytes: self.memory_bytes.min(ceiling(Resource::As)),
-            // One second is kept to end a program in that does not listen.
+            // One second is reserved to kill a program that ignores SIGXCPU.
             cpu_seconds: self.cpu_seconds.min(ceiling(Resource::Cpu).saturating_sub(1)),
             processes: self.processes.min(ceiling(Resource::Nproc)),
             open_files: self.open_files.min(ceiling(Resource::Nofile)),
@@ -70,11 +70,11 @@ impl WorkerLimits {
         }
     }
 
-    /// Hard limits, lowered once before the interpreter starts and never raised again. Inside own walls
-    /// processes are counted by themselves, so a package that makes them without end, before any worker is
-    /// sealed, meets a limit too.
-    pub(super) fn lowered(&self, walled: bool) -> Vec<(Resource, Rlimit)> {
-        let everybody = walled.then(|| (Resource::Nproc, self.processes.saturating_mul(WORKERS)));
+    /// Hard limits, set before the interpreter starts; they cannot be raised again. In its own namespaces
+    /// processes are counted separately, so a package that starts processes without end, before any worker is
+    /// sealed, reaches a limit too.
+    pub(super) fn lowered(&self, isolated: bool) -> Vec<(Resource, Rlimit)> {
+        let of_zygote = isolated.then(|| (Resource::Nproc, self.processes.saturating_mul(WORKERS)));
         [
             (Resource::Core, 0),
             (Resource::Memlock, 0),
@@ -83,19 +83,19 @@ impl WorkerLimits {
             (Resource::As, self.memory_bytes),
         ]
         .into_iter()
-        .chain(everybody)
+        .chain(of_zygote)
         .map(|(resource, wanted)| (resource, lowered(resource, wanted)))
         .collect()
     }
 }
 
-/// The limit to set: never above the one the host itself is under, which cannot be raised.
+/// The limit to set: at most the host's own, which cannot be raised.
 pub(super) fn lowered(resource: Resource, wanted: u64) -> Rlimit {
     let limit = Some(wanted.min(ceiling(resource)));
     Rlimit { current: limit, maximum: limit }
 }
 
-/// The most that can be set.
+/// The highest value that can be set.
 pub(super) fn ceiling(resource: Resource) -> u64 {
     rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX)
 }

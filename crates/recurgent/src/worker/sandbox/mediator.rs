@@ -1,9 +1,8 @@
 //! Makes connections on behalf of programs whose network grant is neither off nor open.
 //!
-//! Such a program has a network of its own with nothing in it. Every `connect` it makes is put to this
-//! thread by the kernel, which reads the address, decides, connects from the host's network and puts the
-//! connected socket in the place of the program's. The program never holds a socket that could reach
-//! anybody else, so there is nothing to talk around.
+//! Such a program has an empty network namespace. The kernel passes every `connect` it makes to this thread, which
+//! reads the address, decides, connects from the host's network and replaces the program's socket by the connected
+//! one. The program never holds a socket that could connect_to_any another host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,23 +22,23 @@ use super::sys::{self, Notice};
 use crate::grants::Network;
 use crate::worker::locked;
 
-/// Longest a connection may take to be made.
+/// Longest time a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// Connections being made at once, per worker.
+/// Connections in progress at once, per worker.
 const MAX_CONNECTING: usize = 32;
-/// How often it is looked whether anybody still waits for one.
+/// Interval at which it is checked whether the program still waits.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Longest address read.
 const ADDRESS_BYTES: usize = 128;
 
-/// The addresses that stand for granted hosts begin here: a range no network routes (RFC 2544).
-const FIRST_STAND_IN: u32 = 0xC612_0001;
+/// First of the addresses that represent granted hosts: a range that is not routed (RFC 2544).
+const FIRST_PLACEHOLDER: u32 = 0xC612_0001;
 
-/// `/etc/hosts` for a grant: each granted name stands for an address only the mediator understands.
+/// `/etc/hosts` for a grant: each granted name resolves to an address that only the mediator understands.
 pub(super) fn hosts_file(network: &Network) -> String {
     let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
     if let Network::Hosts(hosts) = network {
-        for (granted, address) in hosts.iter().zip(FIRST_STAND_IN..) {
+        for (granted, address) in hosts.iter().zip(FIRST_PLACEHOLDER..) {
             let (name, _) = host_and_port(granted);
             text.push_str(&Ipv4Addr::from_bits(address).to_string());
             text.extend([" ", name, "\n"]);
@@ -48,30 +47,30 @@ pub(super) fn hosts_file(network: &Network) -> String {
     text
 }
 
-/// What connections are held to.
+/// Which connections are allowed.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) network: Network,
-    /// The hosts are a package manager's sources, which may well be private; and only the process that
-    /// was started may talk to them, none that it starts.
+    /// The hosts are a package manager's sources, which may have private addresses. Only the package manager itself
+    /// may connect to them, not the processes it starts.
     pub(super) for_tool: bool,
 }
 
-/// Serves what the kernel puts to `listener`, until the last process it is for has ended.
+/// Serves the notices that arrive at `listener` until the last process of the sandbox has ended.
 pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io::Result<()> {
     let tool = inside.filter(|_| terms.for_tool);
     let serve = move || {
         let (listener, terms) = (Arc::new(listener), Arc::new(terms));
-        let connecting = Arc::new(Connecting::default());
+        let connecting = Arc::new(InProgress::default());
         loop {
             let mut polled = [PollFd::new(listener.as_ref(), PollFlags::IN)];
             match poll(&mut polled, None) {
                 Ok(_) if polled.iter().any(|it| it.revents().contains(PollFlags::IN)) => {}
                 Err(Errno::INTR) => continue,
-                Ok(_) | Err(_) => return, // nobody is left to ask
+                Ok(_) | Err(_) => return, // no process is left
             }
             let Ok(notice) = sys::receive_notice(listener.as_fd()) else { continue };
-            let Some(place) = Connecting::enter(&connecting, &notice) else {
+            let Some(slot) = InProgress::claim(&connecting, &notice) else {
                 answer(&listener, &notice, Err(Errno::AGAIN));
                 continue;
             };
@@ -81,26 +80,26 @@ pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io:
                     let is_awaited = || sys::is_awaited(asked.as_fd(), &notice);
                     let made = connect(&notice, &terms, tool, &is_awaited);
                     answer(&asked, &notice, made);
-                    drop(place);
+                    drop(slot);
                 });
             if served.is_err() {
-                answer(&listener, &notice, Err(Errno::AGAIN)); // the host is out of threads
+                answer(&listener, &notice, Err(Errno::AGAIN)); // the host cannot start a thread
             }
         }
     };
     thread::Builder::new().name("recurgent-mediator".to_owned()).spawn(serve).map(drop)
 }
 
-/// Connections being made, by the process group of the worker they are for, which it cannot leave: one
-/// worker's do not keep others from making theirs.
+/// Connections in progress, by the process group of the worker, which it cannot leave: one worker cannot use up the
+/// connections of others.
 #[derive(Debug, Default)]
-struct Connecting(Mutex<BTreeMap<i32, usize>>);
+struct InProgress(Mutex<BTreeMap<i32, usize>>);
 
-/// One of them.
-struct Place(Arc<Connecting>, i32);
+/// One of them, until it is dropped.
+struct ConnectionSlot(Arc<InProgress>, i32);
 
-impl Connecting {
-    fn enter(this: &Arc<Self>, notice: &Notice) -> Option<Place> {
+impl InProgress {
+    fn claim(this: &Arc<Self>, notice: &Notice) -> Option<ConnectionSlot> {
         let process = Pid::from_raw(notice.process.cast_signed());
         let group = process.and_then(|it| rustix::process::getpgid(Some(it)).ok());
         let group = Pid::as_raw(group);
@@ -110,11 +109,11 @@ impl Connecting {
             return None;
         }
         *count += 1;
-        Some(Place(Arc::clone(this), group))
+        Some(ConnectionSlot(Arc::clone(this), group))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut counts = locked(&self.0.0);
         if let Some(count) = counts.get_mut(&self.1) {
@@ -124,7 +123,7 @@ impl Drop for Place {
     }
 }
 
-/// Gives the program its connection, or says why not. A program that ended meanwhile hears nothing.
+/// Gives the program its connection or an error. Does nothing for a program that has ended.
 fn answer(listener: &OwnedFd, notice: &Notice, made: Result<OwnedFd, Errno>) {
     let given = made.and_then(|socket| {
         sys::give_descriptor(listener.as_fd(), notice, socket.as_fd())
@@ -143,27 +142,27 @@ fn connect(
     if terms.for_tool && (tool.is_none() || leader(notice) != tool) {
         return Err(Errno::ACCESS);
     }
-    let wanted = wanted(notice).ok_or(Errno::AFNOSUPPORT)?;
-    let theirs = descriptor(notice).ok_or(Errno::ACCESS)?;
-    if rustix::net::sockopt::socket_type(&theirs) != Ok(SocketType::STREAM) {
+    let requested = requested(notice).ok_or(Errno::AFNOSUPPORT)?;
+    let program_socket = descriptor(notice).ok_or(Errno::ACCESS)?;
+    if rustix::net::sockopt::socket_type(&program_socket) != Ok(SocketType::STREAM) {
         return Err(Errno::NETUNREACH);
     }
-    let stream = reach(wanted, terms, is_awaited)?;
-    let flags = rustix::fs::fcntl_getfl(&theirs)?;
+    let stream = connect_to_any(requested, terms, is_awaited)?;
+    let flags = rustix::fs::fcntl_getfl(&program_socket)?;
     if !flags.contains(OFlags::NONBLOCK) {
         rustix::fs::fcntl_setfl(&stream, OFlags::empty())?;
     }
     Ok(stream)
 }
 
-fn reach(
-    wanted: SocketAddr,
+fn connect_to_any(
+    requested: SocketAddr,
     terms: &Terms,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<OwnedFd, Errno> {
     let mut last = Errno::ACCESS;
-    for address in destinations(wanted, terms)? {
-        match dial(address, is_awaited) {
+    for address in destinations(requested, terms)? {
+        match open_stream(address, is_awaited) {
             Ok(stream) => return Ok(stream),
             Err(errno) => last = errno,
         }
@@ -171,8 +170,8 @@ fn reach(
     Err(last)
 }
 
-/// Connects, for as long as somebody waits for it; what is given back does not block.
-fn dial(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<OwnedFd, Errno> {
+/// Connects while the program waits. The returned socket is non-blocking.
+fn open_stream(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -198,23 +197,24 @@ fn dial(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<OwnedFd, E
     Err(Errno::TIMEDOUT)
 }
 
-/// Where a wanted address really leads; refused unless granted.
-fn destinations(wanted: SocketAddr, terms: &Terms) -> Result<Vec<SocketAddr>, Errno> {
-    let ip = wanted.ip().to_canonical();
+/// The real addresses of the requested one; refused unless granted.
+fn destinations(requested: SocketAddr, terms: &Terms) -> Result<Vec<SocketAddr>, Errno> {
+    let ip = requested.ip().to_canonical();
     match &terms.network {
-        Network::Loopback if ip.is_loopback() => Ok(vec![wanted]),
+        Network::Loopback if ip.is_loopback() => Ok(vec![requested]),
         Network::Hosts(hosts) => {
-            let granted = hosts.iter().zip(FIRST_STAND_IN..).find(|(granted, stand_in)| {
+            let granted = hosts.iter().zip(FIRST_PLACEHOLDER..).find(|(granted, placeholder)| {
                 let (name, port) = host_and_port(granted);
-                let is_it = ip == IpAddr::from(Ipv4Addr::from_bits(*stand_in))
+                let is_it = ip == IpAddr::from(Ipv4Addr::from_bits(*placeholder))
                     || name.parse::<IpAddr>().is_ok_and(|literal| literal == ip);
-                is_it && port.is_none_or(|port| port == wanted.port())
+                is_it && port.is_none_or(|port| port == requested.port())
             });
             let (granted, _) = granted.ok_or(Errno::ACCESS)?;
             let (name, _) = host_and_port(granted);
-            let found = (name, wanted.port()).to_socket_addrs().map_err(|_| Errno::HOSTUNREACH)?;
+            let found =
+                (name, requested.port()).to_socket_addrs().map_err(|_| Errno::HOSTUNREACH)?;
             let literal = name.parse::<IpAddr>().is_ok() || terms.for_tool;
-            // A name that leads inside is a trap, unless the inside is what was granted.
+            // A granted name must not lead to a private address, unless that address itself was granted.
             Ok(found.filter(|address| literal || is_public(address.ip())).collect())
         }
         Network::Loopback | Network::Off | Network::Open => Err(Errno::ACCESS),
@@ -238,7 +238,7 @@ fn is_public(ip: IpAddr) -> bool {
                 || first == 0)
         }
         IpAddr::V6(ip) => {
-            // Gateways take these to the IPv4 address inside (RFC 6052, RFC 3056).
+            // Gateways translate these to the IPv4 address they contain (RFC 6052, RFC 3056).
             let translated =
                 matches!(ip.segments(), [0x64, 0xFF9B, ..] | [0x2002, ..] | [0, 0, 0, 0, 0, 0, ..]);
             let is_site_local = ip.segments().first().is_some_and(|it| it & 0xFFC0 == 0xFEC0);
@@ -263,8 +263,8 @@ fn host_and_port(granted: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// The address a program wants, as it was when the kernel stopped it.
-fn wanted(notice: &Notice) -> Option<SocketAddr> {
+/// The address a program requested, copied once from its memory.
+fn requested(notice: &Notice) -> Option<SocketAddr> {
     let [_, address, length, ..] = notice.arguments;
     let length = usize::try_from(length).ok()?.min(ADDRESS_BYTES);
     let mut bytes = [0; ADDRESS_BYTES];
@@ -293,7 +293,7 @@ fn descriptor(notice: &Notice) -> Option<OwnedFd> {
     rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
 }
 
-/// The process whose thread waits.
+/// The process of the waiting thread.
 fn leader(notice: &Notice) -> Option<Pid> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", notice.process)).ok()?;
     let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn only_what_is_granted_is_reached() {
         let hosts = |list: &[&str]| Network::Hosts(list.iter().map(|&it| it.to_owned()).collect());
-        for (network, wanted, granted) in [
+        for (network, requested, granted) in [
             (Network::Loopback, "127.0.0.1:80", true),
             (Network::Loopback, "[::1]:80", true),
             (Network::Loopback, "[::ffff:127.0.0.1]:80", true),
@@ -322,10 +322,10 @@ mod tests {
             (Network::Off, "127.0.0.1:80", false),
         ] {
             let terms = Terms { network, for_tool: false };
-            let found = destinations(wanted.parse().unwrap(), &terms);
-            assert_eq!(found.is_ok(), granted, "{terms:?} {wanted}: {found:?}");
+            let found = destinations(requested.parse().unwrap(), &terms);
+            assert_eq!(found.is_ok(), granted, "{terms:?} {requested}: {found:?}");
         }
-        // A granted name that leads inside leads nowhere.
+        // A granted name that resolves to a private address is not reached.
         for for_tool in [false, true] {
             let terms = Terms { network: hosts(&["localhost"]), for_tool };
             let found = destinations("198.18.0.1:80".parse().unwrap(), &terms).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_inside_is_not_public() {
+    fn private_addresses_are_not_public() {
         for (ip, public) in [
             ("1.1.1.1", true),
             ("2606:4700::1111", true),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_for_addresses_nobody_routes() {
+    fn names_resolve_to_addresses_that_are_not_routed() {
         let network: Network = "a.example,b.example:443".parse().unwrap();
         assert_eq!(
             hosts_file(&network),

@@ -1,46 +1,46 @@
-//! Finding out how strong containment can be here: by doing it.
+//! Finds out how strongly this machine can contain processes, by containing one.
 
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
 
 use super::{Layer, Layers, Sandbox, Seen, Tier};
 
-/// A program every system has, that does nothing.
+/// A program that every system has and that does nothing.
 const NOTHING: &str = "/bin/true";
 
 /// What the probe found.
 #[derive(Debug, Clone)]
 pub struct Reached {
-    /// The strongest tier a process was contained by.
+    /// The strongest tier that contained a process.
     pub tier: Tier,
-    /// What workers are contained by.
+    /// The layers workers run in.
     pub layers: Layers,
-    /// Layers that cannot be had, and why.
+    /// Layers that are not available, and why.
     pub missing: Vec<(Layer, String)>,
-    /// Whether workers of different agents may come from one zygote: only where the kernel keeps each
-    /// worker's signals in.
+    /// Whether workers of different agents may come from one zygote: only where the kernel keeps a worker
+    /// from signalling processes outside its domain.
     pub(crate) shares_zygotes: bool,
-    /// Whether a layer of the weakest tier was wanted and cannot be had.
+    /// Whether a layer of the weakest tier was wanted and is not available.
     uncontained: bool,
 }
 
 impl Reached {
-    /// Whether containment is at least this. Where not even limits can be had, it is none at all.
+    /// Whether containment is at least this strong. Without resource limits no tier is reached.
     pub fn reaches(&self, tier: Tier) -> bool {
         self.tier >= tier && !self.uncontained
     }
 
-    /// The tier's name, or that there is none.
+    /// The tier's name, or `none`.
     pub fn name(&self) -> &'static str {
         if self.uncontained { "none" } else { self.tier.name() }
     }
 }
 
-/// The strongest set of layers, among those wanted, that contains a process.
-pub(super) fn climb(sandbox: &Sandbox) -> Reached {
+/// Finds the strongest set of the wanted layers that contains a process.
+pub(super) fn strongest(sandbox: &Sandbox) -> Reached {
     let mut layers = Layers::NONE;
     let mut missing = Vec::new();
-    // One by one only where not all can be had together, to tell which.
+    // Tried one by one only if not all work together, to find out which do not.
     let all_hold = contain(sandbox, sandbox.wanted).is_ok();
     for layer in Layer::ALL {
         if !sandbox.wanted.has(layer) {
@@ -50,20 +50,22 @@ pub(super) fn climb(sandbox: &Sandbox) -> Reached {
         let tried = if all_hold { Ok(()) } else { contain(sandbox, layers.with(layer)) };
         match tried {
             Ok(()) => layers = layers.with(layer),
-            Err(error) => missing.push((layer, explained(layer, &error))),
+            Err(error) => missing.push((layer, explain(layer, &error))),
         }
     }
     let mut tier = Tier::of(layers);
     if layers.has(Layer::Landlock) && !scopes_signals() {
-        missing
-            .push((Layer::Landlock, "signals are not kept in; use Linux 6.12 or later".to_owned()));
-        // Inside own walls it keeps files all the same; it only does not make them a higher tier.
+        missing.push((
+            Layer::Landlock,
+            "signals are not restricted; use Linux 6.12 or later".to_owned(),
+        ));
+        // With namespaces it still protects files; it only does not count towards the tier.
         tier = Tier::of(layers.without(Layer::Landlock));
         if !layers.has(Layer::Namespaces) {
             layers = layers.without(Layer::Landlock);
         }
     }
-    // At the lowest tier zygotes of their own would keep nobody apart.
+    // At the weaker tiers separate zygotes would not separate agents.
     let shares_zygotes = tier != Tier::Namespaces;
     let uncontained = sandbox.wanted.has(Layer::Limits) && !layers.has(Layer::Limits);
     Reached { tier, layers, missing, shares_zygotes, uncontained }
@@ -73,7 +75,7 @@ fn scopes_signals() -> bool {
     super::landlock::scopes_signals()
 }
 
-/// Runs a tiny process inside, sealed as a worker is.
+/// Runs a tiny process inside these layers, sealed as a worker is.
 fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     use std::os::fd::OwnedFd;
     if layers.has(Layer::Namespaces)
@@ -82,7 +84,7 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     {
         return Err(io::Error::other("root has no right to mount (CAP_SYS_ADMIN)"));
     }
-    let mut zygote_sandbox = sandbox.house_of(layers, Seen::default())?;
+    let mut zygote_sandbox = sandbox.zygote_sandbox_with(layers, Seen::default())?;
     let worker_resources = zygote_sandbox.worker_resources()?;
     let ruleset = worker_resources.ruleset().map(OwnedFd::try_clone).transpose()?;
     let seal = zygote_sandbox.take_seal();
@@ -91,7 +93,7 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     let spawn_handshake =
         sandbox.confine_as(&mut command, &zygote_sandbox, Some((seal, ruleset)))?;
     let spawned = command.spawn();
-    drop(command); // and with it the end of the pipe a birth would be told on
+    drop(command); // closes the child's end of the pipe on which its number is sent
     let inside = spawn_handshake.is_another().then(|| spawn_handshake.pid(None)).flatten();
     let outer = spawned.and_then(|mut child| child.wait());
     let inner = inside.map(|pid| {
@@ -105,8 +107,8 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     }
 }
 
-/// Why a layer is missing, and what would bring it.
-fn explained(layer: Layer, error: &io::Error) -> String {
+/// Why a layer is missing, and how to get it.
+fn explain(layer: Layer, error: &io::Error) -> String {
     let remedy = match layer {
         Layer::Limits => "raise the limits this process runs under",
         Layer::Identity => "run as an ordinary user, or as root with CAP_SETUID",

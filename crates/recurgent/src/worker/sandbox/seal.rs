@@ -1,9 +1,8 @@
-//! What a forked worker does to itself before it may run a program.
+//! The system calls a forked worker makes to confine itself before it may run a program.
 //!
-//! The zygote that forks it is an interpreter, so these steps are data: a list of system calls, made
-//! here, carried out by the harness of either guest, and by the probe.
+//! The zygote that forks it is an interpreter, so the calls are data: a list made here and carried out by
+//! the harness of either guest, and by the probe.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -16,7 +15,7 @@ use super::view::SCRATCH;
 
 /// One system call.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct SealCall {
     number: c_long,
     arguments: Vec<Argument>,
 }
@@ -28,9 +27,9 @@ enum Argument {
     Bytes(Vec<u8>),
     /// The address of these bytes, followed by the address of those.
     Record(Vec<u8>, Vec<u8>),
-    /// The descriptor of the worker's ruleset.
+    /// The descriptor of the worker's Landlock ruleset.
     Ruleset,
-    /// What was opened last.
+    /// The descriptor that the last `openat` returned.
     Opened,
 }
 
@@ -38,68 +37,68 @@ enum Argument {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkerLimit {
     pub(super) resource: u32,
-    /// What the worker is told of.
-    pub(super) value: u64,
-    /// What the kernel ends it at.
-    pub(super) most: u64,
+    /// The soft limit.
+    pub(super) soft: u64,
+    /// The hard limit.
+    pub(super) hard: u64,
 }
 
-/// The steps of a worker; each layer adds its own.
+/// The calls of one worker, in order; each layer adds its own.
 #[derive(Debug, Default)]
-pub(super) struct Seal(Vec<Step>);
+pub(super) struct Seal(Vec<SealCall>);
 
 impl Seal {
-    /// Waits for the one child there is.
+    /// Waits for the only child of the process.
     pub(super) fn await_child(&mut self) {
         let any = Argument::Number(-1);
         let nothing = || Argument::Number(0);
-        self.step(libc::SYS_wait4, vec![any, nothing(), nothing(), nothing()]);
+        self.push(libc::SYS_wait4, vec![any, nothing(), nothing(), nothing()]);
     }
 
-    /// Whether others of the same user may look into the process.
-    pub(super) fn open_to_others(&mut self, open: bool) {
+    /// Sets whether other processes of the same user may trace the process and read its `/proc` files.
+    pub(super) fn set_dumpable(&mut self, dumpable: bool) {
         let set = Argument::Number(libc::PR_SET_DUMPABLE.into());
-        let arguments = vec![set, Argument::Number(open.into())];
-        self.step(libc::SYS_prctl, arguments);
+        let arguments = vec![set, Argument::Number(dumpable.into())];
+        self.push(libc::SYS_prctl, arguments);
     }
 
-    /// Own users and mounts, with a scratch space nobody else sees, which ends with the worker.
-    pub(super) fn own_scratch(&mut self, id: u32, bytes: u64, files: u64) {
-        self.step(libc::SYS_unshare, vec![Argument::Number(WORKER_NAMESPACES.into())]);
+    /// Enters a user and a mount namespace with a private scratch directory, which ends with the worker.
+    pub(super) fn private_scratch(&mut self, id: u32, bytes: u64, files: u64) {
+        self.push(libc::SYS_unshare, vec![Argument::Number(WORKER_NAMESPACES.into())]);
         self.write("/proc/self/setgroups", "deny");
         for map in ["/proc/self/uid_map", "/proc/self/gid_map"] {
             self.write(map, &format!("{id} {id} 1"));
         }
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         let options = format!("size={bytes},nr_inodes={files},mode=700");
-        self.step(
+        self.push(
             libc::SYS_mount,
             vec![
                 text("tmpfs"),
                 text(SCRATCH),
                 text("tmpfs"),
-                Argument::Number(c_long::try_from(flags).unwrap_or_default()),
+                Argument::Number(flags.cast_signed()),
                 text(&options),
             ],
         );
-        self.step(libc::SYS_chdir, vec![text(SCRATCH)]);
+        self.push(libc::SYS_chdir, vec![text(SCRATCH)]);
         let header = [0x2008_0522_u32, 0].map(u32::to_ne_bytes).concat();
-        self.step(libc::SYS_capset, vec![Argument::Bytes(header), Argument::Bytes(vec![0; 24])]);
+        self.push(libc::SYS_capset, vec![Argument::Bytes(header), Argument::Bytes(vec![0; 24])]);
     }
 
     pub(super) fn limit(&mut self, limit: WorkerLimit) {
-        let bytes = [limit.value, limit.most].map(u64::to_ne_bytes).concat();
+        let bytes = [limit.soft, limit.hard].map(u64::to_ne_bytes).concat();
         let arguments = vec![
             Argument::Number(0),
             Argument::Number(limit.resource.into()),
             Argument::Bytes(bytes),
             Argument::Number(0),
         ];
-        self.step(libc::SYS_prlimit64, arguments);
+        self.push(libc::SYS_prlimit64, arguments);
     }
 
-    /// Has a signal end the worker, whatever its interpreter would make of it.
-    pub(super) fn end_by(&mut self, signal: i32) {
+    /// Restores the default action of a signal, whatever handler the interpreter has installed.
+    pub(super) fn reset_signal(&mut self, signal: i32) {
         const SIGNAL_SET_BYTES: c_long = 8;
         let default = Argument::Bytes(vec![0; 32]); // the handler, flags, restorer and mask
         let arguments = vec![
@@ -108,22 +107,25 @@ impl Seal {
             Argument::Number(0),
             Argument::Number(SIGNAL_SET_BYTES),
         ];
-        self.step(libc::SYS_rt_sigaction, arguments);
+        self.push(libc::SYS_rt_sigaction, arguments);
     }
 
     pub(super) fn landlock(&mut self) {
-        self.step(libc::SYS_landlock_restrict_self, vec![Argument::Ruleset, Argument::Number(0)]);
+        self.push(libc::SYS_landlock_restrict_self, vec![Argument::Ruleset, Argument::Number(0)]);
     }
 
-    pub(super) fn filter(&mut self, filter: &Filter) {
-        let length = u16::try_from(filter.instructions().len()).unwrap_or(0);
+    /// Fails for a filter longer than the kernel's header can express.
+    pub(super) fn filter(&mut self, filter: &Filter) -> io::Result<()> {
+        let length = u16::try_from(filter.instructions().len())
+            .map_err(|_| io::Error::other("a seccomp filter has too many instructions"))?;
         let header = [&length.to_ne_bytes()[..], &[0; 6]].concat();
         let arguments = vec![
             Argument::Number(1),
             Argument::Number(0),
             Argument::Record(header, filter.bytes()),
         ];
-        self.step(libc::SYS_seccomp, arguments);
+        self.push(libc::SYS_seccomp, arguments);
+        Ok(())
     }
 
     fn write(&mut self, path: &str, content: &str) {
@@ -133,18 +135,18 @@ impl Seal {
             Argument::Number((libc::O_WRONLY | libc::O_CLOEXEC).into()),
             Argument::Number(0),
         ];
-        self.step(libc::SYS_openat, open);
-        let length = c_long::try_from(content.len()).unwrap_or(0);
+        self.push(libc::SYS_openat, open);
+        let length = content.len().cast_signed() as c_long;
         let bytes = Argument::Bytes(content.as_bytes().to_vec());
-        self.step(libc::SYS_write, vec![Argument::Opened, bytes, Argument::Number(length)]);
-        self.step(libc::SYS_close, vec![Argument::Opened]);
+        self.push(libc::SYS_write, vec![Argument::Opened, bytes, Argument::Number(length)]);
+        self.push(libc::SYS_close, vec![Argument::Opened]);
     }
 
-    fn step(&mut self, number: c_long, arguments: Vec<Argument>) {
-        self.0.push(Step { number, arguments });
+    fn push(&mut self, number: c_long, arguments: Vec<Argument>) {
+        self.0.push(SealCall { number, arguments });
     }
 
-    /// As the harness reads it.
+    /// The form the harness reads.
     pub(super) fn to_json(&self) -> Value {
         let argument = |argument: &Argument| match argument {
             Argument::Number(number) => json!(number),
@@ -153,20 +155,20 @@ impl Seal {
             Argument::Ruleset => json!({"the": "ruleset"}),
             Argument::Opened => json!({"the": "opened"}),
         };
-        let step = |step: &Step| {
-            let arguments = step.arguments.iter().map(argument);
-            std::iter::once(json!(step.number)).chain(arguments).collect()
+        let encoded = |call: &SealCall| {
+            let arguments = call.arguments.iter().map(argument);
+            std::iter::once(json!(call.number)).chain(arguments).collect()
         };
-        Value::Array(self.0.iter().map(step).collect())
+        Value::Array(self.0.iter().map(encoded).collect())
     }
 
-    /// Carries it out, in a forked child: bare system calls on memory made before.
+    /// Makes the calls, in a forked child: it only reads memory that was allocated before the fork.
     pub(super) fn apply(&self, ruleset: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut opened = 0;
-        for step in &self.0 {
+        for call in &self.0 {
             let mut record = [0_u8; 16];
             let mut arguments = [0; 5];
-            for (argument, given) in arguments.iter_mut().zip(&step.arguments) {
+            for (argument, given) in arguments.iter_mut().zip(&call.arguments) {
                 *argument = match given {
                     Argument::Number(number) => *number,
                     Argument::Bytes(bytes) => bytes.as_ptr() as c_long,
@@ -180,8 +182,11 @@ impl Seal {
                     Argument::Opened => opened,
                 };
             }
-            let result = sys::call(step.number, arguments)?;
-            if step.number == libc::SYS_openat {
+            #[expect(unsafe_code, reason = "a bare system call")]
+            // SAFETY: the methods above, the only ones that add calls, give each call the numbers and the
+            // buffers it takes; the buffers belong to `self` and `record` and outlive the call.
+            let result = unsafe { sys::call(call.number, arguments) }?;
+            if call.number == libc::SYS_openat {
                 opened = result;
             }
         }
@@ -189,8 +194,9 @@ impl Seal {
     }
 }
 
+/// A nul-terminated string. The kernel would stop at a nul inside, and no caller's text has one.
 fn text(text: &str) -> Argument {
-    Argument::Bytes(CString::new(text).unwrap_or_default().into_bytes_with_nul())
+    Argument::Bytes([text.as_bytes(), b"\0"].concat())
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,7 +1,7 @@
-//! Filters of system calls: all are allowed but those listed here.
+//! Filters of system calls: every call is allowed except those listed here.
 //!
-//! A deny-list, because guests load packages nobody has seen. What is refused lets a program leave its
-//! walls, look into other processes, or reach rarely used corners of the kernel.
+//! A deny-list, because guests load packages that cannot be known beforehand. The refused calls let a program
+//! leave its namespaces, read other processes, or reach rarely used parts of the kernel.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use libc::c_long;
 
 use super::sys::Instruction;
 
-/// The machine the numbers below are of; 32-bit calls have other numbers and are not let through.
+/// The architecture that the call numbers belong to. 32-bit calls have other numbers and end the process.
 #[cfg(target_arch = "x86_64")]
 const MACHINE: Option<u32> = Some(0xC000_003E);
 #[cfg(target_arch = "aarch64")]
@@ -34,7 +34,7 @@ const NOTICE: u32 = 0x7FC0_0000;
 const EPERM: u32 = libc::EPERM as u32;
 const ENOSYS: u32 = libc::ENOSYS as u32;
 
-/// Where the kernel shows a filter the call.
+/// Offsets in the record of the call that the kernel shows a filter (`struct seccomp_data`).
 const NUMBER_AT: u32 = 0;
 const MACHINE_AT: u32 = 4;
 const FIRST_ARGUMENT_AT: u32 = 16;
@@ -49,7 +49,7 @@ const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP) as u32
     | 0x80;
 
-/// The namespaces a worker of a zygote enters on its own before it is sealed.
+/// The namespaces that a worker enters by itself before it is sealed.
 pub(super) const WORKER_NAMESPACES: i32 = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
 
 /// When a call is refused.
@@ -74,8 +74,8 @@ enum When<'a> {
 const OPEN_TREE_ATTR: c_long = 467;
 const FCHMODAT2: c_long = 452;
 
-/// For zygote and workers alike.
-const NOBODY: &[c_long] = &[
+/// Refused to zygotes and workers.
+const REFUSED_TO_ALL: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -133,7 +133,7 @@ const NOBODY: &[c_long] = &[
     libc::SYS_mbind,
     libc::SYS_migrate_pages,
     libc::SYS_move_pages,
-    // Memory that belongs to no process: it would outlive the program, or escape its limit.
+    // Memory that belongs to no process: it would outlive the program or escape its limit.
     libc::SYS_shmget,
     libc::SYS_msgget,
     libc::SYS_semget,
@@ -143,13 +143,13 @@ const NOBODY: &[c_long] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-const NOBODY_HERE: &[c_long] =
+const REFUSED_TO_ALL_HERE: &[c_long] =
     &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_mknod, libc::SYS_uselib];
 #[cfg(not(target_arch = "x86_64"))]
-const NOBODY_HERE: &[c_long] = &[];
+const REFUSED_TO_ALL_HERE: &[c_long] = &[];
 
-/// For workers, once they are what they are to be. One that cannot leave its process group ends with it.
-const NO_WORKER: &[c_long] = &[
+/// Refused to sealed workers. A process that cannot leave its process group ends with the worker.
+const REFUSED_TO_WORKERS: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_unshare,
     libc::SYS_setsid,
@@ -158,10 +158,10 @@ const NO_WORKER: &[c_long] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Bits of a file's mode that lend its owner's rights to whoever executes it.
-const LENDS_RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
+/// Mode bits that give the rights of a file's owner or group to any process that executes it.
+const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Calls that set a file's mode, and the argument it is in.
+/// Calls that set a file's mode, and the index of that argument.
 const SETS_MODE: &[(c_long, u32)] =
     &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_openat, 3)];
 #[cfg(target_arch = "x86_64")]
@@ -170,12 +170,12 @@ const SETS_MODE_HERE: &[(c_long, u32)] =
 #[cfg(not(target_arch = "x86_64"))]
 const SETS_MODE_HERE: &[(c_long, u32)] = &[];
 
-/// Kinds of sockets that talk to the one they are connected to and nobody else.
+/// Socket types that exchange data only with the peer they are connected to.
 const CONNECTED: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32];
-/// How requests about a socket's network begin: interfaces, addresses, routes.
-const OF_SOCKETS: u32 = 0x8900;
+/// Upper bytes of the ioctl requests about network interfaces, addresses and routes.
+const SOCKET_IOCTLS: u32 = 0x8900;
 
-/// Requests that have the kernel signal a process when something happens to a descriptor.
+/// Requests that make the kernel signal a process when a descriptor becomes ready.
 const OWNER_BY_FCNTL: [u32; 2] = [libc::F_SETOWN as u32, 15];
 const OWNER_BY_IOCTL: [u32; 2] = [0x8901, 0x8902];
 
@@ -185,14 +185,14 @@ const FORKS: &[c_long] = &[libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const FORKS: &[c_long] = &[];
 
-/// The zygote, as its workers in an own process namespace see it.
+/// The zygote's process number in its own process namespace.
 const INIT: u32 = 1;
-const EVERYBODY: u32 = u32::MAX;
-/// Whom a priority is set for: one process, or thread.
+const ALL_PROCESSES: u32 = u32::MAX;
+/// What a priority is set for: one process or thread.
 const PRIORITY_OF_PROCESS: u32 = 0;
 const IO_PRIORITY_OF_PROCESS: u32 = 1;
 
-/// Calls whose first argument is the process to be signalled.
+/// Calls whose first argument is the process to signal.
 const SIGNALS: &[c_long] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -201,11 +201,11 @@ const SIGNALS: &[c_long] = &[
     libc::SYS_rt_tgsigqueueinfo,
 ];
 
-/// The sockets that may be made.
+/// The sockets that may be created.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sockets {
     pub(super) families: &'static [u32],
-    /// Whether the host makes the connections.
+    /// Whether the host makes connections on the program's behalf.
     pub(super) mediated: bool,
 }
 
@@ -214,93 +214,94 @@ pub(super) struct Sockets {
 pub(super) struct Filter(Vec<Instruction>);
 
 impl Filter {
-    /// What everything in a sandbox is under.
+    /// The filter of every process in a sandbox.
     pub(super) fn zygote(sockets: Sockets) -> io::Result<Self> {
         let mut filter = Self::begin()?;
-        for number in NOBODY.iter().chain(NOBODY_HERE) {
-            filter.refuse(*number, When::Always, EPERM);
+        for number in REFUSED_TO_ALL.iter().chain(REFUSED_TO_ALL_HERE) {
+            filter.refuse(*number, When::Always, EPERM)?;
         }
-        // The one way to make threads and processes whose flags a filter can see is the old one.
-        filter.refuse(libc::SYS_clone3, When::Always, ENOSYS);
-        filter.refuse(libc::SYS_clone, When::Bits(0, NAMESPACES), EPERM);
-        filter.refuse(libc::SYS_unshare, When::IsNone(0, &[WORKER_NAMESPACES as u32]), EPERM);
-        filter.refuse(libc::SYS_socket, When::IsNone(0, sockets.families), EPERM);
-        // One of a pair that takes datagrams (raw ones do) sends them to any address.
-        filter.refuse(libc::SYS_socketpair, When::IsNone(0, &[libc::AF_UNIX as u32]), EPERM);
-        filter.refuse(libc::SYS_socketpair, When::NoKind(1, CONNECTED), EPERM);
+        // A filter cannot see the flags of clone3. Libraries fall back to clone when it is missing.
+        filter.refuse(libc::SYS_clone3, When::Always, ENOSYS)?;
+        filter.refuse(libc::SYS_clone, When::Bits(0, NAMESPACES), EPERM)?;
+        filter.refuse(libc::SYS_unshare, When::IsNone(0, &[WORKER_NAMESPACES as u32]), EPERM)?;
+        filter.refuse(libc::SYS_socket, When::IsNone(0, sockets.families), EPERM)?;
+        // A datagram socket of a pair can send to any address, and raw sockets of a pair are datagram sockets.
+        filter.refuse(libc::SYS_socketpair, When::IsNone(0, &[libc::AF_UNIX as u32]), EPERM)?;
+        filter.refuse(libc::SYS_socketpair, When::NoKind(1, CONNECTED), EPERM)?;
         if sockets.mediated {
-            // Streams only, and connected by nothing but connect.
+            // Only streams, and only `connect` may connect them.
             const FAST_OPEN: u32 = 0x2000_0000;
             const TCP: &[u32] = &[0, libc::IPPROTO_TCP as u32];
-            filter.refuse(libc::SYS_socket, When::NoKind(1, &[libc::SOCK_STREAM as u32]), EPERM);
-            filter.refuse(libc::SYS_socket, When::IsNone(2, TCP), EPERM);
-            filter.refuse(libc::SYS_sendto, When::Bits(3, FAST_OPEN), EPERM);
-            filter.refuse(libc::SYS_sendmsg, When::Bits(2, FAST_OPEN), EPERM);
-            filter.refuse(libc::SYS_sendmmsg, When::Bits(3, FAST_OPEN), EPERM);
-            // Nor is anybody let in, where the network is the host's; and a socket that was handed over
-            // says nothing of it.
-            filter.refuse(libc::SYS_listen, When::Always, EPERM);
-            filter.refuse(libc::SYS_ioctl, When::Begins(1, OF_SOCKETS), EPERM);
+            filter.refuse(libc::SYS_socket, When::NoKind(1, &[libc::SOCK_STREAM as u32]), EPERM)?;
+            filter.refuse(libc::SYS_socket, When::IsNone(2, TCP), EPERM)?;
+            filter.refuse(libc::SYS_sendto, When::Bits(3, FAST_OPEN), EPERM)?;
+            filter.refuse(libc::SYS_sendmsg, When::Bits(2, FAST_OPEN), EPERM)?;
+            filter.refuse(libc::SYS_sendmmsg, When::Bits(3, FAST_OPEN), EPERM)?;
+            // A socket that the host connected is in the host's network: it must not listen there, nor
+            // list the host's interfaces.
+            filter.refuse(libc::SYS_listen, When::Always, EPERM)?;
+            filter.refuse(libc::SYS_ioctl, When::Begins(1, SOCKET_IOCTLS), EPERM)?;
         }
         for (number, mode_at) in SETS_MODE.iter().chain(SETS_MODE_HERE) {
-            filter.refuse(*number, When::Bits(*mode_at, LENDS_RIGHTS), EPERM);
+            filter.refuse(*number, When::Bits(*mode_at, SET_ID_BITS), EPERM)?;
         }
-        // The same as openat, with a mode no filter can see.
-        filter.refuse(libc::SYS_openat2, When::Always, ENOSYS);
-        filter.refuse(libc::SYS_ioctl, When::Is(1, 0x5412), EPERM); // TIOCSTI types into a terminal
-        filter.refuse(libc::SYS_ioctl, When::Is(1, 0x541C), EPERM); // TIOCLINUX
+        // The same as openat, but a filter cannot see its mode.
+        filter.refuse(libc::SYS_openat2, When::Always, ENOSYS)?;
+        filter.refuse(libc::SYS_ioctl, When::Is(1, 0x5412), EPERM)?; // TIOCSTI types into a terminal
+        filter.refuse(libc::SYS_ioctl, When::Is(1, 0x541C), EPERM)?; // TIOCLINUX
         Ok(filter.end())
     }
 
-    /// What a sealed worker is under besides; `walled`: the first process it sees is its zygote.
-    pub(super) fn worker(walled: bool) -> io::Result<Self> {
+    /// The additional filter of a sealed worker. `isolated`: it has its own process namespace, in which
+    /// process 1 is its zygote.
+    pub(super) fn worker(isolated: bool) -> io::Result<Self> {
         let mut filter = Self::begin()?;
-        for number in NO_WORKER {
-            filter.refuse(*number, When::Always, EPERM);
+        for number in REFUSED_TO_WORKERS {
+            filter.refuse(*number, When::Always, EPERM)?;
         }
-        // Nobody's limits, processors and priorities but one's own: workers of other agents have the same
-        // user, which is all the kernel asks for.
-        filter.refuse(libc::SYS_prlimit64, When::IsNone(0, &[0]), EPERM);
-        filter.refuse(libc::SYS_sched_setaffinity, When::IsNone(0, &[0]), EPERM);
+        // A worker may set only its own limits, processors and priorities. Workers of other agents have the
+        // same user, which is all that the kernel checks.
+        filter.refuse(libc::SYS_prlimit64, When::IsNone(0, &[0]), EPERM)?;
+        filter.refuse(libc::SYS_sched_setaffinity, When::IsNone(0, &[0]), EPERM)?;
         for (number, of_process) in [
             (libc::SYS_setpriority, PRIORITY_OF_PROCESS),
             (libc::SYS_ioprio_set, IO_PRIORITY_OF_PROCESS),
         ] {
-            filter.refuse(number, When::IsNone(0, &[of_process]), EPERM);
-            filter.refuse(number, When::IsNone(1, &[0]), EPERM);
+            filter.refuse(number, When::IsNone(0, &[of_process]), EPERM)?;
+            filter.refuse(number, When::IsNone(1, &[0]), EPERM)?;
         }
-        filter.refuse(libc::SYS_kill, When::Is(0, EVERYBODY), EPERM);
+        filter.refuse(libc::SYS_kill, When::Is(0, ALL_PROCESSES), EPERM)?;
         for request in OWNER_BY_FCNTL {
-            filter.refuse(libc::SYS_fcntl, When::Is(1, request), EPERM);
+            filter.refuse(libc::SYS_fcntl, When::Is(1, request), EPERM)?;
         }
         for request in OWNER_BY_IOCTL {
-            filter.refuse(libc::SYS_ioctl, When::Is(1, request), EPERM);
+            filter.refuse(libc::SYS_ioctl, When::Is(1, request), EPERM)?;
         }
-        if walled {
+        if isolated {
             for number in SIGNALS {
-                filter.refuse(*number, When::Is(0, INIT), EPERM);
+                filter.refuse(*number, When::Is(0, INIT), EPERM)?;
             }
         } else {
-            // Landlock does not know of it; names of files that come and go would be told.
-            filter.refuse(libc::SYS_inotify_add_watch, When::Always, EPERM);
+            // Landlock does not restrict it: it reports the names of files that come and go.
+            filter.refuse(libc::SYS_inotify_add_watch, When::Always, EPERM)?;
         }
         Ok(filter.end())
     }
 
-    /// What a process is under that may have threads and no children.
-    pub(super) fn alone() -> io::Result<Self> {
+    /// The additional filter of a process that may start threads but no processes.
+    pub(super) fn no_children() -> io::Result<Self> {
         let mut filter = Self::begin()?;
         for number in FORKS {
-            filter.refuse(*number, When::Always, EPERM);
+            filter.refuse(*number, When::Always, EPERM)?;
         }
-        filter.refuse(libc::SYS_clone, When::Lacks(0, libc::CLONE_THREAD as u32), EPERM);
+        filter.refuse(libc::SYS_clone, When::Lacks(0, libc::CLONE_THREAD as u32), EPERM)?;
         Ok(filter.end())
     }
 
-    /// Puts every connection to the host.
+    /// Passes every `connect` to the host.
     pub(super) fn connections() -> io::Result<Self> {
         let mut filter = Self::begin()?;
-        filter.act(libc::SYS_connect, When::Always, NOTICE);
+        filter.act(libc::SYS_connect, When::Always, NOTICE)?;
         Ok(filter.end())
     }
 
@@ -308,7 +309,7 @@ impl Filter {
         &self.0
     }
 
-    /// As the kernel reads them.
+    /// The instructions as the kernel reads them.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let bytes = |it: &Instruction| {
             let [code, _] = [it.code, 0].map(u16::to_ne_bytes);
@@ -329,13 +330,14 @@ impl Filter {
         Ok(filter)
     }
 
-    fn refuse(&mut self, number: c_long, when: When<'_>, errno: u32) {
-        self.act(number, when, REFUSE | errno);
+    fn refuse(&mut self, number: c_long, when: When<'_>, errno: u32) -> io::Result<()> {
+        self.act(number, when, REFUSE | errno)
     }
 
-    /// Every check starts and ends with the call's number loaded.
-    fn act(&mut self, number: c_long, when: When<'_>, action: u32) {
-        let Ok(number) = u32::try_from(number) else { return };
+    /// Adds a check. Every check starts and ends with the call's number loaded. Fails if the check is too long
+    /// to be jumped over: a shorter jump would change what the filter refuses.
+    fn act(&mut self, number: c_long, when: When<'_>, action: u32) -> io::Result<()> {
+        let number = u32::try_from(number).map_err(|_| io::Error::other(BAD_NUMBER))?;
         let argument = |at: u32| FIRST_ARGUMENT_AT + 8 * at;
         let mut check = Self(Vec::new());
         match when {
@@ -362,27 +364,29 @@ impl Filter {
             When::NoKind(at, kinds) => {
                 check.push(LOAD, argument(at), 0, 0);
                 check.push(AND, 0xF, 0, 0);
-                check.skip_if_any(kinds);
+                check.skip_if_any(kinds)?;
             }
             When::IsNone(at, values) => {
                 check.push(LOAD, argument(at), 0, 0);
-                check.skip_if_any(values);
+                check.skip_if_any(values)?;
             }
         }
         check.push(RETURN, action, 0, 0);
         if !matches!(when, When::Always) {
             check.push(LOAD, NUMBER_AT, 0, 0);
         }
-        let past = u8::try_from(check.0.len()).unwrap_or(u8::MAX);
+        let past = jump(check.0.len())?;
         self.push(JUMP_EQUAL, number, 0, past);
         self.0.append(&mut check.0);
+        Ok(())
     }
 
-    /// Past the instruction that follows, if what is loaded is one of these.
-    fn skip_if_any(&mut self, values: &[u32]) {
+    /// Skips the instruction after these if the loaded value is one of `values`.
+    fn skip_if_any(&mut self, values: &[u32]) -> io::Result<()> {
         for (value, left) in values.iter().zip((1..=values.len()).rev()) {
-            self.push(JUMP_EQUAL, *value, u8::try_from(left).unwrap_or(u8::MAX), 0);
+            self.push(JUMP_EQUAL, *value, jump(left)?, 0);
         }
+        Ok(())
     }
 
     fn end(mut self) -> Self {
@@ -392,5 +396,30 @@ impl Filter {
 
     fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) {
         self.0.push(Instruction { code, jt, jf, k });
+    }
+}
+
+const BAD_NUMBER: &str = "a system call has a number that no filter can hold";
+
+/// The offset of a jump over `count` instructions.
+fn jump(count: usize) -> io::Result<u8> {
+    u8::try_from(count).map_err(|_| {
+        io::Error::other(format!("a seccomp check has {count} instructions; a jump passes 255"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_too_long_to_be_jumped_over_is_an_error() {
+        let allowed: Vec<u32> = (0..300).collect();
+        let mut filter = Filter::begin().unwrap();
+        for (values, fits) in [(1, true), (200, true), (252, true), (253, false), (300, false)] {
+            let when = When::IsNone(0, &allowed[..values]);
+            assert_eq!(filter.refuse(libc::SYS_socket, when, EPERM).is_ok(), fits, "{values}");
+        }
+        assert!(filter.refuse(-1, When::Always, EPERM).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What the host learns of a process that goes inside.
+//! What the host learns about a process that enters its sandbox.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
@@ -10,34 +10,34 @@ use rustix::process::Pid;
 
 use super::mediator::{self, Terms};
 
-/// What is told of a process that is about to go inside.
+/// The host's ends of the channels on which a starting process reports.
 #[derive(Debug)]
 pub(crate) struct SpawnHandshake {
-    /// Its number, where namespaces give it another process.
+    /// Receives the process number, where namespaces make another process the one that runs.
     pub(super) number: Option<OwnedFd>,
-    /// The descriptor its connections are put to, and what is granted.
+    /// Receives the listener for its connections, and what they may reach.
     pub(super) connections: Option<(OwnedFd, Terms)>,
 }
 
 impl SpawnHandshake {
-    /// The process inside: the one started, unless namespaces made it another. To be asked once the
-    /// command, and with it the other end, is gone.
+    /// The process inside: the one started, unless namespaces made it another. Call it after the command,
+    /// which holds the other end, was dropped.
     pub(crate) fn pid(&self, started: Option<Pid>) -> Option<Pid> {
-        let Some(told) = &self.number else { return started };
+        let Some(receiver) = &self.number else { return started };
         let mut number = [0; 4];
-        File::from(told.try_clone().ok()?).read_exact(&mut number).ok()?;
+        File::from(receiver.try_clone().ok()?).read_exact(&mut number).ok()?;
         Pid::from_raw(i32::from_ne_bytes(number))
     }
 
-    /// Whether the process started ends at once, leaving another inside.
+    /// Whether the started process ends at once and leaves another inside.
     pub(crate) fn is_another(&self) -> bool {
         self.number.is_some()
     }
 
-    /// Starts making connections for it, where that is granted.
-    pub(crate) fn attend(self, inside: Option<Pid>) -> io::Result<()> {
-        let Some((told, terms)) = self.connections else { return Ok(()) };
-        mediator::start(receive_descriptor(&told)?, terms, inside)
+    /// Starts making connections for it, where the grant asks for that.
+    pub(crate) fn serve_connections(self, inside: Option<Pid>) -> io::Result<()> {
+        let Some((receiver, terms)) = self.connections else { return Ok(()) };
+        mediator::start(receive_descriptor(&receiver)?, terms, inside)
     }
 }
 

@@ -1,4 +1,5 @@
-//! System calls nobody wraps safely. All are bare: no allocation, no lock, fit for a forked child.
+//! System calls that no crate wraps safely. They allocate nothing and take no lock, so a forked child of a
+//! threaded process may make them.
 
 use std::ffi::CStr;
 use std::io;
@@ -44,16 +45,31 @@ fn checked(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Makes a system call of plain numbers and strings.
+/// Makes any system call.
+///
+/// # Safety
+///
+/// Every argument must be what the kernel expects of this call. An address must point to memory that stays
+/// alive during the call and is as large as the kernel takes it to be.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
+pub(super) unsafe fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
     let [first, second, third, fourth, fifth] = arguments;
-    // SAFETY: the callers, all in this folder, pass numbers, or addresses of memory that outlives the
-    // call and is as large as the kernel takes it to be.
+    // SAFETY: the caller guarantees what the kernel expects.
     checked(unsafe { libc::syscall(number, first, second, third, fourth, fifth) })
 }
 
-/// Forks a sibling: its parent is the caller's. `None` in the child.
+/// Makes a system call whose arguments are numbers only.
+macro_rules! call_with_numbers {
+    ($number:expr, $arguments:expr) => {{
+        #[expect(unsafe_code, reason = "a bare system call")]
+        // SAFETY: this call takes no address, or takes 0 for one that may be absent.
+        unsafe {
+            call($number, $arguments)
+        }
+    }};
+}
+
+/// Forks a sibling: its parent is the caller's parent. `None` in the child.
 pub(super) fn fork_sibling() -> io::Result<Option<i32>> {
     fork_with(libc::CLONE_PARENT)
 }
@@ -66,20 +82,20 @@ pub(super) fn fork() -> io::Result<Option<i32>> {
 #[expect(unsafe_code, reason = "a bare system call")]
 fn fork_with(flags: c_int) -> io::Result<Option<i32>> {
     let flags = c_long::from(flags | libc::SIGCHLD);
-    // SAFETY: like fork, with memory copied and no stack given. The child of a threaded process goes on
-    // with bare system calls until it ends or executes another program, as the caller does already.
+    // SAFETY: like fork: memory is copied and no stack is given. The child of a threaded process makes only
+    // bare system calls until it ends or executes another program.
     let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
     Ok(i32::try_from(pid).ok().filter(|pid| *pid != 0))
 }
 
-/// Ends the calling process without running anything of its parent's.
+/// Ends the calling process without running the exit handlers it inherited.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn exit(status: c_int) -> ! {
     // SAFETY: runs no handler and frees nothing.
     unsafe { libc::_exit(status) }
 }
 
-/// What the kernel counts of the processor time of one process and its threads.
+/// The clock that counts the processor time of one process and its threads.
 #[derive(Debug)]
 pub(in crate::worker) struct ProcessorClock(libc::clockid_t);
 
@@ -88,52 +104,58 @@ impl ProcessorClock {
     pub(in crate::worker) fn of(process: Pid) -> Option<Self> {
         let mut clock = 0;
         let pid = process.as_raw_nonzero().get();
-        // SAFETY: writes one number, to a place alive during the call.
+        // SAFETY: writes one number to a variable that is alive during the call.
         let found = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
         (found == 0).then_some(Self(clock))
     }
 
-    /// The time used; also of one that has ended, until it is waited for.
+    /// The time used. A process that has ended can be read until it is waited for.
     #[expect(unsafe_code, reason = "a bare system call")]
     pub(in crate::worker) fn read(&self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes one struct, to a place alive during the call.
+        // SAFETY: writes one struct to a variable that is alive during the call.
         checked(unsafe { libc::clock_gettime(self.0, &raw mut time) }.into()).ok()?;
         Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
     }
 }
 
-/// Leaves namespaces for new ones.
+/// Moves the calling process into new namespaces.
 pub(super) fn unshare(flags: c_int) -> io::Result<()> {
-    call(libc::SYS_unshare, [flags.into(), 0, 0, 0, 0]).map(drop)
+    call_with_numbers!(libc::SYS_unshare, [flags.into(), 0, 0, 0, 0]).map(drop)
 }
 
-/// Has every descriptor but the first three close when another program is executed.
+/// Marks every descriptor but the first three to close when another program is executed.
 pub(super) fn close_on_exec() -> io::Result<()> {
     const CLOEXEC: c_long = 4;
-    call(libc::SYS_close_range, [3, c_uint::MAX.into(), CLOEXEC, 0, 0]).map(drop)
+    call_with_numbers!(libc::SYS_close_range, [3, c_uint::MAX.into(), CLOEXEC, 0, 0]).map(drop)
 }
 
-/// Closes every descriptor.
-pub(super) fn close_all() -> io::Result<()> {
-    call(libc::SYS_close_range, [0, c_uint::MAX.into(), 0, 0, 0]).map(drop)
+/// Closes every descriptor of the calling process.
+///
+/// # Safety
+///
+/// Nothing in the process may use a descriptor afterwards: an `OwnedFd` would refer to a closed one, or to
+/// another file opened later under its number. A forked child that only makes system calls and exits may.
+#[expect(unsafe_code, reason = "a bare system call")]
+pub(super) unsafe fn close_all() -> io::Result<()> {
+    call_with_numbers!(libc::SYS_close_range, [0, c_uint::MAX.into(), 0, 0, 0]).map(drop)
 }
 
-/// Waits for nothing, for ever.
-pub(super) fn stay() -> ! {
+/// Blocks until a signal ends the process.
+pub(super) fn block_forever() -> ! {
     loop {
-        // It ends by a signal only, and who is killed does not come back.
-        let _ = call(libc::SYS_ppoll, [0; 5]);
+        // Returns only after a signal that does not end the process.
+        let _ = call_with_numbers!(libc::SYS_ppoll, [0; 5]);
     }
 }
 
-/// Adds attributes to a mount, and to those below it.
+/// Adds attributes to a mount and, if `recursive`, to the mounts below it.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn restrict_mount(path: &CStr, set: u64, recursive: bool) -> io::Result<()> {
     const RECURSIVE: c_int = 0x8000;
     let attributes = MountAttributes { set, clear: 0, propagation: 0, user_namespace: 0 };
     let flags = if recursive { RECURSIVE } else { 0 };
-    // SAFETY: a string ended by nul and a struct of the size given, both alive during the call.
+    // SAFETY: a nul-terminated string and a struct of the size given, both alive during the call.
     checked(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -150,11 +172,11 @@ pub(super) fn restrict_mount(path: &CStr, set: u64, recursive: bool) -> io::Resu
 /// The Landlock version of this kernel.
 pub(super) fn landlock_version() -> io::Result<u32> {
     const VERSION: c_long = 1;
-    let version = call(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0])?;
+    let version = call_with_numbers!(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0])?;
     Ok(u32::try_from(version).unwrap_or(0))
 }
 
-/// A new Landlock ruleset; `size` bytes of the attributes are known to the kernel.
+/// A new Landlock ruleset; the kernel knows the first `size` bytes of the attributes.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> io::Result<OwnedFd> {
     let size = size.min(size_of::<RulesetAttributes>());
@@ -163,7 +185,7 @@ pub(super) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> i
         libc::syscall(libc::SYS_landlock_create_ruleset, &raw const *attributes, size, 0)
     })?;
     let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just made it, for nobody else.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -176,7 +198,7 @@ pub(super) fn landlock_allow(
 ) -> io::Result<()> {
     const PATH_BENEATH: c_int = 1;
     let rule = PathBeneath { access, parent: beneath.as_raw_fd() };
-    // SAFETY: the struct is alive during the call and laid out as the kernel has it.
+    // SAFETY: the struct is alive during the call and has the kernel's layout.
     checked(unsafe {
         libc::syscall(
             libc::SYS_landlock_add_rule,
@@ -189,12 +211,13 @@ pub(super) fn landlock_allow(
     .map(drop)
 }
 
-/// Puts the calling thread under a ruleset, for good.
+/// Restricts the calling thread by a ruleset. It cannot be undone.
 pub(super) fn landlock_enter(ruleset: BorrowedFd<'_>) -> io::Result<()> {
-    call(libc::SYS_landlock_restrict_self, [ruleset.as_raw_fd().into(), 0, 0, 0, 0]).map(drop)
+    let arguments = [ruleset.as_raw_fd().into(), 0, 0, 0, 0];
+    call_with_numbers!(libc::SYS_landlock_restrict_self, arguments).map(drop)
 }
 
-/// Puts the calling thread under a filter, for good.
+/// Restricts the calling thread by a filter. It cannot be undone.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn filter_system_calls(filter: &[Instruction]) -> io::Result<()> {
     const SET_MODE_FILTER: c_int = 1;
@@ -202,7 +225,7 @@ pub(super) fn filter_system_calls(filter: &[Instruction]) -> io::Result<()> {
         len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: the kernel copies `len` instructions, which is how many there are, and writes none.
+    // SAFETY: the kernel copies `len` instructions, which is how many the slice has, and writes none.
     checked(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, &raw const program) })
         .map(drop)
 }
@@ -242,16 +265,16 @@ const ANSWER_NOTICE: u64 = 0xC018_2101;
 const ASK_AFTER_NOTICE: u64 = 0x4008_2102;
 const GIVE_DESCRIPTOR: u64 = 0x4018_2103;
 
-/// A system call the kernel puts to us instead of making it.
+/// A system call that the kernel passes to the host instead of making it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notice {
     id: u64,
-    /// The thread that waits, as we number it.
+    /// The waiting thread, by its number in the host's process namespace.
     pub(super) process: u32,
     pub(super) arguments: [u64; 6],
 }
 
-/// Puts the calling thread under a filter whose notices come to the descriptor given back.
+/// Restricts the calling thread by a filter whose notices arrive at the returned descriptor.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd> {
     const SET_MODE_FILTER: c_int = 1;
@@ -260,12 +283,12 @@ pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd>
         len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: the kernel copies `len` instructions, which is how many there are, and writes none.
+    // SAFETY: the kernel copies `len` instructions, which is how many the slice has, and writes none.
     let listener = checked(unsafe {
         libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, NEW_LISTENER, &raw const program)
     })?;
     let listener = RawFd::try_from(listener).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the kernel has just made it, for nobody else.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(listener) })
 }
 
@@ -274,13 +297,13 @@ pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd>
 pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
     let mut raw =
         RawNotice { id: 0, process: 0, flags: 0, number: 0, machine: 0, at: 0, arguments: [0; 6] };
-    // SAFETY: the struct is zeroed, as the kernel wants it, and as large as the request number says.
+    // SAFETY: the struct is zeroed, as the kernel requires, and as large as the request number says.
     let received = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTICE, &raw mut raw) };
     checked(received.into())?;
     Ok(Notice { id: raw.id, process: raw.process, arguments: raw.arguments })
 }
 
-/// Whether whoever waits for an answer still does.
+/// Whether the thread of a notice still waits for its answer.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn is_awaited(listener: BorrowedFd<'_>, notice: &Notice) -> bool {
     // SAFETY: the number is alive during the call and as large as the request number says.
@@ -289,7 +312,7 @@ pub(super) fn is_awaited(listener: BorrowedFd<'_>, notice: &Notice) -> bool {
     asked == 0
 }
 
-/// Lets the waiting call give 0, or fail.
+/// Makes the waiting call return 0, or fail with `errno` if that is not 0.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn answer_notice(
     listener: BorrowedFd<'_>,
@@ -302,7 +325,7 @@ pub(super) fn answer_notice(
     checked(sent.into()).map(drop)
 }
 
-/// Puts a descriptor of ours in the place of the one the waiting call names.
+/// Replaces the descriptor that the waiting call names by one of the host's.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn give_descriptor(
     listener: BorrowedFd<'_>,
@@ -323,7 +346,7 @@ pub(super) fn give_descriptor(
     checked(done.into()).map(drop)
 }
 
-/// Reads another process's memory; how much there was.
+/// Reads another process's memory and returns how many bytes were read.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn read_memory(process: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -331,8 +354,7 @@ pub(super) fn read_memory(process: u32, address: u64, into: &mut [u8]) -> io::Re
         iov_base: std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
         iov_len: into.len(),
     };
-    // SAFETY: writes at most `into.len()` bytes into `into`; the other address is only ever read, by the
-    // kernel, in the other process.
+    // SAFETY: the kernel writes at most `into.len()` bytes into `into` and only reads the other process.
     let read = unsafe {
         libc::process_vm_readv(process.cast_signed(), &raw const local, 1, &raw const remote, 1, 0)
     };

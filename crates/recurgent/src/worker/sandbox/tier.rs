@@ -1,25 +1,25 @@
-//! How strong containment is: named tiers, each a set of layers.
+//! Sandbox tiers: each is a set of layers.
 
 use std::fmt;
 
-/// How well programs are contained, weakest first. Named in every log line.
+/// How strongly programs are contained, weakest first. Named in every log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// A process of its own with limits; sees the user's files, network and processes.
+    /// A separate process with limits; it sees the user's files, network and processes.
     Process,
     /// The kernel refuses files, sockets, signals and dangerous system calls.
     Landlock,
-    /// There is nothing to refuse: an own root, own processes, an own network.
+    /// Its own root directory, processes and network: the host's are not visible.
     Namespaces,
-    /// Both.
+    /// Landlock and namespaces together.
     Sealed,
 }
 
 impl Tier {
-    /// All, weakest first.
+    /// Every tier, weakest first.
     pub const ALL: [Self; 4] = [Self::Process, Self::Landlock, Self::Namespaces, Self::Sealed];
 
-    /// As in logs and settings.
+    /// The name used in logs and settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Process => "process",
@@ -29,24 +29,24 @@ impl Tier {
         }
     }
 
-    /// Its tier, if it is one's name.
+    /// The tier of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tier| tier.name() == name)
     }
 
-    /// What it is made of.
+    /// The layers it consists of.
     pub fn layers(self) -> Layers {
         let process = Layers::NONE.with(Layer::Limits);
-        let drop_capabilities = process.with(Layer::Identity).with(Layer::Seccomp);
+        let restricted = process.with(Layer::Identity).with(Layer::Seccomp);
         match self {
             Self::Process => process,
-            Self::Landlock => drop_capabilities.with(Layer::Landlock),
-            Self::Namespaces => drop_capabilities.with(Layer::Namespaces),
-            Self::Sealed => drop_capabilities.with(Layer::Landlock).with(Layer::Namespaces),
+            Self::Landlock => restricted.with(Layer::Landlock),
+            Self::Namespaces => restricted.with(Layer::Namespaces),
+            Self::Sealed => restricted.with(Layer::Landlock).with(Layer::Namespaces),
         }
     }
 
-    /// The strongest tier these layers make up.
+    /// The strongest tier that these layers make up.
     pub(super) fn of(layers: Layers) -> Self {
         let whole = |tier: &Self| tier.layers().0 & layers.0 == tier.layers().0;
         Self::ALL.into_iter().rfind(whole).unwrap_or(Self::Process)
@@ -66,18 +66,18 @@ pub enum Layer {
     Limits,
     /// No capabilities; as root, a user that owns nothing.
     Identity,
-    /// System calls no program needs are refused.
+    /// System calls that programs do not need are refused.
     Seccomp,
     /// Files, signals and ports are refused unless granted.
     Landlock,
-    /// Own root, processes, network, users.
+    /// Its own root directory, processes, network and users.
     Namespaces,
-    /// Limits of all a worker's processes together. Part of no tier.
+    /// Limits of all processes of a worker together. Not part of any tier.
     Cgroups,
 }
 
 impl Layer {
-    /// All, in the order they are shown.
+    /// Every layer, in display order.
     pub const ALL: [Self; 6] = [
         Self::Limits,
         Self::Identity,
@@ -87,7 +87,7 @@ impl Layer {
         Self::Cgroups,
     ];
 
-    /// As shown.
+    /// The display name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limits => "limits",
@@ -103,7 +103,7 @@ impl Layer {
     pub const fn adds(self) -> &'static str {
         match self {
             Self::Limits => {
-                "memory, processor time, processes, open files and file sizes end somewhere"
+                "memory, processor time, processes, open files and file sizes are limited"
             }
             Self::Identity => "no capabilities; under root, a user that owns nothing",
             Self::Seccomp => {
@@ -113,38 +113,38 @@ impl Layer {
                 "only granted files; one agent's worker cannot signal or trace another's"
             }
             Self::Namespaces => {
-                "the host's files, processes and network are not there; scratch space is private and bounded"
+                "the host's files, processes and network are not visible; scratch space is private and bounded"
             }
             Self::Cgroups => {
-                "memory and processes end somewhere for a program and all it starts together, not for each alone"
+                "memory and processes are limited for a program and all it starts together, not only for each process"
             }
         }
     }
 }
 
-/// Some layers.
+/// A set of layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layers(u8);
 
 impl Layers {
-    /// None of them.
+    /// No layer.
     pub const NONE: Self = Self(0);
-    /// All of them.
+    /// Every layer.
     pub const ALL: Self = Self((1 << Layer::ALL.len()) - 1);
 
-    /// These and another.
+    /// The set with one more layer.
     #[must_use]
     pub const fn with(self, layer: Layer) -> Self {
         Self(self.0 | 1 << layer as u8)
     }
 
-    /// These but one.
+    /// The set without a layer.
     #[must_use]
     pub const fn without(self, layer: Layer) -> Self {
         Self(self.0 & !(1 << layer as u8))
     }
 
-    /// Whether it is among them.
+    /// Whether the set has a layer.
     pub const fn has(self, layer: Layer) -> bool {
         self.0 & 1 << layer as u8 != 0
     }

@@ -1,4 +1,4 @@
-//! What a zygote and its workers see of the file system, and the skeleton of an own root for it.
+//! What a zygote and its workers see of the file system, and the root directory it is mounted on.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -11,13 +11,13 @@ use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_PROGRAMS, MOUNT_NO_SUID, MOUNT_READ_
 use super::{Seen, Starts, mediator};
 use crate::grants::Network;
 
-/// Where a worker finds its scratch space in an own root. Its parent exists for Landlock, which ignores
-/// the rule of a directory that is mounted over, but not that of the directory above.
+/// A worker's scratch directory in its own root. It has a parent because Landlock ignores the rule of a directory that
+/// is mounted over, but not the rule of the directory above.
 pub(super) const SCRATCH: &str = "/home/worker";
 
 /// System directories every program may read.
 const SYSTEM: &[&str] = &["/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"];
-/// Files of /etc without which programs do not start, encrypt or tell the time.
+/// Files of /etc without which programs cannot start, use TLS or read the time zone.
 const SETTINGS: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -30,16 +30,16 @@ const SETTINGS: &[&str] = &[
     "/etc/ca-certificates",
     "/etc/mime.types",
 ];
-/// The same, where the network is granted.
+/// The same, where the network is open.
 const NETWORK_SETTINGS: &[&str] =
     &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/gai.conf"];
-/// Where names of this machine are known.
+/// Files that resolve names of this machine.
 pub(super) const NAMES: [&str; 2] = ["/etc/hosts", "/etc/nsswitch.conf"];
-/// Devices that hold nothing.
+/// Devices that hold no data.
 pub(super) const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// One mount of an own root.
+/// One bind mount of a root.
 #[derive(Debug)]
 pub(super) struct Bind {
     pub(super) source: CString,
@@ -47,7 +47,7 @@ pub(super) struct Bind {
     pub(super) attributes: u64,
 }
 
-/// Everything that may be read, links resolved, without what lies below another.
+/// Every existing path that may be read.
 pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
     let settings = match &seen.network {
         Network::Off | Network::Loopback | Network::Hosts(_) => &[][..],
@@ -60,18 +60,18 @@ pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
 }
 
 impl Seen {
-    /// Whether what lies in a directory that may be written is executed: by a build, or because the
-    /// interpreter is in there, which could not start otherwise.
-    fn runs_in(&self, written: &Path) -> bool {
+    /// Whether files in a writable directory may be executed: for a build, or because the interpreter is in
+    /// there and could not start otherwise.
+    fn executes_in(&self, written: &Path) -> bool {
         let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let written = real(written);
-        self.starts == Starts::WhatItWrites
+        self.starts == Starts::WrittenFiles
             || self.read.iter().any(|path| real(path).starts_with(&written))
     }
 }
 
-/// Makes what every root has.
-pub(super) fn build_places(root: &Path, network: &Network, id: u32) -> io::Result<()> {
+/// Makes the directories and files that every root has.
+pub(super) fn build_root(root: &Path, network: &Network, id: u32) -> io::Result<()> {
     for directory in ["proc", "dev", "etc", "home/worker"] {
         make_directories(root, Path::new(directory))?;
     }
@@ -88,12 +88,12 @@ pub(super) fn build_places(root: &Path, network: &Network, id: u32) -> io::Resul
     Ok(())
 }
 
-/// Whatever the host's umask is.
+/// Sets the mode, whatever the host's umask is.
 pub(super) fn open_to_all(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Makes what to mount over, and the links the host has.
+/// Makes the mount points in `root`, and the links the host has.
 pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
     let mut binds = Binds { root, made: Vec::new(), list: Vec::new() };
     let read_only = MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES;
@@ -104,13 +104,13 @@ pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
         binds.show(Path::new(path), MOUNT_NO_SUID)?;
     }
     for path in &seen.write {
-        let programs = if seen.runs_in(path) { 0 } else { MOUNT_NO_PROGRAMS };
+        let programs = if seen.executes_in(path) { 0 } else { MOUNT_NO_PROGRAMS };
         binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES | programs)?;
     }
     let list = binds.list;
     let temporary = root.join("tmp");
     if !temporary.exists() {
-        // For programs that do not ask where temporary files go.
+        // For programs that do not read TMPDIR.
         std::os::unix::fs::symlink(SCRATCH, temporary)?;
     }
     Ok(list)
@@ -123,7 +123,7 @@ struct Binds<'a> {
 }
 
 impl Binds<'_> {
-    /// Has `path` seen under its own name; a link as a link, and what it leads to as well.
+    /// Makes `path` visible under its own name; a link stays a link, and its target is visible too.
     fn show(&mut self, path: &Path, attributes: u64) -> io::Result<()> {
         let real = fs::canonicalize(path)?;
         self.link(path, &real)?;
@@ -146,7 +146,7 @@ impl Binds<'_> {
         Ok(())
     }
 
-    /// Makes the links that lead from one name to the other, where they are not on a mount.
+    /// Makes the links that lead from `path` to `real`, where they are not on a mount.
     fn link(&self, path: &Path, real: &Path) -> io::Result<()> {
         let mut walked = PathBuf::from("/");
         for component in relative(path).components() {
@@ -156,7 +156,7 @@ impl Binds<'_> {
             if is_link && !is_shown {
                 let target = self.under_root(&walked);
                 make_directories(self.root, &relative(walked.parent().unwrap_or(&walked)))?;
-                // Absolute and resolved: one step, wherever the chain of links goes.
+                // Absolute and resolved, so one link replaces a chain of links.
                 let to = fs::canonicalize(&walked)?;
                 if target.symlink_metadata().is_err() {
                     std::os::unix::fs::symlink(&to, &target)?;
@@ -174,7 +174,7 @@ impl Binds<'_> {
     }
 }
 
-/// Everybody may pass: what is behind decides for itself, and under root the passer-by owns nothing.
+/// Makes directories that every user may enter: workers of root run as a user that owns nothing.
 fn make_directories(root: &Path, relative: &Path) -> io::Result<()> {
     let mut made = root.to_owned();
     for component in relative.components() {
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_writes_is_executed_only_where_its_interpreter_is() {
+    fn written_files_are_executable_only_where_the_interpreter_is() {
         let dir = tempfile::tempdir().unwrap();
         let granted = dir.path().join("granted");
         let inside = granted.join("inside");
@@ -212,7 +212,7 @@ mod tests {
         for (read, starts, executed) in [
             (None, Starts::Packages, false),
             (Some(inside.clone()), Starts::Packages, true),
-            (None, Starts::WhatItWrites, true),
+            (None, Starts::WrittenFiles, true),
         ] {
             let seen = Seen {
                 read: read.into_iter().collect(),

@@ -1,6 +1,6 @@
-//! Where one zygote and its workers live.
+//! The sandbox of one zygote and its workers.
 
-mod send;
+mod installer;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,70 +17,74 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Pid, Resource, Uid};
 use serde_json::{Value, json};
 
-use super::entry::{Entry, Namespaces};
-use super::groups::{Branch, Share, Tree};
-use super::landlock::{self, Access, Ruleset};
+use super::entry::{Namespaces, SandboxEntry};
+use super::groups::{Branch, CgroupTree, Share};
+use super::landlock::{self, PathAccess, Ruleset};
 use super::limits::ceiling;
 use super::mediator::Terms;
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
 use super::spawn_handshake::SpawnHandshake;
 use super::tally::Tally;
-use super::user::{made_up_user, may_mount, tasks_of_user};
+use super::user::{may_mount, tasks_of_user, unused_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
 use super::{Layer, Layers, Sandbox, Scratch, Seen, Starts, WorkerLimits};
 use crate::grants::Network;
 
-/// How many workers of a zygote share what is counted per user, where each has no users of its own.
+/// Workers of one zygote that share a limit counted per user, where workers have no user namespace.
 const SHARERS: u64 = 8;
 
-/// One zygote's place.
+/// One zygote's sandbox. Dropping it removes its directory and control groups.
 #[derive(Debug)]
 pub(crate) struct ZygoteSandbox {
     groups: Option<Groups>,
     directory: Scratch,
     layers: Layers,
     seen: Seen,
-    /// The user its processes run as, when it is not the host's.
+    /// The user its processes run as; `None`: the host's user.
     user: Option<u32>,
-    /// What workers of an own root are under; each is in a domain of its own all the same.
+    /// The ruleset of workers with their own root; each worker still gets its own Landlock domain.
     ruleset: Option<OwnedFd>,
     seal: Seal,
     limits: WorkerLimits,
     environment: Vec<(&'static str, OsString)>,
 }
 
-/// Its control groups: its zygote's, and where its workers' are made.
+/// Its control groups: the zygote's, and the tree that holds the workers'.
 #[derive(Debug)]
 struct Groups {
-    first: Branch,
-    tree: Arc<Tree>,
+    zygote: Branch,
+    tree: Arc<CgroupTree>,
 }
 
-/// What one worker is given.
+/// What one worker is given; removed when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerResources {
     group: Option<Branch>,
-    /// Its scratch directory, where the seal does not make one.
+    /// Its scratch directory, where its seal does not mount one.
     own: Option<Scratch>,
-    /// Of its groups.
+    /// Descriptors to join its control groups.
     cgroup_fds: Vec<OwnedFd>,
     ruleset: Option<OwnedFd>,
 }
 
 impl Sandbox {
-    /// A place for a zygote.
+    /// A sandbox for a zygote, as strong as this machine allows.
     pub(crate) fn zygote_sandbox(&self, seen: Seen) -> io::Result<ZygoteSandbox> {
-        self.house_of(self.reached().layers, seen)
+        self.zygote_sandbox_with(self.reached().layers, seen)
     }
 
-    /// A place contained by these layers.
-    pub(super) fn house_of(&self, layers: Layers, seen: Seen) -> io::Result<ZygoteSandbox> {
+    /// A sandbox for a zygote made of these layers.
+    pub(super) fn zygote_sandbox_with(
+        &self,
+        layers: Layers,
+        seen: Seen,
+    ) -> io::Result<ZygoteSandbox> {
         let directory = self.directory()?;
-        let walled = layers.has(Layer::Namespaces);
-        let user = made_up_user()
-            .filter(|_| layers.has(Layer::Identity) && (walled || seen.is_open_to_all()));
-        let groups = layers.has(Layer::Cgroups).then(|| self.limits.everybody());
+        let isolated = layers.has(Layer::Namespaces);
+        let user = unused_user()
+            .filter(|_| layers.has(Layer::Identity) && (isolated || seen.is_open_to_all()));
+        let groups = layers.has(Layer::Cgroups).then(|| self.limits.zygote_share());
         let mut zygote_sandbox = ZygoteSandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
             seal: Seal::default(),
@@ -92,8 +96,8 @@ impl Sandbox {
             seen,
             user,
         };
-        if walled && layers.has(Layer::Landlock) {
-            zygote_sandbox.ruleset = Some(zygote_sandbox.walled_ruleset()?);
+        if isolated && layers.has(Layer::Landlock) {
+            zygote_sandbox.ruleset = Some(zygote_sandbox.own_root_ruleset()?);
         }
         zygote_sandbox.seal = self.seal(&zygote_sandbox)?;
         zygote_sandbox.environment = self.environment(&zygote_sandbox);
@@ -102,17 +106,17 @@ impl Sandbox {
 
     fn seal(&self, zygote_sandbox: &ZygoteSandbox) -> io::Result<Seal> {
         let mut seal = Seal::default();
-        let walled = zygote_sandbox.layers.has(Layer::Namespaces);
-        if walled {
-            seal.open_to_others(true); // or it could not write its own maps
-            seal.own_scratch(
+        let isolated = zygote_sandbox.layers.has(Layer::Namespaces);
+        if isolated {
+            seal.set_dumpable(true); // otherwise it cannot write its own user maps
+            seal.private_scratch(
                 zygote_sandbox.id(),
                 self.limits.scratch_bytes,
                 self.limits.scratch_files,
             );
         }
         if zygote_sandbox.layers.has(Layer::Limits) {
-            let value = match (walled, zygote_sandbox.user) {
+            let value = match (isolated, zygote_sandbox.user) {
                 (true, _) => self.limits.processes,
                 (false, Some(_)) => self.limits.processes * SHARERS,
                 (false, None) => {
@@ -120,33 +124,33 @@ impl Sandbox {
                 }
             };
             let value = value.min(ceiling(Resource::Nproc));
-            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, soft: value, hard: value });
             let seconds = self.limits.cpu_seconds;
-            // A program that ignores the signal is ended one second later.
-            let most = seconds.saturating_add(1);
-            seal.limit(WorkerLimit { resource: libc::RLIMIT_CPU, value: seconds, most });
-            seal.end_by(libc::SIGBUS); // scratch space is full; Ruby would make an abort of it
+            // A program that ignores SIGXCPU is killed one second later.
+            let hard = seconds.saturating_add(1);
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_CPU, soft: seconds, hard });
+            seal.reset_signal(libc::SIGBUS); // scratch space is full; Ruby's handler would abort
         }
         if zygote_sandbox.layers.has(Layer::Landlock) {
             seal.landlock();
         }
         if zygote_sandbox.layers.has(Layer::Seccomp) {
-            seal.filter(&Filter::worker(walled)?);
+            seal.filter(&Filter::worker(isolated)?)?;
         }
-        if zygote_sandbox.keeps_to_itself() {
-            seal.open_to_others(false);
+        if zygote_sandbox.hides_from_user() {
+            seal.set_dumpable(false);
         }
         Ok(seal)
     }
 
-    /// What the harness carries out: the zygote before it is ready, each worker after its fork.
+    /// The calls that the harness makes: the zygote before it is ready, each worker after its fork.
     fn seals(zygote_sandbox: &ZygoteSandbox) -> Value {
         let mut zygote = Seal::default();
-        if zygote_sandbox.lets_go_beside() {
+        if zygote_sandbox.unmounts_in_child() {
             zygote.await_child();
         }
-        if zygote_sandbox.keeps_to_itself() {
-            zygote.open_to_others(false);
+        if zygote_sandbox.hides_from_user() {
+            zygote.set_dumpable(false);
         }
         json!({
             "zygote": zygote.to_json(),
@@ -155,7 +159,7 @@ impl Sandbox {
         })
     }
 
-    /// All a worker sees of the environment: nothing of the host's is inherited.
+    /// All environment variables of a worker: nothing is inherited from the host.
     fn environment(&self, zygote_sandbox: &ZygoteSandbox) -> Vec<(&'static str, OsString)> {
         let scratch = if zygote_sandbox.layers.has(Layer::Namespaces) {
             OsStr::new(SCRATCH)
@@ -171,7 +175,7 @@ impl Sandbox {
         ]
     }
 
-    /// Makes `command` start inside.
+    /// Makes `command` start inside the sandbox.
     pub(crate) fn confine(
         &self,
         command: &mut Command,
@@ -180,7 +184,7 @@ impl Sandbox {
         self.confine_as(command, zygote_sandbox, None)
     }
 
-    /// The same; a probe goes on as far as a worker would.
+    /// The same; for a probe, `worker` is the seal of a worker to apply as well.
     pub(super) fn confine_as(
         &self,
         command: &mut Command,
@@ -192,15 +196,15 @@ impl Sandbox {
             .envs(zygote_sandbox.environment.iter().map(|(name, value)| (name, value)));
         let has = |layer| zygote_sandbox.layers.has(layer);
         let (namespaces, number) = if has(Layer::Namespaces) {
-            let (spawn_handshake, told) = pipe_with(PipeFlags::CLOEXEC)?;
-            (Some(zygote_sandbox.namespaces(told)?), Some(spawn_handshake))
+            let (spawn_handshake, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(zygote_sandbox.namespaces(writer)?), Some(spawn_handshake))
         } else {
             command.current_dir(&zygote_sandbox.directory);
             (None, None)
         };
         let (connections, listener) = zygote_sandbox.mediation()?;
-        let bare = has(Layer::Landlock) && !has(Layer::Namespaces);
-        let entry = Entry {
+        let uses_host_root = has(Layer::Landlock) && !has(Layer::Namespaces);
+        let entry = SandboxEntry {
             host: rustix::process::getpid(),
             groups: zygote_sandbox.cgroup_fds()?,
             limits: if has(Layer::Limits) {
@@ -211,8 +215,8 @@ impl Sandbox {
             namespaces,
             drop_capabilities: has(Layer::Identity),
             user: zygote_sandbox.user,
-            ruleset: bare
-                .then(|| zygote_sandbox.bare_ruleset(zygote_sandbox.directory.as_ref()))
+            ruleset: uses_host_root
+                .then(|| zygote_sandbox.host_root_ruleset(zygote_sandbox.directory.as_ref()))
                 .transpose()?,
             filter: has(Layer::Seccomp)
                 .then(|| Filter::zygote(zygote_sandbox.sockets()))
@@ -221,9 +225,9 @@ impl Sandbox {
             seal: worker,
         };
         #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-        // SAFETY: `enter` runs in the forked child of a threaded process, so it may only make
-        // async-signal-safe calls. It makes bare system calls on values made beforehand: it allocates
-        // nothing, takes no lock, and touches no memory the parent's threads may hold.
+        // SAFETY: `enter` runs in the forked child of a threaded process, so it may make only
+        // async-signal-safe calls. It makes uses_host_root system calls on values made before the fork: it allocates
+        // nothing, takes no lock, and touches no memory that the parent's threads may be changing.
         unsafe {
             command.pre_exec(move || entry.enter());
         }
@@ -232,14 +236,14 @@ impl Sandbox {
 }
 
 impl ZygoteSandbox {
-    /// Whether its processes must refuse to be looked into, because no Landlock domain does so for them.
-    fn keeps_to_itself(&self) -> bool {
+    /// Whether its processes must refuse to be traced, because no Landlock domain does so for them.
+    fn hides_from_user(&self) -> bool {
         self.layers.has(Layer::Namespaces) && !self.layers.has(Layer::Landlock)
     }
 
-    /// Whether its zygote waits, before anything hostile runs, until the host's files are out of its sight.
-    fn lets_go_beside(&self) -> bool {
-        self.layers.has(Layer::Namespaces) && self.seen.starts == Starts::OwnCode
+    /// Whether a child of the zygote unmounts the host's files; the zygote waits for it before anything hostile runs.
+    fn unmounts_in_child(&self) -> bool {
+        self.layers.has(Layer::Namespaces) && self.seen.starts == Starts::Harness
     }
 
     /// What a worker may use up.
@@ -247,7 +251,7 @@ impl ZygoteSandbox {
         &self.limits
     }
 
-    /// The user its processes are counted as.
+    /// The user its processes count as.
     fn id(&self) -> u32 {
         self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
     }
@@ -256,12 +260,12 @@ impl ZygoteSandbox {
         std::mem::take(&mut self.seal)
     }
 
-    /// How its first process gets into its groups.
+    /// Descriptors with which the zygote joins its control groups.
     fn cgroup_fds(&self) -> io::Result<Vec<OwnedFd>> {
-        self.groups.as_ref().map_or_else(|| Ok(Vec::new()), |groups| groups.first.cgroup_fds())
+        self.groups.as_ref().map_or_else(|| Ok(Vec::new()), |groups| groups.zygote.cgroup_fds())
     }
 
-    /// What one more worker is given.
+    /// Makes what one more worker is given.
     pub(crate) fn worker_resources(&self) -> io::Result<WorkerResources> {
         let share = self.limits.share();
         let group = self.groups.as_ref().map(|groups| groups.tree.branch(share)).transpose()?;
@@ -272,7 +276,7 @@ impl ZygoteSandbox {
         }
         let own = self.own_directory()?;
         let has_landlock = self.layers.has(Layer::Landlock);
-        let ruleset = has_landlock.then(|| self.bare_ruleset(own.as_ref())).transpose()?;
+        let ruleset = has_landlock.then(|| self.host_root_ruleset(own.as_ref())).transpose()?;
         Ok(WorkerResources { group, own: Some(own), cgroup_fds, ruleset })
     }
 
@@ -290,45 +294,45 @@ impl ZygoteSandbox {
         Ok(own)
     }
 
-    /// Files as the host has them: only what is seen may be read, only `own` written.
-    fn bare_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
+    /// For the host's root: only what is visible may be read, only `own` written.
+    fn host_root_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
         let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
         for path in view::readable(&self.seen) {
-            ruleset.allow(&path, Access::Read)?;
+            ruleset.allow(&path, PathAccess::Read)?;
         }
         if self.seen.network.is_mediated() {
             for path in view::NAMES {
-                ruleset.allow(Path::new(path), Access::Read)?; // so that `localhost` is known
+                ruleset.allow(Path::new(path), PathAccess::Read)?; // so that `localhost` resolves
             }
         }
         self.allow_writes(&mut ruleset, own)?;
         Ok(ruleset.finish())
     }
 
-    /// An own root holds only what is seen.
-    fn walled_ruleset(&self) -> io::Result<OwnedFd> {
+    /// For its own root, which holds only what is visible.
+    fn own_root_ruleset(&self) -> io::Result<OwnedFd> {
         let root = self.root()?;
         let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
-        ruleset.allow(&root, Access::Read)?;
+        ruleset.allow(&root, PathAccess::Read)?;
         self.allow_writes(&mut ruleset, &root.join("home"))?;
         Ok(ruleset.finish())
     }
 
     fn allow_writes(&self, ruleset: &mut Ruleset, own: &Path) -> io::Result<()> {
-        ruleset.allow(own, Access::Write)?;
+        ruleset.allow(own, PathAccess::Write)?;
         for path in DEVICES.iter().map(Path::new).chain(self.seen.write.iter().map(AsRef::as_ref)) {
-            ruleset.allow(path, Access::Write)?;
+            ruleset.allow(path, PathAccess::Write)?;
         }
         Ok(())
     }
 
-    /// The skeleton of its root, made when first asked for.
+    /// The directory tree to mount its root on, made when first needed.
     fn root(&self) -> io::Result<PathBuf> {
         let root = self.directory.as_ref().join("root");
         if !root.exists() {
             std::fs::create_dir(&root)?;
             view::open_to_all(&root, 0o755)?;
-            view::build_places(&root, &self.seen.network, self.id())?;
+            view::build_root(&root, &self.seen.network, self.id())?;
         }
         Ok(root)
     }
@@ -358,26 +362,26 @@ impl ZygoteSandbox {
             maps,
             processes: c_path(&root.join("proc"))?,
             binds: view::binds(&root, &self.seen)?,
-            let_go_beside: self.lets_go_beside(),
+            unmounts_in_child: self.unmounts_in_child(),
             root: c_path(&root)?,
             spawn_handshake,
         })
     }
 
-    /// How connections are put to the host: the child's part and ours.
+    /// The two ends of the channel on which connections are passed to the host: the child's and the host's.
     #[expect(clippy::type_complexity, reason = "two ends of one channel")]
     fn mediation(&self) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Terms)>)> {
         if !self.seen.network.is_mediated() {
             return Ok((None, None));
         }
-        let (ours, theirs) =
+        let (host_end, child_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let ours = (ours, Terms { network: self.seen.network.clone(), for_tool: false });
-        Ok((Some((Filter::connections()?, theirs)), Some(ours)))
+        let host_end = (host_end, Terms { network: self.seen.network.clone(), for_tool: false });
+        Ok((Some((Filter::connections()?, child_end)), Some(host_end)))
     }
 
-    /// Sockets that may be made. Local ones lead nowhere in an own root, unless a granted directory holds
-    /// one, or the network is the host's and with it those without a path; and anywhere outside it.
+    /// The sockets that may be created. Unix sockets are safe in an isolated root, where they reach nothing, unless a
+    /// granted directory holds one or the host's network namespace is shared, which holds the abstract ones.
     fn sockets(&self) -> Sockets {
         const LOCAL: u32 = libc::AF_UNIX as u32;
         const INET: u32 = libc::AF_INET as u32;
@@ -399,18 +403,18 @@ impl ZygoteSandbox {
 
 impl Groups {
     fn make(directory: &Scratch, share: Share) -> io::Result<Self> {
-        let tree = Tree::plant(directory.as_ref())?;
-        Ok(Self { first: tree.branch(share)?, tree })
+        let tree = CgroupTree::create(directory.as_ref())?;
+        Ok(Self { zygote: tree.branch(share)?, tree })
     }
 }
 
 impl WorkerResources {
-    /// Where the worker works, where its seal does not say so.
+    /// The worker's directory, where its seal does not mount one.
     pub(crate) fn scratch(&self) -> Option<&Path> {
         self.own.as_ref().map(AsRef::as_ref)
     }
 
-    /// How it gets into its groups by itself.
+    /// Descriptors with which the worker joins its control groups.
     pub(crate) fn cgroup_fds(&self) -> &[OwnedFd] {
         &self.cgroup_fds
     }
@@ -419,13 +423,13 @@ impl WorkerResources {
         self.ruleset.as_ref()
     }
 
-    /// What will be counted of the worker and all it starts.
+    /// The kernel's counters of the worker and all processes it starts.
     pub(crate) fn tally(&self) -> io::Result<Tally> {
         self.group.as_ref().map_or_else(|| Ok(Tally::default()), Branch::tally)
     }
 
-    /// Takes in its worker, which has its descriptors and has been told nothing yet.
-    pub(crate) fn occupy(&mut self, worker: Pid) -> io::Result<()> {
+    /// Adds its worker to the control groups and closes the descriptors, which the worker has by now.
+    pub(crate) fn assign(&mut self, worker: Pid) -> io::Result<()> {
         (self.cgroup_fds, self.ruleset) = (Vec::new(), None);
         self.group.as_ref().map_or(Ok(()), |group| group.add(worker))
     }
@@ -436,11 +440,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// Where there are namespaces; elsewhere nothing is to be let go of.
+    /// Where there are namespaces; elsewhere nothing is unmounted.
     #[test]
-    fn what_loads_packages_has_let_go_of_the_hosts_files_before_it_starts() {
+    fn host_files_are_unmounted_before_packages_load() {
         let sandbox = Sandbox::new(&Config::defaults().worker_options());
-        for starts in [Starts::OwnCode, Starts::Packages, Starts::WhatItWrites] {
+        for starts in [Starts::Harness, Starts::Packages, Starts::WrittenFiles] {
             let seen = Seen { starts, ..Seen::default() };
             let zygote_sandbox = sandbox.zygote_sandbox(seen).unwrap();
             let waits = Sandbox::seals(&zygote_sandbox)["zygote"]
@@ -450,11 +454,11 @@ mod tests {
                 .any(|step| step[0] == libc::SYS_wait4);
             assert_eq!(
                 waits,
-                starts == Starts::OwnCode && zygote_sandbox.layers.has(Layer::Namespaces)
+                starts == Starts::Harness && zygote_sandbox.layers.has(Layer::Namespaces)
             );
             if zygote_sandbox.layers.has(Layer::Namespaces) {
-                let (_, told) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-                assert_eq!(zygote_sandbox.namespaces(told).unwrap().let_go_beside, waits);
+                let (_, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+                assert_eq!(zygote_sandbox.namespaces(writer).unwrap().unmounts_in_child, waits);
             }
         }
     }

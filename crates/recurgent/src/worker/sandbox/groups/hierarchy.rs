@@ -1,4 +1,4 @@
-//! Where this process's own control groups are, in either version of them.
+//! Finds this process's own control groups, in either version of the interface.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,17 +9,17 @@ use super::super::SCRATCH_PREFIX;
 use super::super::tally::{Counter, Tally};
 use super::{Share, in_file, make, members, open_to_write, set};
 
-/// The kernel has two, with files of different names.
+/// The two versions of the kernel interface, which name files differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum CgroupVersion {
     One,
     Two,
 }
 
-/// One hierarchy of groups, and what it controls.
+/// One hierarchy of groups, and which controllers of it are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hierarchy {
-    pub(super) version: Version,
+    pub(super) version: CgroupVersion,
     /// The group this process is in.
     pub(super) own: PathBuf,
     pub(super) memory: bool,
@@ -38,32 +38,32 @@ pub(super) fn find() -> io::Result<Vec<Hierarchy>> {
         ("pids", found.iter().any(|it| it.processes)),
     ] {
         if !is_there {
-            return Err(io::Error::other(format!("no {controller} controller is offered")));
+            return Err(io::Error::other(format!("the {controller} controller is not available")));
         }
     }
     Ok(found)
 }
 
-/// The directories at which hierarchies are.
+/// The directories where hierarchies are mounted.
 pub(super) fn mount_points() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().filter_map(Mount::parse).map(|mount| PathBuf::from(mount.point)).collect()
 }
 
-/// One directory of each version there is.
+/// One mount point of each version that is mounted.
 #[cfg(test)]
-pub(super) fn mount_points_of_each_version() -> Vec<(Version, PathBuf)> {
+pub(super) fn mount_points_of_each_version() -> Vec<(CgroupVersion, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
     let of = |version| mounts.iter().find(|it| it.version == version && it.options != "rw,cpuset");
-    let found = [Version::One, Version::Two].into_iter().filter_map(of);
+    let found = [CgroupVersion::One, CgroupVersion::Two].into_iter().filter_map(of);
     found.map(|mount| (mount.version, PathBuf::from(mount.point))).collect()
 }
 
 /// A line of `/proc/self/mountinfo`.
 struct Mount<'a> {
-    version: Version,
-    /// The group it shows at its point.
+    version: CgroupVersion,
+    /// The group that is visible at the mount point.
     root: &'a str,
     point: &'a str,
     options: &'a str,
@@ -76,14 +76,14 @@ impl<'a> Mount<'a> {
         let (root, point) = (place.next()?, place.next()?);
         let mut kind = kind.split(' ');
         let version = match kind.next()? {
-            "cgroup" => Version::One,
-            "cgroup2" => Version::Two,
+            "cgroup" => CgroupVersion::One,
+            "cgroup2" => CgroupVersion::Two,
             _ => return None,
         };
         Some(Self { version, root, point, options: kind.nth(1).unwrap_or_default() })
     }
 
-    /// Where a group is seen.
+    /// The directory of a group.
     fn directory(&self, group: &str) -> Option<PathBuf> {
         let below = Path::new(group).strip_prefix(self.root).ok()?;
         Some(Path::new(self.point).join(below))
@@ -91,7 +91,7 @@ impl<'a> Mount<'a> {
 }
 
 fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<Hierarchy> {
-    // `number:controllers:group`, where the second version has no controllers.
+    // `number:controllers:group`; the second version lists no controllers.
     let group_of = |wanted: &str| {
         groups.lines().find_map(|line| {
             let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -101,18 +101,18 @@ fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<H
     let mut found: Vec<Hierarchy> = Vec::new();
     let (mut memory, mut processes) = (false, false);
     let mut mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
-    mounts.sort_by_key(|mount| mount.version == Version::One);
+    mounts.sort_by_key(|mount| mount.version == CgroupVersion::One);
     for mount in mounts {
         let has = |controller: &str, own: &Path| match mount.version {
-            Version::One => mount.options.split(',').any(|it| it == controller),
-            Version::Two => offered(own).split_whitespace().any(|it| it == controller),
+            CgroupVersion::One => mount.options.split(',').any(|it| it == controller),
+            CgroupVersion::Two => offered(own).split_whitespace().any(|it| it == controller),
         };
         let group = match mount.version {
-            Version::One => ["memory", "pids"]
+            CgroupVersion::One => ["memory", "pids"]
                 .into_iter()
                 .find(|it| mount.options.split(',').any(|option| option == *it))
                 .and_then(group_of),
-            Version::Two => group_of(""),
+            CgroupVersion::Two => group_of(""),
         };
         let Some(own) = group.and_then(|group| mount.directory(group)) else { continue };
         let own = outside(own);
@@ -130,7 +130,7 @@ fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<H
     found
 }
 
-/// The group this process was started in, from the one it made for itself there.
+/// The group this process was started in, given the group it is in now.
 fn outside(own: PathBuf) -> PathBuf {
     match own.parent() {
         Some(parent) if own.ends_with(own_leaf()) => parent.to_owned(),
@@ -138,35 +138,35 @@ fn outside(own: PathBuf) -> PathBuf {
     }
 }
 
-/// Where a host goes whose group must be empty to be divided.
+/// The group a host moves itself to, because only a group without processes can have child groups with limits.
 fn own_leaf() -> String {
     format!("{SCRATCH_PREFIX}{}-host", std::process::id())
 }
 
 impl Hierarchy {
-    /// Where a process that has one thread goes in. In the first version a thread that moves itself moves at
-    /// once; any other move waits until every processor has passed through the kernel, some ten milliseconds.
-    pub(super) fn open_door(&self, group: &Path) -> io::Result<OwnedFd> {
+    /// Opens the file with which a single-threaded process joins a group. In the first version a thread that moves
+    /// itself moves at once; any other move waits about ten milliseconds for every processor to enter the kernel.
+    pub(super) fn open_to_join(&self, group: &Path) -> io::Result<OwnedFd> {
         let name = match self.version {
-            Version::One => "tasks",
-            Version::Two => "cgroup.procs",
+            CgroupVersion::One => "tasks",
+            CgroupVersion::Two => "cgroup.procs",
         };
         open_to_write(&group.join(name)).map(OwnedFd::from)
     }
 
-    /// Lets a group just made in the own one set limits to groups in it.
+    /// Enables limits for the child groups of `group`, which was just made in this process's own group.
     pub(super) fn delegate(&self, group: &Path) -> io::Result<()> {
-        if self.version == Version::One {
+        if self.version == CgroupVersion::One {
             return Ok(());
         }
-        if self.share_out(&self.own).is_err() {
-            self.step_aside()?;
-            self.share_out(&self.own)?;
+        if self.enable_controllers(&self.own).is_err() {
+            self.move_to_leaf()?;
+            self.enable_controllers(&self.own)?;
         }
-        self.share_out(group)
+        self.enable_controllers(group)
     }
 
-    fn share_out(&self, group: &Path) -> io::Result<()> {
+    fn enable_controllers(&self, group: &Path) -> io::Result<()> {
         let named = [(self.memory, "+memory"), (self.processes, "+pids")];
         named
             .iter()
@@ -174,9 +174,9 @@ impl Hierarchy {
             .try_for_each(|(_, name)| set(&group.join("cgroup.subtree_control"), name))
     }
 
-    /// A group with processes in it cannot be divided. One that was given to this process alone can be, when
-    /// it steps aside, into a group in it.
-    fn step_aside(&self) -> io::Result<()> {
+    /// Moves this process into a child group: a group with processes cannot have child groups with limits. Fails if
+    /// the group has other processes.
+    fn move_to_leaf(&self) -> io::Result<()> {
         let me = rustix::process::getpid();
         if members(&self.own).iter().any(|member| *member != me) {
             let shared = format!("{} has other processes in it", self.own.display());
@@ -189,20 +189,20 @@ impl Hierarchy {
         set(&leaf.join("cgroup.procs"), "0")
     }
 
-    /// Sets what a branch may use up.
+    /// Sets the limits of a branch.
     pub(super) fn limit(&self, branch: &Path, share: Share) -> io::Result<()> {
         if self.memory {
             let bytes = share.memory_bytes.to_string();
             match self.version {
-                Version::One => {
+                CgroupVersion::One => {
                     set(&branch.join("memory.limit_in_bytes"), &bytes)?;
-                    // Where swapped memory is not counted there is none to be had.
+                    // Missing where swap is not accounted.
                     let _ = set(&branch.join("memory.memsw.limit_in_bytes"), &bytes);
                 }
-                Version::Two => {
+                CgroupVersion::Two => {
                     set(&branch.join("memory.max"), &bytes)?;
-                    let _ = set(&branch.join("memory.swap.max"), "0"); // the same
-                    // All end together; where the kernel cannot do that, the host does it.
+                    let _ = set(&branch.join("memory.swap.max"), "0"); // missing likewise
+                    // The kernel ends all processes together; where it cannot, the host does.
                     let _ = set(&branch.join("memory.oom.group"), "1");
                 }
             }
@@ -213,12 +213,12 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Adds what it counts of a branch.
+    /// Adds the counters of a branch to `tally`.
     pub(super) fn count(&self, branch: &Path, tally: &mut Tally) -> io::Result<()> {
         if self.memory {
             let file = match self.version {
-                Version::One => "memory.oom_control",
-                Version::Two => "memory.events",
+                CgroupVersion::One => "memory.oom_control",
+                CgroupVersion::Two => "memory.events",
             };
             let path = branch.join(file);
             let file = File::open(&path).map_err(|error| in_file(&path, &error))?;
@@ -237,16 +237,20 @@ mod tests {
 
     use super::*;
 
-    fn found(mounts: &str, groups: &str, offered: &str) -> Vec<(Version, String, bool, bool)> {
+    fn found(
+        mounts: &str,
+        groups: &str,
+        offered: &str,
+    ) -> Vec<(CgroupVersion, String, bool, bool)> {
         let found = among(mounts, groups, |_| offered.to_owned());
-        let told =
+        let summary =
             |it: Hierarchy| (it.version, it.own.display().to_string(), it.memory, it.processes);
-        found.into_iter().map(told).collect()
+        found.into_iter().map(summary).collect()
     }
 
     #[test]
     fn own_groups_are_found_in_either_version_and_in_a_mixture() {
-        let (one, two) = (Version::One, Version::Two);
+        let (one, two) = (CgroupVersion::One, CgroupVersion::Two);
         let unified = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
         let in_scope = "0::/user.slice/app.slice/run.scope\n";
         let scope = "/sys/fs/cgroup/user.slice/app.slice/run.scope".to_owned();
@@ -298,7 +302,7 @@ mod tests {
         let (memory, processes) = (true, true);
         for (version, files) in [
             (
-                Version::One,
+                CgroupVersion::One,
                 &[
                     ("memory.limit_in_bytes", "1048576"),
                     ("memory.memsw.limit_in_bytes", "1048576"),
@@ -306,7 +310,7 @@ mod tests {
                 ][..],
             ),
             (
-                Version::Two,
+                CgroupVersion::Two,
                 &[
                     ("memory.max", "1048576"),
                     ("memory.swap.max", "0"),
@@ -318,7 +322,7 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let own = place.path().to_owned();
             let hierarchy = Hierarchy { version, own: own.clone(), memory, processes };
-            assert!(hierarchy.limit(&own, share).is_err(), "it is no group");
+            assert!(hierarchy.limit(&own, share).is_err(), "it is not a group");
             for (file, _) in files {
                 fs::write(own.join(file), "").unwrap();
             }
@@ -335,13 +339,13 @@ mod tests {
         let own = place.path().to_owned();
         for (version, file, calm, hit) in [
             (
-                Version::One,
+                CgroupVersion::One,
                 "memory.oom_control",
                 "oom_kill_disable 0\nunder_oom 1\noom_kill 0\n",
                 "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
             ),
             (
-                Version::Two,
+                CgroupVersion::Two,
                 "memory.events",
                 "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n",
                 "low 0\nhigh 0\nmax 9\noom 1\noom_kill 12\noom_group_kill 1\n",
@@ -352,12 +356,12 @@ mod tests {
             let hierarchy = Hierarchy { version, own: own.clone(), memory: true, processes: true };
             let mut tally = Tally::default();
             hierarchy.count(&own, &mut tally).unwrap();
-            assert!(!tally.is_out_of_memory() && tally.met().is_none());
+            assert!(!tally.is_out_of_memory() && tally.limit_reached().is_none());
             fs::write(own.join("pids.events"), "max 3\n").unwrap();
-            assert_eq!(tally.met(), Some(Limit::Processes));
+            assert_eq!(tally.limit_reached(), Some(Limit::Processes));
             fs::write(own.join(file), hit).unwrap();
             assert!(tally.is_out_of_memory());
-            assert_eq!(tally.met(), Some(Limit::Memory));
+            assert_eq!(tally.limit_reached(), Some(Limit::Memory));
         }
     }
 }

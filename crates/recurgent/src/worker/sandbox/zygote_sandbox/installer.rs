@@ -1,4 +1,4 @@
-//! How a package manager is sent out: into a place like a zygote's, for one command.
+//! The sandbox of a package manager: like a zygote's, for one command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,34 +10,34 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::process::{Gid, Resource, Uid};
 use rustix::thread::CapabilitySet;
 
-use super::super::entry::Entry;
+use super::super::entry::SandboxEntry;
 use super::super::installer_command::InstallerCommand;
-use super::super::landlock::{Access, Ruleset};
+use super::super::landlock::{PathAccess, Ruleset};
 use super::super::limits::ceiling;
 use super::super::mediator::Terms;
 use super::super::seal::{Seal, WorkerLimit};
 use super::super::seccomp::Filter;
 use super::super::spawn_handshake::SpawnHandshake;
 use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
-use super::super::user::{has_capability, made_up_user, tasks_of_user};
+use super::super::user::{has_capability, tasks_of_user, unused_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
 use super::super::{Layer, Sandbox, Seen, Starts};
 use super::{Groups, ZygoteSandbox, pipe_with};
 use crate::grants::Network;
 
 impl Sandbox {
-    /// Makes `command` start where its errand leads. The place must last as long as the command does.
-    pub(crate) fn send(
+    /// Makes `command` start inside a sandbox of its own, which must live as long as the command.
+    pub(crate) fn confine_installer(
         &self,
         command: &mut Command,
         installer_command: &InstallerCommand<'_>,
     ) -> io::Result<(ZygoteSandbox, SpawnHandshake)> {
-        let zygote_sandbox = self.house_for(installer_command)?;
+        let zygote_sandbox = self.installer_sandbox(installer_command)?;
         let has = |layer| zygote_sandbox.layers.has(layer);
         let (namespaces, number) = if has(Layer::Namespaces) {
-            let (spawn_handshake, told) = pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            let mut namespaces = zygote_sandbox.namespaces(told)?;
-            // So that programs which do not ask where temporary files go have a place for them.
+            let (spawn_handshake, writer) = pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            let mut namespaces = zygote_sandbox.namespaces(writer)?;
+            // For programs that use the home directory without reading TMPDIR.
             namespaces.binds.push(Bind {
                 source: c_path(installer_command.home)?,
                 target: c_path(&zygote_sandbox.root()?.join(SCRATCH.trim_start_matches('/')))?,
@@ -48,8 +48,8 @@ impl Sandbox {
             (None, None)
         };
         let (connections, listener) = zygote_sandbox.mediation()?;
-        let listener = listener.map(|(told, terms)| (told, Terms { for_tool: true, ..terms }));
-        let entry = Entry {
+        let listener = listener.map(|(writer, terms)| (writer, Terms { for_tool: true, ..terms }));
+        let entry = SandboxEntry {
             host: rustix::process::getpid(),
             groups: zygote_sandbox.cgroup_fds()?,
             limits: if has(Layer::Limits) {
@@ -61,17 +61,17 @@ impl Sandbox {
             drop_capabilities: has(Layer::Identity),
             user: zygote_sandbox.user,
             ruleset: has(Layer::Landlock)
-                .then(|| zygote_sandbox.errand_ruleset(installer_command))
+                .then(|| zygote_sandbox.installer_ruleset(installer_command))
                 .transpose()?,
             filter: has(Layer::Seccomp)
                 .then(|| Filter::zygote(zygote_sandbox.sockets()))
                 .transpose()?,
             connections,
-            seal: Some((zygote_sandbox.errand_seal(installer_command)?, None)),
+            seal: Some((zygote_sandbox.installer_seal(installer_command)?, None)),
         };
         let directory = c_path(installer_command.directory)?;
         #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-        // SAFETY: as in `confine_as`: bare system calls on values made beforehand.
+        // SAFETY: as in `confine_as`: bare system calls on values made before the fork.
         unsafe {
             command.pre_exec(move || {
                 entry.enter()?;
@@ -81,28 +81,31 @@ impl Sandbox {
         Ok((zygote_sandbox, SpawnHandshake { number, connections: listener }))
     }
 
-    fn house_for(&self, installer_command: &InstallerCommand<'_>) -> io::Result<ZygoteSandbox> {
+    fn installer_sandbox(
+        &self,
+        installer_command: &InstallerCommand<'_>,
+    ) -> io::Result<ZygoteSandbox> {
         let layers = self.reached().layers;
-        let walled = layers.has(Layer::Namespaces);
+        let isolated = layers.has(Layer::Namespaces);
         let written =
             || installer_command.write.iter().cloned().chain([installer_command.home.to_owned()]);
         let seen = Seen {
             read: installer_command.read.to_vec(),
             write: written().collect(),
-            network: installer_command.install_phase.network(walled),
+            network: installer_command.install_phase.network(isolated),
             local_sockets: true,
-            starts: Starts::WhatItWrites,
+            starts: Starts::WrittenFiles,
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
         let above = Seen { read: parents.collect(), ..Seen::default() };
-        let hands_over = installer_command.install_phase.is_hostile()
+        let changes_user = installer_command.install_phase.is_hostile()
             && layers.has(Layer::Identity)
             && has_capability(CapabilitySet::CHOWN)
-            && (walled || (seen.is_open_to_all() && above.is_open_to_all()));
-        let user = hands_over.then(made_up_user).flatten();
+            && (isolated || (seen.is_open_to_all() && above.is_open_to_all()));
+        let user = changes_user.then(unused_user).flatten();
         if let Some(user) = user {
             for path in written() {
-                give(&path, Uid::from_raw(user), Gid::from_raw(user))?;
+                change_owner(&path, Uid::from_raw(user), Gid::from_raw(user))?;
             }
         }
         let directory = self.directory()?;
@@ -122,13 +125,13 @@ impl Sandbox {
 }
 
 impl ZygoteSandbox {
-    /// Lets its user open what it is given.
-    pub(crate) fn hand_over(&self, descriptor: &OwnedFd) -> io::Result<()> {
+    /// Makes a descriptor's file belong to the sandbox's user.
+    pub(crate) fn give_to_user(&self, descriptor: &OwnedFd) -> io::Result<()> {
         let user = self.user.map(|user| (Uid::from_raw(user), Gid::from_raw(user)));
         Ok(user.map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(descriptor, Some(uid), Some(gid)))?)
     }
 
-    /// What was handed over to another user is ours again.
+    /// Makes files that were given to the sandbox's user belong to the host's user again.
     pub(crate) fn take_back<'p>(
         &self,
         paths: impl IntoIterator<Item = &'p Path>,
@@ -137,60 +140,60 @@ impl ZygoteSandbox {
             return Ok(());
         }
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        paths.into_iter().try_for_each(|path| give(path, uid, gid))
+        paths.into_iter().try_for_each(|path| change_owner(path, uid, gid))
     }
 
-    /// Whether all it started ends with it, and it with the host, whatever they do.
-    pub(crate) fn is_walled(&self) -> bool {
+    /// Whether it has its own namespaces: then all it started ends with it, and it ends with the host.
+    pub(crate) fn is_isolated(&self) -> bool {
         self.layers.has(Layer::Namespaces)
     }
 
-    /// By what was shown, not by what an own root holds: the processes beside it are nobody's business,
-    /// a package manager's own, with what it knows, least of all.
-    fn errand_ruleset(&self, installer_command: &InstallerCommand<'_>) -> io::Result<OwnedFd> {
+    /// Lists what is visible instead of allowing the whole root: `/proc` shows the package manager's own
+    /// processes, whose environment may hold credentials.
+    fn installer_ruleset(&self, installer_command: &InstallerCommand<'_>) -> io::Result<OwnedFd> {
         let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
         for path in view::readable(&self.seen) {
-            ruleset.allow(&path, Access::Read)?;
+            ruleset.allow(&path, PathAccess::Read)?;
         }
-        if self.is_walled() {
-            ruleset.allow(&self.root()?.join("etc"), Access::Read)?;
+        if self.is_isolated() {
+            ruleset.allow(&self.root()?.join("etc"), PathAccess::Read)?;
         }
         for path in DEVICES {
-            ruleset.allow(Path::new(path), Access::Write)?;
+            ruleset.allow(Path::new(path), PathAccess::Write)?;
         }
         for path in
             installer_command.write.iter().map(AsRef::as_ref).chain([installer_command.home])
         {
-            ruleset.allow(path, Access::Own)?;
+            ruleset.allow(path, PathAccess::All)?;
         }
         Ok(ruleset.finish())
     }
 
-    fn errand_seal(&self, installer_command: &InstallerCommand<'_>) -> io::Result<Seal> {
+    fn installer_seal(&self, installer_command: &InstallerCommand<'_>) -> io::Result<Seal> {
         let mut seal = Seal::default();
         if self.layers.has(Layer::Limits) && installer_command.install_phase.is_hostile() {
-            let own_count = self.is_walled() || self.user.is_some();
-            let others = if own_count { 0 } else { tasks_of_user(self.id()) };
+            let is_counted_alone = self.is_isolated() || self.user.is_some();
+            let others = if is_counted_alone { 0 } else { tasks_of_user(self.id()) };
             let value = (installer_command.limits.processes + others).min(ceiling(Resource::Nproc));
-            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, value, most: value });
+            seal.limit(WorkerLimit { resource: libc::RLIMIT_NPROC, soft: value, hard: value });
         }
         if self.layers.has(Layer::Seccomp) {
-            // The first process is the installer itself: its threads must be able to wake each other.
-            seal.filter(&Filter::worker(false)?);
-            if !installer_command.install_phase.employs() {
-                seal.filter(&Filter::alone()?);
+            // Process 1 is the installer itself, whose threads must be able to signal each other.
+            seal.filter(&Filter::worker(false)?)?;
+            if !installer_command.install_phase.starts_processes() {
+                seal.filter(&Filter::no_children()?)?;
             }
         }
         Ok(seal)
     }
 }
 
-/// Has a tree belong to somebody; links themselves, never what they lead to.
-fn give(path: &Path, uid: Uid, gid: Gid) -> io::Result<()> {
+/// Changes the owner of a tree; of links themselves, never of their targets.
+fn change_owner(path: &Path, uid: Uid, gid: Gid) -> io::Result<()> {
     rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
     if path.symlink_metadata()?.is_dir() {
         for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), uid, gid)?;
+            change_owner(&entry?.path(), uid, gid)?;
         }
     }
     Ok(())
