@@ -24,6 +24,12 @@ pub(crate) enum Content {
     Restart,
     /// The web server stops (`false`) or starts.
     Service(bool),
+    /// A person rejects the program of a method.
+    Reject { role: String, method: String, because: String },
+    /// A person gives an example of a method.
+    Teach { role: String, method: String, example: Value },
+    /// Files of another store are imported: texts by path.
+    Import(Map<String, Value>),
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +67,12 @@ fn parse_block(info: &str, body: &str) -> Result<Option<Content>, String> {
             "up" => Ok(Some(Content::Service(true))),
             other => Err(format!("a service is `down` or `up`, not {other:?}")),
         },
+        "reject" => {
+            let (role, method) = parse_name(name)?;
+            Ok(Some(Content::Reject { role, method, because: body.to_owned() }))
+        }
+        "teach" => parse_example(name, body).map(Some),
+        "import" => Ok(Some(Content::Import(yaml(body)?))),
         "page" => Ok(Some(Content::Page { path: name.to_owned(), body: body.to_owned() })),
         "python" | "ruby" => {
             answer(kind.parse().ok(), Answer::Payload(json!({"code": format!("{body}\n")})))
@@ -89,11 +101,29 @@ fn fault(name: &str) -> Result<DraftFault, String> {
 fn parse_call(body: &str) -> Result<Content, String> {
     let (call, expected) =
         body.split_once('\n').ok_or("the expected result of the call is missing")?;
+    let (role, method, arguments) = parse_signature(call)?;
+    Ok(Content::Call { role, method, arguments, expected: yaml(expected)? })
+}
+
+/// Parses `role.method(arguments)` and below it `gives` or `fails`.
+fn parse_example(call: &str, body: &str) -> Result<Content, String> {
+    let (role, method, Arguments { args, kwargs }) = parse_signature(call)?;
+    let mut result: Map<String, Value> = yaml(body)?;
+    let mut example = json!({"args": args, "kwargs": kwargs});
+    match (result.remove("gives"), result.remove("fails")) {
+        (Some(value), None) => example["value"] = value,
+        (None, Some(code)) => example["error_type"] = code,
+        (..) => return Err("an example has `gives` or `fails`".to_owned()),
+    }
+    Ok(Content::Teach { role, method, example })
+}
+
+fn parse_signature(call: &str) -> Result<(String, String, Arguments), String> {
     let (name, arguments) = call
         .strip_suffix(')')
         .and_then(|call| call.split_once('('))
         .ok_or_else(|| format!("{call:?} is not role.method(arguments)"))?;
-    let (role, method) = name.rsplit_once('.').ok_or_else(|| format!("{name:?} has no method"))?;
+    let (role, method) = parse_name(name)?;
     // YAML reads `["Dune", shelf: 3]` as a text and a map of one pair.
     let listed: Vec<Value> = yaml(&format!("[{arguments}]"))?;
     let (mut args, mut kwargs) = (Vec::new(), Map::new());
@@ -104,12 +134,12 @@ fn parse_call(body: &str) -> Result<Content, String> {
             args.push(argument);
         }
     }
-    Ok(Content::Call {
-        role: role.to_owned(),
-        method: method.to_owned(),
-        arguments: Arguments { args, kwargs },
-        expected: yaml(expected)?,
-    })
+    Ok((role, method, Arguments { args, kwargs }))
+}
+
+fn parse_name(name: &str) -> Result<(String, String), String> {
+    let (role, method) = name.rsplit_once('.').ok_or_else(|| format!("{name:?} has no method"))?;
+    Ok((role.to_owned(), method.to_owned()))
 }
 
 fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {

@@ -3,9 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use lifecycle::artifact::ArtifactKey;
+use lifecycle::example::Example;
 use lifecycle::prompt::Prompt;
+use lifecycle::request::{Method, Role};
 use recurgent::config::Config;
 use recurgent::provider::Provider;
+use recurgent::store::layout;
+use recurgent::store::prelude::*;
 use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -42,7 +47,10 @@ impl StoryRun {
                 Content::Answer { .. }
                 | Content::Call { .. }
                 | Content::Restart
-                | Content::Service(_) => {}
+                | Content::Service(_)
+                | Content::Reject { .. }
+                | Content::Teach { .. }
+                | Content::Import(_) => {}
             }
         }
         let pages = (!pages.is_empty()).then(|| Pages::serve(pages));
@@ -104,6 +112,9 @@ impl StoryRun {
                 }
                 Ok(())
             }
+            Content::Reject { role, method, because } => self.reject(role, method, because),
+            Content::Teach { role, method, example } => self.teach(role, method, example),
+            Content::Import(files) => self.import(files),
             Content::Call { role, method, arguments, expected } => {
                 let arguments = Arguments {
                     args: arguments.args.iter().map(|value| self.placed(value)).collect(),
@@ -112,12 +123,59 @@ impl StoryRun {
                 let before = (self.log()?.len(), self.model.asked().len());
                 let called = self.agent(role)?.call(method, arguments);
                 let outcome = called.map_err(|fault| fault.to_string())?;
-                self.runtime.as_ref().ok_or("the runtime is gone")?.wait_for_trials();
+                self.runtime()?.wait_for_trials();
                 let observed = self.observe(role, method, &outcome, before)?;
                 let expected = self.placed(&Value::Object(expected.clone()));
                 observed.compare(&expected)
             }
         }
+    }
+
+    fn reject(&self, role: &str, method: &str, because: &str) -> Result<(), String> {
+        let store = self.runtime()?.store();
+        let role = Role::parse(role).map_err(|fault| fault.to_string())?;
+        let stored = store.artifacts(Some(&role), 1000).map_err(|fault| fault.to_string())?;
+        let found = stored.into_iter().map(|known| known.current).find(|artifact| {
+            artifact.method.as_str() == method && artifact.language == self.language
+        });
+        let artifact = found.ok_or_else(|| format!("{role}.{method} has no program"))?;
+        let key = ArtifactKey {
+            role,
+            method: artifact.method,
+            language: artifact.language,
+            contract_fingerprint: artifact.contract_fingerprint,
+        };
+        let rejected = store.reject(&key, because).map_err(|fault| fault.to_string())?;
+        rejected.map(drop).ok_or_else(|| "nothing was rejected".to_owned())
+    }
+
+    fn teach(&self, role: &str, method: &str, example: &Value) -> Result<(), String> {
+        let role = Role::parse(role).map_err(|fault| fault.to_string())?;
+        let method = Method::parse(method).map_err(|fault| fault.to_string())?;
+        let example = Example::parse(example).map_err(|fault| fault.to_string())?;
+        let kept = self.runtime()?.store().teach(&role, &method, &example);
+        if kept.map_err(|fault| fault.to_string())? { Ok(()) } else { Err("not kept".to_owned()) }
+    }
+
+    /// Writes the files to a folder and imports it. A file that is refused fails the story.
+    fn import(&self, files: &Map<String, Value>) -> Result<(), String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            let parent = path.parent().ok_or("a file needs a name")?;
+            std::fs::create_dir_all(parent).map_err(|error| error.to_string())?;
+            std::fs::write(path, content.to_string()).map_err(|error| error.to_string())?;
+        }
+        let read = layout::read(folder.path()).map_err(|fault| fault.to_string())?;
+        if !read.refused.is_empty() {
+            return Err(format!("refused: {:?}", read.refused));
+        }
+        let merged = self.runtime()?.store().merge(&read.bundle);
+        merged.map(drop).map_err(|fault| fault.to_string())
+    }
+
+    fn runtime(&self) -> Result<&Runtime, String> {
+        self.runtime.as_ref().ok_or_else(|| "the runtime is gone".to_owned())
     }
 
     /// Fails if the model has answers that were not used.
@@ -131,7 +189,7 @@ impl StoryRun {
     /// The agent of a role, made on its first call.
     fn agent(&mut self, role: &str) -> Result<&mut Agent, String> {
         if !self.agents.contains_key(role) {
-            let runtime = self.runtime.as_ref().ok_or("the runtime is gone")?;
+            let runtime = self.runtime()?;
             let mut builder = runtime.agent(role).guest(self.language);
             if let Some(Value::Object(contract)) = section(&self.given, "contracts")?.remove(role) {
                 builder = builder.contract(contract);
@@ -176,7 +234,7 @@ impl StoryRun {
         for (key, _) in &asked {
             *counts.entry(key).or_default() += 1;
         }
-        let runtime = self.runtime.as_ref().ok_or("the runtime is gone")?;
+        let runtime = self.runtime()?;
         let tools = runtime.store().tools(None, 1000).map_err(|fault| fault.to_string())?;
         let tools: BTreeSet<&str> = tools.iter().map(|known| known.tool.name.as_str()).collect();
         let agent = self.agents.get(role).ok_or("no such agent")?;
