@@ -22,9 +22,9 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-pub(crate) use agent::Answer;
+pub(crate) use agent::CallAnswer;
 
-use crate::exit::{Exit, Fault, exit_code_help};
+use crate::exit::{CommandFault, Exit, exit_code_help};
 use crate::render;
 
 const EXAMPLES: &str = "\
@@ -57,19 +57,19 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    Call(call::Options),
-    Ask(ask::Options),
-    Repl(repl::Options),
-    Demo(demo::Options),
-    Doctor(doctor::Options),
-    Config(config::Options),
-    Tools(tools::Options),
-    Store(store::Options),
-    Sessions(sessions::Options),
-    Env(env::Options),
-    Watch(watch::Options),
-    Trace(trace::Options),
-    Conformance(conformance::Options),
+    Call(call::CallOptions),
+    Ask(ask::AskOptions),
+    Repl(repl::ReplOptions),
+    Demo(demo::DemoOptions),
+    Doctor(doctor::DoctorOptions),
+    Config(config::ConfigOptions),
+    Tools(tools::ToolsOptions),
+    Store(store::StoreOptions),
+    Sessions(sessions::SessionsOptions),
+    Env(env::EnvOptions),
+    Watch(watch::WatchOptions),
+    Trace(trace::TraceOptions),
+    Conformance(conformance::ConformanceOptions),
     /// Print a completion script for a shell
     ///
     /// For bash: recurgent completions bash > ~/.local/share/bash-completion/completions/recurgent
@@ -80,16 +80,16 @@ enum Verb {
 }
 
 /// Performs what the command line asks for.
-pub(crate) fn run(line: Vec<OsString>) -> Result<Exit, Fault> {
+pub(crate) fn run(line: Vec<OsString>) -> Result<Exit, CommandFault> {
     let as_json = wants_json(&line);
     let answer = match Line::try_parse_from(line) {
         Ok(line) => perform(line.verb),
         Err(error) => misread(&error, as_json),
     };
-    answer.map_err(|fault| Fault { as_json, ..fault })
+    answer.map_err(|fault| CommandFault { as_json, ..fault })
 }
 
-fn perform(verb: Verb) -> Result<Exit, Fault> {
+fn perform(verb: Verb) -> Result<Exit, CommandFault> {
     match verb {
         Verb::Call(options) => options.run(),
         Verb::Ask(options) => options.run(),
@@ -119,12 +119,12 @@ fn wants_json(line: &[OsString]) -> bool {
 }
 
 /// Help and version are answers; everything else is a usage error, in the form that was asked for.
-fn misread(error: &clap::Error, as_json: bool) -> Result<Exit, Fault> {
+fn misread(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault> {
     let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if as_json && !is_answer {
         let text = error.render().to_string();
         let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
-        return Err(Fault::usage(text));
+        return Err(CommandFault::usage(text));
     }
     let printed = error.print();
     if is_answer {

@@ -124,7 +124,7 @@ pub(crate) fn run(config: &Config, plan: &Plan) -> Result<(), DemoFault> {
         .build()?;
     let interpreter = runtime.workers().probe(plan.guest).map_err(DemoFault::Guest)?;
     let feeds = Feeds::serve().map_err(DemoFault::Feeds)?;
-    let stage = Stage { runtime: &runtime, plan, paint: Paint { colour: plan.colour } };
+    let stage = DemoStage { runtime: &runtime, plan, paint: Paint { colour: plan.colour } };
     stage.opening(interpreter.version);
     journeys::calculator(&stage)?;
     journeys::assistant(&stage, &feeds)?;
@@ -191,13 +191,13 @@ impl Observer for Counting {
 }
 
 /// Where the journeys are told.
-pub(crate) struct Stage<'a> {
+pub(crate) struct DemoStage<'a> {
     runtime: &'a Runtime,
     plan: &'a Plan,
     paint: Paint,
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     fn opening(&self, version: InterpreterVersion) {
         let guest = match self.plan.guest {
             Language::Python => "Python",

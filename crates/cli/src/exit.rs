@@ -105,7 +105,7 @@ pub(crate) fn exit_code_help() -> String {
 
 /// Why a command did not get as far as an outcome.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CommandFault {
     /// How the process ends.
     pub(crate) exit: Exit,
     /// The stable code (`error_type`).
@@ -116,7 +116,7 @@ pub(crate) struct Fault {
     pub(crate) as_json: bool,
 }
 
-impl Fault {
+impl CommandFault {
     fn new(exit: Exit, error_type: &'static str, message: impl Into<String>) -> Self {
         Self { exit, error_type, message: message.into(), as_json: false }
     }
@@ -171,19 +171,19 @@ impl Fault {
     }
 }
 
-impl From<NameFault> for Fault {
+impl From<NameFault> for CommandFault {
     fn from(fault: NameFault) -> Self {
         Self::new(Exit::Usage, "invalid_call", fault.to_string())
     }
 }
 
-impl From<ConfigFault> for Fault {
+impl From<ConfigFault> for CommandFault {
     fn from(fault: ConfigFault) -> Self {
         Self::setup(fault.to_string())
     }
 }
 
-impl From<StoreFault> for Fault {
+impl From<StoreFault> for CommandFault {
     fn from(fault: StoreFault) -> Self {
         match &fault {
             StoreFault::Unavailable(_) => {
@@ -196,7 +196,7 @@ impl From<StoreFault> for Fault {
     }
 }
 
-impl From<SetupFault> for Fault {
+impl From<SetupFault> for CommandFault {
     fn from(fault: SetupFault) -> Self {
         match fault {
             SetupFault::Config(fault) => fault.into(),
@@ -207,7 +207,7 @@ impl From<SetupFault> for Fault {
     }
 }
 
-impl From<AgentFault> for Fault {
+impl From<AgentFault> for CommandFault {
     fn from(fault: AgentFault) -> Self {
         match fault {
             AgentFault::Name(fault) => fault.into(),

@@ -10,7 +10,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr}
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 use crate::render;
 
 /// Passes signals on to the call that is running.
@@ -24,8 +24,9 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     /// Listens for signals from now on.
-    pub(crate) fn install() -> Result<Self, Fault> {
-        let fault = |error| Fault::setup(format!("cannot listen for Ctrl-C: {error}; run again"));
+    pub(crate) fn install() -> Result<Self, CommandFault> {
+        let fault =
+            |error| CommandFault::setup(format!("cannot listen for Ctrl-C: {error}; run again"));
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(fault)?;
         let interrupt = Self { terminal: tcgetattr(io::stdin()).ok(), ..Self::default() };
         let running = interrupt.clone();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use recurgent::config::Config;
 use serde_json::Value;
 
-use crate::exit::Fault;
+use crate::exit::CommandFault;
 
 /// Longest line that is read; one that is longer is no entry of ours.
 const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
@@ -17,9 +17,11 @@ const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Where the log is, or why there is none.
-pub(crate) fn path(config: &Config) -> Result<PathBuf, Fault> {
+pub(crate) fn path(config: &Config) -> Result<PathBuf, CommandFault> {
     config.log_path()?.ok_or_else(|| {
-        Fault::setup("the log is off, so there is nothing to show; `--set log=FILE` names one")
+        CommandFault::setup(
+            "the log is off, so there is nothing to show; `--set log=FILE` names one",
+        )
     })
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn files(log: &Path) -> Vec<PathBuf> {
 }
 
 /// Gives every entry of a file to `take`; how many lines were none.
-pub(crate) fn read(file: &Path, take: impl FnMut(Value)) -> Result<usize, Fault> {
+pub(crate) fn read(file: &Path, take: impl FnMut(Value)) -> Result<usize, CommandFault> {
     File::open(file).and_then(|log| entries(log, take)).map_err(|error| unreadable(file, &error))
 }
 
@@ -68,8 +70,8 @@ fn entries(log: impl Read, mut take: impl FnMut(Value)) -> io::Result<usize> {
     }
 }
 
-fn unreadable(file: &Path, error: &io::Error) -> Fault {
-    Fault::setup(format!(
+fn unreadable(file: &Path, error: &io::Error) -> CommandFault {
+    CommandFault::setup(format!(
         "cannot read {}: {error}; make it readable, or name the log with `--set log=FILE`",
         file.display()
     ))
@@ -110,7 +112,7 @@ impl Opened {
 
 impl Follower {
     /// From its end; there need not be a log yet.
-    pub(crate) fn at_end(log: &Path) -> Result<Self, Fault> {
+    pub(crate) fn at_end(log: &Path) -> Result<Self, CommandFault> {
         let open = match Opened::at_end(log) {
             Ok(opened) => Some(opened),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -124,7 +126,7 @@ impl Follower {
         &self,
         most: usize,
         wanted: impl Fn(&Value) -> bool,
-    ) -> Result<Vec<Value>, Fault> {
+    ) -> Result<Vec<Value>, CommandFault> {
         let mut found: VecDeque<Value> = VecDeque::new();
         for (file, bytes) in self.past() {
             let mut latest: VecDeque<Value> = VecDeque::new();

@@ -11,8 +11,8 @@ use recurgent::lifecycle::outcome::Cause;
 use recurgent::{Failure, FailureKind};
 use serde_json::{Map, Value};
 
-use crate::command::Answer;
-use crate::exit::{Exit, Fault};
+use crate::command::CallAnswer;
+use crate::exit::{CommandFault, Exit};
 use paint::{Paint, Style, clean, clip};
 
 /// Lines of a failure's message that are shown.
@@ -46,7 +46,7 @@ pub(crate) fn paint(stream: Stream) -> Paint {
 }
 
 /// What came of a call: the value on standard output, or the failure on standard error.
-pub(crate) fn answer(answer: &Answer) -> Result<(), Fault> {
+pub(crate) fn answer(answer: &CallAnswer) -> Result<(), CommandFault> {
     match &answer.outcome.result {
         Ok(value) => text(&shown(value)),
         Err(failure) => {
@@ -68,42 +68,42 @@ fn shown(value: &Value) -> String {
 }
 
 /// Exactly one JSON object on one line.
-pub(crate) fn json(value: &Value) -> Result<(), Fault> {
+pub(crate) fn json(value: &Value) -> Result<(), CommandFault> {
     bytes(format!("{value}\n").as_bytes())
 }
 
 /// Text for people; on a terminal it cannot move the cursor.
-pub(crate) fn text(text: &str) -> Result<(), Fault> {
+pub(crate) fn text(text: &str) -> Result<(), CommandFault> {
     let text = if io::stdout().is_terminal() { clean_lines(text) } else { text.to_owned() };
     bytes(format!("{text}\n").as_bytes())
 }
 
 /// Lines this program composed itself, colour and all.
-pub(crate) fn lines(lines: &[String]) -> Result<(), Fault> {
+pub(crate) fn lines(lines: &[String]) -> Result<(), CommandFault> {
     let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
     bytes(text.as_bytes())
 }
 
 /// Bytes on standard output. A reader that went away (`| head`) has had what it wanted.
-pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Fault> {
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), CommandFault> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     is_read(written).map(drop)
 }
 
 /// Lines of something that goes on; says whether anybody still reads.
-pub(crate) fn streamed(lines: &[String]) -> Result<bool, Fault> {
+pub(crate) fn streamed(lines: &[String]) -> Result<bool, CommandFault> {
     let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
     let mut out = io::stdout().lock();
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Whether anybody still reads what was written to standard output; an error if it can hold no more.
-pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, Fault> {
+pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, CommandFault> {
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Fault::setup(format!(
+        Err(error) => Err(CommandFault::setup(format!(
             "cannot write to standard output: {error}; free some space or write elsewhere"
         ))),
     }
@@ -130,7 +130,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Why a command did not get as far as an outcome, in the form that was asked for.
-pub(crate) fn fault(fault: &Fault) {
+pub(crate) fn fault(fault: &CommandFault) {
     if fault.as_json && json(&fault.to_json()).is_ok() {
         return;
     }

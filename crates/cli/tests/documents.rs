@@ -115,7 +115,7 @@ fn every_setting_is_documented_with_its_default() {
         let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", key.name));
         let default = row.split('|').nth(2).unwrap();
         assert!(
-            default.contains(key.default()),
+            default.contains(&key.default()),
             "{}: the default is {:?}, not {default}",
             key.name,
             key.default()

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use recurgent::config::Config;
+use recurgent::config::{AgentOverrides, Config};
 use recurgent::{
     Agent, AgentBuilder, AgentFault, Cancellation, Language, Outcome, PreparationTicket, Runtime,
 };
@@ -239,9 +239,8 @@ impl ScenarioRun<'_> {
         let given = self.settings.options.iter().chain(&settings.options);
         options.extend(given.map(|(name, value)| (*name, value.as_str())));
         let mut builder = self.runtime()?.agent(&spec.role).cancellation(self.cancellation.clone());
-        for (name, value) in options {
-            builder = builder.option(name, value);
-        }
+        let overrides = AgentOverrides::parse(options).map_err(AgentFault::from)?;
+        builder = builder.overrides(&overrides);
         if let Some(session) = session {
             builder = builder.session(session);
         }
@@ -259,12 +258,12 @@ impl ScenarioRun<'_> {
         for (name, version) in dependencies {
             preparation = preparation.dependency(name, version);
         }
-        let (options, cancellation) = (&self.settings.options, self.cancellation);
+        let options = self.settings.options.iter().map(|(name, value)| (*name, value.as_str()));
+        let overrides = AgentOverrides::parse(options).map_err(AgentFault::from)?;
+        let cancellation = self.cancellation;
         let ticket = preparation
-            .agent(|mut builder| {
-                for (name, value) in options {
-                    builder = builder.option(name, value);
-                }
+            .agent(|builder| {
+                let builder = builder.overrides(&overrides);
                 contracted(builder.cancellation(cancellation.clone()), spec)
             })
             .start();

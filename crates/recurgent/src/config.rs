@@ -1,56 +1,56 @@
-//! What can be tuned: one table of keys, three layers (file, environment, flags), later wins.
+//! Settings: one table, and layers (defaults, file, environment, flags, code) of which a later one replaces whole
+//! values. Text is parsed when its layer is read; every reader of a setting gets its type.
 //!
 //! This is the only module that reads the process environment.
 
 mod agent;
-mod key;
 mod options;
+mod table;
+mod value;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use etcetera::BaseStrategy;
 use thiserror::Error;
 
-use crate::provider::Secret;
+use crate::provider::{Secret, key_variables};
 
-pub use agent::{AGENT_KEYS, AgentOptions};
-pub use key::{KEYS, Key};
-use key::{check, unknown};
+pub use agent::{AgentOptions, AgentOverrides, agent_keys};
+pub use table::{KEYS, Key, Settings, SettingsLayer};
+pub use value::LogTarget;
 
 /// Environment variables that set a key are named with this and the key in capitals.
 const PREFIX: &str = "RECURGENT_";
 
-/// Environment variables that hold keys of model services. They are not settings: nothing shows them.
-pub(crate) const KEY_VARIABLES: [&str; 3] =
-    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
-
 /// The store's file in the state directory.
 const STORE_FILE: &str = "recurgent.sqlite";
 
-/// Where a value came from.
+/// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingOrigin {
     /// Built in.
     Default,
     /// The configuration file.
     File(PathBuf),
     /// An environment variable.
     Environment(String),
-    /// A flag, or the embedding program.
+    /// A flag of the command line.
     Flag,
+    /// The embedding program.
+    Code,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Environment(name) => f.write_str(name),
             Self::Flag => f.write_str("flag"),
+            Self::Code => f.write_str("code"),
         }
     }
 }
@@ -68,16 +68,16 @@ pub enum ConfigFault {
         /// The nearest known key.
         suggestion: Option<String>,
     },
-    /// One of [`KEYS`] that all agents share.
+    /// A setting that all agents share.
     #[error(
-        "`{key}` holds for all agents and is not set for one; these are: {}",
-        AGENT_KEYS.join(", ")
+        "`{key}` applies to all agents and cannot be set for one; these can: {}",
+        agent_keys().collect::<Vec<_>>().join(", ")
     )]
     NotOfAnAgent {
         /// Which.
         key: String,
     },
-    /// Its text is not what it must be.
+    /// The text is not a value of the setting.
     #[error("`{key}` ({origin}) must be {expected}, not {found:?}")]
     Invalid {
         /// Which.
@@ -112,7 +112,9 @@ fn suggest(suggestion: Option<&str>) -> String {
 /// The effective settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    values: BTreeMap<&'static str, (String, Source)>,
+    settings: Settings,
+    /// The text of every value, and where it came from.
+    texts: BTreeMap<&'static str, (String, SettingOrigin)>,
     keys: BTreeMap<&'static str, Secret>,
     search_path: OsString,
     scratch: PathBuf,
@@ -135,29 +137,35 @@ impl Config {
         let strategy = etcetera::choose_base_strategy().ok();
         config.state_home = strategy.as_ref().and_then(BaseStrategy::state_dir);
         config.cache_home = strategy.as_ref().map(BaseStrategy::cache_dir);
-        let named = variables
-            .iter()
-            .find(|(name, _)| name == "RECURGENT_CONFIG")
-            .map(|(_, path)| PathBuf::from(path));
-        let file = named
-            .or_else(|| strategy.map(|s| s.config_dir().join("recurgent").join("config.toml")));
-        if let Some(file) = file.as_deref().filter(|file| file.exists()) {
-            config.read_file(file)?;
+        let named = variables.iter().find(|(name, _)| name == "RECURGENT_CONFIG");
+        let named = named.map(|(_, path)| PathBuf::from(path));
+        let usual = || strategy.map(|s| s.config_dir().join("recurgent").join("config.toml"));
+        match named {
+            // A file that was named must be there.
+            Some(file) => {
+                config.read_file(&file)?;
+                config.file = Some(file);
+            }
+            None => {
+                config.file = usual();
+                if let Some(file) = config.file.clone().filter(|file| file.exists()) {
+                    config.read_file(&file)?;
+                }
+            }
         }
-        config.file = file;
         config.read_environment(&variables)?;
         Ok(config)
     }
 
     /// Built-in values only, plus the search path; for embedding programs that set everything themselves.
     pub fn defaults() -> Self {
-        let values =
-            KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Source::Default))).collect();
-        let search_path = Self::variable("PATH").unwrap_or_default();
+        let settings = Settings::default();
+        let texts = settings.texts().into_iter();
         Self {
-            values,
+            texts: texts.map(|(name, text)| (name, (text, SettingOrigin::Default))).collect(),
+            settings,
             keys: BTreeMap::new(),
-            search_path,
+            search_path: Self::variable("PATH").unwrap_or_default(),
             scratch: std::env::temp_dir(),
             state_home: None,
             cache_home: None,
@@ -165,23 +173,38 @@ impl Config {
         }
     }
 
-    /// Sets one key, leaving all others as they are.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigFault> {
-        self.put(name, value.to_owned(), Source::Flag)
+    /// Sets one value from its text, as a flag of the command line does.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigFault> {
+        self.put(name, text, &SettingOrigin::Flag)
     }
 
-    /// Keys with their values and where each came from. Addresses are as given, credentials included:
+    /// Sets the values of a layer, leaving all others as they are.
+    #[must_use]
+    pub fn with(mut self, layer: &SettingsLayer) -> Self {
+        self.settings.apply(layer);
+        let texts = layer.texts().into_iter();
+        self.texts.extend(texts.map(|(name, text)| (name, (text, SettingOrigin::Code))));
+        self
+    }
+
+    /// The value of every setting.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Every setting with the text of its value and where that came from. Addresses are as given, credentials included:
     /// see [`Key::shown`].
-    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, &str, &Source)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, &str, &SettingOrigin)> {
         KEYS.iter().filter_map(|key| {
-            self.values.get(key.name).map(|(value, source)| (key, value.as_str(), source))
+            self.texts.get(key.name).map(|(text, origin)| (key, text.as_str(), origin))
         })
     }
 
-    fn put(&mut self, name: &str, value: String, source: Source) -> Result<(), ConfigFault> {
-        let key = find(name).ok_or_else(|| unknown(name, &source))?;
-        check(key, &value, &source)?;
-        self.values.insert(key.name, (value, source));
+    fn put(&mut self, name: &str, text: &str, origin: &SettingOrigin) -> Result<(), ConfigFault> {
+        let mut layer = SettingsLayer::default();
+        let key = parse_into(&mut layer, name, text, origin)?;
+        self.settings.apply(&layer);
+        self.texts.insert(key.name, (text.to_owned(), origin.clone()));
         Ok(())
     }
 
@@ -190,9 +213,9 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| fault(error.to_string()))?;
-        let source = Source::File(path.to_owned());
+        let origin = SettingOrigin::File(path.to_owned());
         for (name, value) in table {
-            let key = find(&name).ok_or_else(|| unknown(&name, &source))?;
+            let key = find(&name, &origin)?;
             let text = match value {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
@@ -207,21 +230,22 @@ impl Config {
                     )));
                 }
             };
-            self.put(&name, text, source.clone())?;
+            self.put(&name, &text, &origin)?;
         }
         Ok(())
     }
 
     fn read_environment(&mut self, variables: &[(String, String)]) -> Result<(), ConfigFault> {
         for (variable, value) in variables {
-            let key = KEY_VARIABLES.into_iter().find(|name| name == variable);
+            let key = key_variables().find(|name| name == variable);
             if let Some(name) = key.filter(|_| !value.trim().is_empty()) {
                 self.keys.insert(name, Secret::new(value.trim()));
             }
             let Some(name) = variable.strip_prefix(PREFIX).filter(|name| *name != "CONFIG") else {
                 continue;
             };
-            self.put(&name.to_lowercase(), value.clone(), Source::Environment(variable.clone()))?;
+            let origin = SettingOrigin::Environment(variable.clone());
+            self.put(&name.to_lowercase(), value, &origin)?;
         }
         Ok(())
     }
@@ -232,51 +256,10 @@ impl Config {
         std::env::var_os(name)
     }
 
-    fn text(&self, name: &str) -> &str {
-        self.values.get(name).map_or("", |(value, _)| value)
-    }
-
-    /// Checked when it was put; a number that cannot be read is the least one.
-    fn count<T: TryFrom<u64> + Default>(&self, name: &str) -> T {
-        self.text(name).parse::<u64>().ok().and_then(|n| T::try_from(n).ok()).unwrap_or_default()
-    }
-
-    fn seconds(&self, name: &str) -> Duration {
-        let seconds: f64 = self.text(name).parse().unwrap_or(1.0);
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-    }
-
-    fn list(&self, name: &str) -> Vec<String> {
-        let separator = |c: char| c == ',' || c.is_whitespace();
-        let items = self.text(name).split(separator).filter(|item| !item.is_empty());
-        items.map(str::to_owned).collect()
-    }
-
-    /// Made absolute: what is granted must not depend on where a program looks from.
-    fn paths(&self, name: &str) -> Vec<PathBuf> {
-        let given =
-            std::env::split_paths(self.text(name)).filter(|path| !path.as_os_str().is_empty());
-        given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
-    }
-
-    fn path(&self, name: &str) -> Option<PathBuf> {
-        let text = self.text(name);
-        (!text.is_empty()).then(|| PathBuf::from(text))
-    }
-
-    /// A count that may be left out.
-    fn optional_count<T: TryFrom<u64> + Default>(&self, name: &str) -> Option<T> {
-        (!self.text(name).is_empty()).then(|| self.count(name))
-    }
-
-    /// A number that may be left out.
-    fn optional(&self, name: &str) -> Option<f64> {
-        self.text(name).parse().ok()
-    }
-
     /// Where the store and the log live.
     pub fn state_dir(&self) -> Result<PathBuf, ConfigFault> {
-        self.path("state_dir")
+        let given = self.settings.state_dir.clone();
+        given
             .or_else(|| self.state_home.as_ref().map(|home| home.join("recurgent")))
             .ok_or(ConfigFault::Homeless)
     }
@@ -293,16 +276,50 @@ impl Config {
 
     /// The log file; `None`: off.
     pub fn log_path(&self) -> Result<Option<PathBuf>, ConfigFault> {
-        match self.text("log") {
-            "off" => Ok(None),
-            "" => Ok(Some(self.state_dir()?.join("recurgent.jsonl"))),
-            path => Ok(Some(PathBuf::from(path))),
+        match &self.settings.log {
+            LogTarget::Off => Ok(None),
+            LogTarget::StateDir => Ok(Some(self.state_dir()?.join("recurgent.jsonl"))),
+            LogTarget::File(path) => Ok(Some(path.clone())),
         }
     }
 }
 
-fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name)
+/// Sets one value of a layer from its text.
+fn parse_into(
+    layer: &mut SettingsLayer,
+    name: &str,
+    text: &str,
+    origin: &SettingOrigin,
+) -> Result<&'static Key, ConfigFault> {
+    let key = find(name, origin)?;
+    match layer.parse(name, text) {
+        Some(Ok(())) => Ok(key),
+        Some(Err(expected)) => Err(ConfigFault::Invalid {
+            key: key.name,
+            origin: origin.to_string(),
+            expected,
+            found: text.to_owned(),
+        }),
+        None => Err(unknown(name, origin)),
+    }
+}
+
+fn find(name: &str, origin: &SettingOrigin) -> Result<&'static Key, ConfigFault> {
+    KEYS.iter().find(|key| key.name == name).ok_or_else(|| unknown(name, origin))
+}
+
+fn unknown(name: &str, origin: &SettingOrigin) -> ConfigFault {
+    let nearest = KEYS
+        .iter()
+        .map(|key| key.name)
+        .min_by_key(|known| strsim::damerau_levenshtein(known, name));
+    let suggestion =
+        nearest.filter(|known| strsim::normalized_damerau_levenshtein(known, name) > 0.6);
+    ConfigFault::Unknown {
+        key: name.to_owned(),
+        origin: origin.to_string(),
+        suggestion: suggestion.map(str::to_owned),
+    }
 }
 
 #[cfg(test)]
@@ -325,8 +342,8 @@ mod tests {
         let options = config.agent_options();
         assert_eq!((options.language, options.debug), (Language::Ruby, true));
         assert_eq!(options.budgets, Budgets::default());
-        let (_, _, source) = config.entries().find(|(key, ..)| key.name == "guest").unwrap();
-        assert_eq!(source.to_string(), "RECURGENT_GUEST");
+        let (_, _, origin) = config.entries().find(|(key, ..)| key.name == "guest").unwrap();
+        assert_eq!(origin.to_string(), "RECURGENT_GUEST");
     }
 
     #[test]
@@ -368,6 +385,9 @@ mod tests {
             ("max_output_tokens", "0"),
             ("debug", "yes"),
             ("guest", "lua"),
+            ("minimum_sandbox_tier", "sealed "),
+            ("standing_mode", "enforce"),
+            ("source_mode", "internal"),
             ("guardrail_terminal", "process_escape, proces_escape"),
         ] {
             assert!(
@@ -375,14 +395,6 @@ mod tests {
                 "{key}={value}"
             );
         }
-    }
-
-    #[test]
-    fn an_allowance_is_only_narrowed() {
-        let mut options = Config::defaults().agent_options();
-        options.set("max_model_calls", "5").unwrap();
-        options.set("max_model_calls", "50").unwrap();
-        assert_eq!(options.allowance.model_calls, 5);
     }
 
     #[test]
@@ -397,19 +409,31 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_has_just_the_options_that_are_listed() {
-        for key in KEYS {
-            let value = if key.default.is_empty() { "1" } else { key.default };
-            let set = Config::defaults().agent_options().set(key.name, value);
-            match set {
-                Ok(()) => assert!(AGENT_KEYS.contains(&key.name), "{}", key.name),
-                Err(fault) => {
-                    assert!(matches!(fault, ConfigFault::NotOfAnAgent { .. }), "{fault}");
-                    assert!(!AGENT_KEYS.contains(&key.name), "{}", key.name);
-                }
-            }
+    fn every_default_is_what_its_text_says() {
+        for (key, text, origin) in Config::defaults().entries() {
+            let mut config = Config::defaults();
+            config.set(key.name, text).unwrap();
+            assert_eq!(config.settings(), &Settings::default(), "{}", key.name);
+            assert_eq!(origin, &SettingOrigin::Default);
         }
-        let fault = Config::defaults().agent_options().set("mode", "x").unwrap_err();
-        assert!(fault.to_string().contains("did you mean `model`?"), "{fault}");
+    }
+
+    #[test]
+    fn code_sets_types() {
+        let layer = SettingsLayer {
+            guest: Some(Language::Ruby),
+            max_tree_seconds: Some(Some(std::time::Duration::from_millis(2500))),
+            log: Some(LogTarget::Off),
+            ..SettingsLayer::default()
+        };
+        let config = Config::defaults().with(&layer);
+        assert_eq!(config.settings().guest, Language::Ruby);
+        assert_eq!(config.log_path().unwrap(), None);
+        let set: Vec<_> = config
+            .entries()
+            .filter(|(.., origin)| **origin == SettingOrigin::Code)
+            .map(|(key, text, _)| (key.name, text))
+            .collect();
+        assert_eq!(set, [("guest", "ruby"), ("max_tree_seconds", "2.5"), ("log", "off")]);
     }
 }

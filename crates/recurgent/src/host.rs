@@ -11,7 +11,7 @@ use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
-use crate::config::AGENT_KEYS;
+use crate::config::{AgentOverrides, agent_keys};
 use crate::guest::{Answer, Ask, RunLimits, Said};
 use crate::tree::Tree;
 use crate::upkeep::time_before;
@@ -208,17 +208,23 @@ impl<'a> Host<'a> {
                 (field, value) if contract::FIELDS.contains(&field) => {
                     child.contract_field(field, value)
                 }
-                (option, Value::String(text)) if AGENT_KEYS.contains(&option) => {
-                    child.option(option, &text)
-                }
-                (option, value) if AGENT_KEYS.contains(&option) => {
-                    child.option(option, &value.to_string())
+                (option, value) if agent_keys().any(|known| known == option) => {
+                    let text = match value {
+                        Value::String(text) => text,
+                        Value::Null
+                        | Value::Bool(_)
+                        | Value::Number(_)
+                        | Value::Array(_)
+                        | Value::Object(_) => value.to_string(),
+                    };
+                    let given = AgentOverrides::parse([(option, text.as_str())]);
+                    child.overrides(&given.map_err(AgentFault::from)?)
                 }
                 (unknown, _) => {
                     return Err(Refusal::invalid(format!(
                         "delegate has no option {unknown:?}; it takes {} and {}",
                         contract::FIELDS.join(", "),
-                        AGENT_KEYS.join(", ")
+                        agent_keys().collect::<Vec<_>>().join(", ")
                     )));
                 }
             };

@@ -1,4 +1,4 @@
-//! The provider seam: who writes programs.
+//! The provider seam: the service that writes programs.
 
 mod choose;
 mod delay;
@@ -21,13 +21,14 @@ use thiserror::Error;
 
 use crate::guest::Cancellation;
 
-pub use choose::{Choice, ProviderOptions, Service, choose};
+pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
 pub use model::Model;
 pub use price::{Price, Prices, Pricing};
 pub use recording::{Recorder, Replay};
 pub use scripted::Scripted;
 pub use secret::Secret;
 pub use wire::Wire;
+pub(crate) use wire::{key_variables, key_variables_help, names_help};
 
 /// Writes programs.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -49,14 +50,13 @@ pub trait Provider: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Answers it holds that nobody asked for, by `role.method`: a replay that goes another way than was
-    /// recorded may need fewer.
+    /// Recorded answers that were not used, by `role.method`: a replay that takes another path needs fewer.
     fn unused(&self) -> Vec<(String, usize)> {
         Vec::new()
     }
 }
 
-/// For whom, and within what bounds, a program is written.
+/// The call a program is written for, and the bounds of the request.
 #[derive(Debug)]
 pub struct DraftLimits<'a> {
     /// The agent that was called.
@@ -69,7 +69,7 @@ pub struct DraftLimits<'a> {
     pub timeout: Duration,
     /// Most tokens the answer may have, if fewer than the provider's own limit.
     pub max_output_tokens: Option<u32>,
-    /// The model is told what was wrong with an earlier program.
+    /// The prompt says what was wrong with an earlier program.
     pub is_retry: bool,
     /// Ends the wait early.
     pub cancellation: &'a Cancellation,
@@ -86,10 +86,11 @@ impl DraftLimits<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProviderFault {
     /// The text names none.
-    #[error(
-        "unknown provider {0:?}; use auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or replay:FILE"
-    )]
-    Unknown(String),
+    #[error("unknown provider {name:?}; use {}", names_help())]
+    Unknown {
+        /// As configured.
+        name: String,
+    },
     /// Its file cannot be used.
     #[error("cannot use {path}: {problem}")]
     File {
@@ -104,13 +105,15 @@ pub enum ProviderFault {
     )]
     Address,
     /// Not what a model is called.
-    #[error("{0:?} is no model name; use letters, digits and . _ - / : only")]
+    #[error("{0:?} is not a model name; use letters, digits and . _ - / : only")]
     Model(String),
     /// Not what a key looks like; it is not shown.
-    #[error("{0} holds no key: a key is one word of plain characters")]
+    #[error("{0} does not hold a key: a key is one word of plain characters")]
     Key(&'static str),
     /// Not a proxy; the address is not shown, credentials are part of it.
-    #[error("provider_proxy is no proxy address; use http://HOST:PORT or https://HOST:PORT")]
+    #[error(
+        "provider_proxy is not the address of a proxy; use http://HOST:PORT or https://HOST:PORT"
+    )]
     Proxy,
     /// A key would travel in the clear.
     #[error("a key is not sent to {0} unencrypted; use https://, or remove the key")]
@@ -120,14 +123,14 @@ pub enum ProviderFault {
 /// Makes the provider a configuration names. No connection is made.
 pub fn make(options: &ProviderOptions) -> Result<Arc<dyn Provider>, ProviderFault> {
     Ok(match choose(options)? {
-        Choice::Scripted(file) => Arc::new(Scripted::from_file(&file)?),
-        Choice::Replay(file) => Arc::new(Replay::from_file(&file)?),
-        Choice::Service(service) => Arc::new(Model::new(*service, options)),
-        Choice::Nobody { why } => Arc::new(Unconfigured { why }),
+        ProviderChoice::Scripted(file) => Arc::new(Scripted::from_file(&file)?),
+        ProviderChoice::Replay(file) => Arc::new(Replay::from_file(&file)?),
+        ProviderChoice::Service(service) => Arc::new(Model::new(*service, options)),
+        ProviderChoice::None { why } => Arc::new(Unconfigured { why }),
     })
 }
 
-/// Stands where no model is configured: stored programs run, everything else says what to do.
+/// The provider when no model is configured: stored programs run, any other call fails and says what to do.
 #[derive(Debug)]
 struct Unconfigured {
     why: String,

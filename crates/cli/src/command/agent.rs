@@ -14,15 +14,15 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
 use serde_json::{Map, Value};
 
-use super::settings::Settings;
-use crate::exit::Fault;
+use super::settings::SettingFlags;
+use crate::exit::CommandFault;
 use crate::interrupt::Interrupt;
 use crate::render::trace::{Detail, LiveTrace};
 use crate::render::{self, Stream};
 
 /// Which agent, and how to watch it.
 #[derive(Debug, Args)]
-pub(crate) struct AgentOptions {
+pub(crate) struct AgentFlags {
     /// Keep memory and history under this name, across processes
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     session: Option<String>,
@@ -39,12 +39,12 @@ pub(crate) struct AgentOptions {
     #[arg(long)]
     trace: bool,
     #[command(flatten)]
-    settings: Settings,
+    settings: SettingFlags,
 }
 
-impl AgentOptions {
+impl AgentFlags {
     /// Opens what an agent needs and makes it. No model is asked, no process started.
-    pub(crate) fn open(&self, role: &Role) -> Result<Caller, Fault> {
+    pub(crate) fn open(&self, role: &Role) -> Result<Caller, CommandFault> {
         let interrupt = Interrupt::install()?;
         let config = self.settings.config()?;
         let store = SqliteStore::open(&config.store_path()?)?;
@@ -73,7 +73,7 @@ impl AgentOptions {
         builder.observer(Box::new(LiveTrace::new(detail, render::coloured(Stream::Error))))
     }
 
-    fn agent(&self, runtime: &Runtime, role: &Role) -> Result<Agent, Fault> {
+    fn agent(&self, runtime: &Runtime, role: &Role) -> Result<Agent, CommandFault> {
         let mut builder = runtime.agent(role.as_str());
         if let Some(session) = &self.session {
             builder = builder.session(session);
@@ -114,7 +114,7 @@ impl Notified {
 }
 
 /// What came of a call, and which call it was.
-pub(crate) struct Answer {
+pub(crate) struct CallAnswer {
     /// What came of it.
     pub(crate) outcome: Outcome,
     /// Which call; reading and writing memory is none.
@@ -123,7 +123,11 @@ pub(crate) struct Answer {
 
 impl Caller {
     /// Calls a method; Ctrl-C stops the call.
-    pub(crate) fn call(&mut self, method: &Method, arguments: Arguments) -> Result<Answer, Fault> {
+    pub(crate) fn call(
+        &mut self,
+        method: &Method,
+        arguments: Arguments,
+    ) -> Result<CallAnswer, CommandFault> {
         self.latest.take();
         let agent = &mut self.agent;
         let outcome = self.interrupt.during(|cancellation| {
@@ -132,7 +136,7 @@ impl Caller {
         });
         self.store.tell();
         let outcome = outcome?;
-        Ok(Answer { outcome, subject: self.latest.take() })
+        Ok(CallAnswer { outcome, subject: self.latest.take() })
     }
 }
 
@@ -151,7 +155,7 @@ impl Drop for Caller {
     }
 }
 
-impl Answer {
+impl CallAnswer {
     /// The outcome's wire form, with the call's identity when it has one.
     pub(crate) fn to_json(&self) -> Value {
         let mut fields = self.outcome.to_json();

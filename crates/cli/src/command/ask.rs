@@ -5,9 +5,9 @@ use recurgent::Arguments;
 use recurgent::lifecycle::request::{Method, Role};
 use serde_json::Map;
 
-use super::agent::AgentOptions;
+use super::agent::AgentFlags;
 use super::call::call_once;
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +20,7 @@ pub(super) const ASK: &str = "ask";
 /// Ask a role a question; short for `recurgent call ROLE ask QUESTION`
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct AskOptions {
     /// Whom to ask
     role: String,
     /// What to ask; always text, several words are one question
@@ -30,15 +30,15 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: AgentOptions,
+    agent: AgentFlags,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl AskOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
         let question = self.question.join(" ");
         if question.trim().is_empty() {
-            return Err(Fault::usage("the question must not be empty; ask in a sentence"));
+            return Err(CommandFault::usage("the question must not be empty; ask in a sentence"));
         }
         let arguments = Arguments { args: vec![question.into()], kwargs: Map::new() };
         call_once(&self.agent, &role, &Method::parse(ASK)?, arguments, self.json)

@@ -9,9 +9,9 @@ use recurgent::Arguments;
 use recurgent::lifecycle::request::{Method, Role};
 use serde_json::{Map, Value};
 
-use super::agent::{AgentOptions, value};
+use super::agent::{AgentFlags, value};
 use super::settings::pair;
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 use crate::render;
 
 /// Longest `--args-file` that is read. What a call takes is bounded by `max_argument_bytes`.
@@ -32,7 +32,7 @@ An ARG that begins with a dash and is no number follows a --.";
 /// Call any method on any role and print the answer
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct CallOptions {
     /// Whom to call, such as calculator
     role: String,
     /// What to call, such as add; NAME= writes memory, and a memory key alone reads it
@@ -50,11 +50,11 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: AgentOptions,
+    agent: AgentFlags,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl CallOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
         let method = Method::parse(&self.method)?;
         let args = match &self.args_file {
@@ -64,7 +64,7 @@ impl Options {
         let mut kwargs = Map::new();
         for (name, text) in &self.kwargs {
             if kwargs.insert(name.clone(), value(text)).is_some() {
-                return Err(Fault::usage(format!("--kw gives {name} twice; say it once")));
+                return Err(CommandFault::usage(format!("--kw gives {name} twice; say it once")));
             }
         }
         call_once(&self.agent, &role, &method, Arguments { args, kwargs }, self.json)
@@ -73,12 +73,12 @@ impl Options {
 
 /// Makes one call and shows what came of it.
 pub(super) fn call_once(
-    options: &AgentOptions,
+    options: &AgentFlags,
     role: &Role,
     method: &Method,
     arguments: Arguments,
     as_json: bool,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CommandFault> {
     // Shown before the workers are told to end: nobody waits for that.
     let mut caller = options.open(role)?;
     let answer = caller.call(method, arguments)?;
@@ -90,20 +90,20 @@ pub(super) fn call_once(
     Ok(Exit::of(&answer.outcome))
 }
 
-fn read_args(path: &Path) -> Result<Vec<Value>, Fault> {
+fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let unread = |error: io::Error| Fault::usage(format!("cannot read {name}: {error}"));
+    let unread = |error: io::Error| CommandFault::usage(format!("cannot read {name}: {error}"));
     let source: Box<dyn Read> =
         if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(unread)?) };
     let mut text = Vec::new();
     source.take(MAX_ARGS_FILE_BYTES + 1).read_to_end(&mut text).map_err(unread)?;
     if text.len() as u64 > MAX_ARGS_FILE_BYTES {
-        return Err(Fault::invalid_call(format!(
+        return Err(CommandFault::invalid_call(format!(
             "{name} has more than {MAX_ARGS_FILE_BYTES} bytes; pass less (a path, an id)"
         )));
     }
     serde_json::from_slice(&text).map_err(|error| {
-        Fault::usage(format!("{name} must hold one JSON array of arguments: {error}"))
+        CommandFault::usage(format!("{name} must hold one JSON array of arguments: {error}"))
     })
 }

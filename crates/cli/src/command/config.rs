@@ -1,11 +1,11 @@
 //! `recurgent config`: the effective settings and where each came from.
 
 use clap::Args;
-use recurgent::config::{Config, Key, Source};
+use recurgent::config::{Config, Key, SettingOrigin};
 use serde_json::{Value, json};
 
-use super::settings::Settings;
-use crate::exit::{Exit, Fault};
+use super::settings::SettingFlags;
+use crate::exit::{CommandFault, Exit};
 use crate::render::paint::Style;
 use crate::render::{self, Stream};
 
@@ -21,16 +21,16 @@ names), RECURGENT_* environment variables, flags.";
 /// Print the effective settings and where each came from
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct ConfigOptions {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings,
+    settings: SettingFlags,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl ConfigOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.settings.config()?;
         if self.json {
             render::json(&as_json(&config))?;
@@ -46,14 +46,14 @@ fn as_json(config: &Config) -> Value {
         .entries()
         .map(|(key, text, source)| {
             let value = effective(config, key, text);
-            json!({"key": key.name, "value": value, "source": source.to_string(), "help": key.help})
+            json!({"key": key.name, "value": value, "source": source.to_string(), "help": key.help()})
         })
         .collect();
     json!({ "file": config.file().map(|path| path.display().to_string()), "settings": settings })
 }
 
 fn as_table(config: &Config) -> Vec<String> {
-    let rows: Vec<(&Key, String, &Source)> = config
+    let rows: Vec<(&Key, String, &SettingOrigin)> = config
         .entries()
         .map(|(key, text, source)| (key, effective(config, key, text).unwrap_or_default(), source))
         .collect();
@@ -67,7 +67,7 @@ fn as_table(config: &Config) -> Vec<String> {
     };
     let heading = [paint.in_style(Style::Faint, &format!("configuration file: {file}"))];
     let table = rows.iter().map(|(key, value, source)| {
-        let style = if **source == Source::Default { Style::Faint } else { Style::Good };
+        let style = if **source == SettingOrigin::Default { Style::Faint } else { Style::Good };
         let name = paint.in_style(Style::Name, &format!("{:<names$}", key.name));
         let source = paint.in_style(style, &source.to_string());
         format!("{name}  {value:<values$}  {source}")

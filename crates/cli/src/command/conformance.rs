@@ -7,7 +7,7 @@ use clap::Args;
 use recurgent::config::Config;
 use recurgent::worker::Workers;
 
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render;
 use conformance::{ScenarioResult, Suite, conform};
@@ -22,7 +22,7 @@ It exits with 1 if any scenario fails.";
 /// Check that scenarios give the same result on a guest language
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct ConformanceOptions {
     /// Where the scenarios are: a directory of YAML files
     #[arg(long)]
     dir: PathBuf,
@@ -37,9 +37,9 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
-        let suite = self.suite().map_err(Fault::usage)?;
+impl ConformanceOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
+        let suite = self.suite().map_err(CommandFault::usage)?;
         let mut config = Config::load()?;
         config.set("guest", &self.guest)?;
         interpreter(&config)?;
@@ -51,7 +51,7 @@ impl Options {
         });
         progress.clear();
         if cancelled {
-            return Err(Fault::cancelled("the run was cancelled; there is no report"));
+            return Err(CommandFault::cancelled("the run was cancelled; there is no report"));
         }
         if self.json {
             render::json(&report.to_json())?;
@@ -71,10 +71,10 @@ impl Options {
 }
 
 /// Without the guest's interpreter every scenario would fail alike; it is said once instead.
-fn interpreter(config: &Config) -> Result<(), Fault> {
+fn interpreter(config: &Config) -> Result<(), CommandFault> {
     let workers = Workers::start(&config.worker_options())
-        .map_err(|error| Fault::unavailable(error.to_string()))?;
-    workers.probe(config.agent_options().language).map(drop).map_err(Fault::unavailable)
+        .map_err(|error| CommandFault::unavailable(error.to_string()))?;
+    workers.probe(config.agent_options().language).map(drop).map_err(CommandFault::unavailable)
 }
 
 /// One line on the terminal, written over and over.

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::settings::Place;
+use super::settings::StateFlags;
 use crate::demo::{self, DemoFault, Plan};
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::{self, Stream};
 
@@ -17,7 +17,7 @@ Examples:
 /// See it work on this machine, without a model, a key or a network
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct DemoOptions {
     /// The language programs are written in
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
     guest: Option<String>,
@@ -25,11 +25,11 @@ pub(crate) struct Options {
     #[arg(long)]
     fresh: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl DemoOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.place.config(&[("guest", self.guest.as_deref())])?;
         let told = Interrupt::install()?.during(|cancellation| {
             let plan = Plan {
@@ -44,14 +44,14 @@ impl Options {
     }
 }
 
-fn fault(fault: DemoFault) -> Fault {
+fn fault(fault: DemoFault) -> CommandFault {
     let message = fault.to_string();
     match fault {
         DemoFault::Setup(fault) => fault.into(),
         DemoFault::Agent(fault) => fault.into(),
-        DemoFault::Fresh(..) | DemoFault::Feeds(_) => Fault::setup(message),
-        DemoFault::Guest(_) => Fault::unavailable(message),
-        DemoFault::Interrupted => Fault::cancelled(message),
-        DemoFault::Unexpected { .. } => Fault::failed(message),
+        DemoFault::Fresh(..) | DemoFault::Feeds(_) => CommandFault::setup(message),
+        DemoFault::Guest(_) => CommandFault::unavailable(message),
+        DemoFault::Interrupted => CommandFault::cancelled(message),
+        DemoFault::Unexpected { .. } => CommandFault::failed(message),
     }
 }

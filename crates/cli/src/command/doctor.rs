@@ -7,19 +7,19 @@ use std::time::Instant;
 
 use clap::Args;
 use recurgent::Language;
-use recurgent::config::{Config, Source};
+use recurgent::config::{Config, SettingOrigin};
 use recurgent::guest::Cancellation;
 use recurgent::lifecycle::program::GeneratedProgram;
 use recurgent::lifecycle::prompt::Prompt;
 use recurgent::lifecycle::request::{Method, Role};
-use recurgent::provider::{self, Choice, DraftLimits, Service};
+use recurgent::provider::{self, DraftLimits, ProviderChoice, Service};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::{Layer, Reached, Tier, Workers};
 use serde_json::{Value, json};
 
-use super::settings::Settings;
-use crate::exit::{Exit, Fault};
+use super::settings::SettingFlags;
+use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 
@@ -35,7 +35,7 @@ const LIVE_OUTPUT_TOKENS: u32 = 4096;
 /// Check what agents need on this machine, and say what to do about what is missing
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct DoctorOptions {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long)]
     live: bool,
     #[command(flatten)]
-    settings: Settings,
+    settings: SettingFlags,
 }
 
 /// One thing that was looked at.
@@ -82,8 +82,8 @@ impl State {
     }
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl DoctorOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let checks = match self.settings.config() {
             Ok(config) => {
                 let mut checks = examine(&config);
@@ -166,7 +166,7 @@ fn config_file(config: &Config) -> Check {
 }
 
 fn store(config: &Config) -> Check {
-    let probe = || -> Result<Check, Fault> {
+    let probe = || -> Result<Check, CommandFault> {
         let path = config.store_path()?;
         let store = SqliteStore::open(&path)?;
         // No session has this name, so nothing goes; but it takes a write transaction to find out.
@@ -213,7 +213,7 @@ fn appendable(path: &Path) -> io::Result<()> {
 
 fn provider(config: &Config) -> Check {
     let source = config.entries().find(|(key, ..)| key.name == "provider");
-    let set_by = source.map_or(&Source::Default, |(_, _, source)| source);
+    let set_by = source.map_or(&SettingOrigin::Default, |(_, _, source)| source);
     let options = match config.provider_options() {
         Ok(options) => options,
         Err(fault) => return failing("provider", Exit::Setup, fault.to_string()),
@@ -222,14 +222,14 @@ fn provider(config: &Config) -> Check {
     let chosen = provider::make(&options).and_then(|_| provider::choose(&options));
     match chosen {
         Err(fault) => failing("provider", Exit::Setup, format!("{fault} (set by: {set_by})")),
-        Ok(Choice::Scripted(file)) => {
+        Ok(ProviderChoice::Scripted(file)) => {
             ok("provider", format!("scripted:{} (set by: {set_by})", file.display()))
         }
-        Ok(Choice::Replay(file)) => {
+        Ok(ProviderChoice::Replay(file)) => {
             ok("provider", format!("replay:{} (set by: {set_by})", file.display()))
         }
-        Ok(Choice::Service(service)) => service_check(&service),
-        Ok(Choice::Nobody { why }) => {
+        Ok(ProviderChoice::Service(service)) => service_check(&service),
+        Ok(ProviderChoice::None { why }) => {
             warning("provider", format!("stored programs run, new ones cannot be written; {why}"))
         }
     }
@@ -239,13 +239,13 @@ fn service_check(service: &Service) -> Check {
     let key = service.key_source.as_deref();
     let found = format!(
         "{}: {} at {}, key: {} ({})",
-        service.wire.name(),
+        service.wire.name,
         service.model,
         service.base_url,
         key.unwrap_or("none"),
         service.why
     );
-    match (key, service.wire.key_variable()) {
+    match (key, service.wire.key_variable) {
         (None, Some(variable)) => {
             warning("provider", format!("{found}; set {variable} or api_key_file to use it"))
         }

@@ -12,8 +12,8 @@ use recurgent::{Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
 
 use super::age::age_or_days;
-use super::settings::Place;
-use crate::exit::{Exit, Fault};
+use super::settings::StateFlags;
+use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
@@ -35,14 +35,14 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// List, show, prepare, refresh or remove environments: the packages programs were given
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct EnvOptions {
     #[command(subcommand)]
     verb: Verb,
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -91,8 +91,8 @@ enum Verb {
     },
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl EnvOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         match &self.verb {
             Verb::List => self.list(&self.cache()?),
             Verb::Show { id } => self.show(&self.cache()?, id),
@@ -111,14 +111,14 @@ impl Options {
         }
     }
 
-    fn cache(&self) -> Result<EnvironmentCache, Fault> {
+    fn cache(&self) -> Result<EnvironmentCache, CommandFault> {
         let cache = self.place.config(&[])?.environment_options().cache;
         cache.map(EnvironmentCache::new).ok_or_else(|| {
-            Fault::setup("there is no home directory to keep environments in; set cache_dir")
+            CommandFault::setup("there is no home directory to keep environments in; set cache_dir")
         })
     }
 
-    fn list(&self, cache: &EnvironmentCache) -> Result<Exit, Fault> {
+    fn list(&self, cache: &EnvironmentCache) -> Result<Exit, CommandFault> {
         let stored = cache.list();
         let bytes = total(&stored);
         if self.json {
@@ -147,7 +147,7 @@ impl Options {
         Ok(Exit::Ok)
     }
 
-    fn show(&self, cache: &EnvironmentCache, id: &str) -> Result<Exit, Fault> {
+    fn show(&self, cache: &EnvironmentCache, id: &str) -> Result<Exit, CommandFault> {
         let (stored, builds) = found(cache, id)?;
         let lock = std::fs::read_to_string(stored.lock_file()).ok();
         if self.json {
@@ -163,7 +163,7 @@ impl Options {
         Ok(Exit::Ok)
     }
 
-    fn prepare(&self, guest: Option<&str>, packages: &[String]) -> Result<Exit, Fault> {
+    fn prepare(&self, guest: Option<&str>, packages: &[String]) -> Result<Exit, CommandFault> {
         let runtime = self.runtime(guest)?;
         let mut preparation = runtime.prepare("environment");
         for package in packages {
@@ -173,17 +173,17 @@ impl Options {
         self.settle(preparation)
     }
 
-    fn refresh(&self, id: &str) -> Result<Exit, Fault> {
+    fn refresh(&self, id: &str) -> Result<Exit, CommandFault> {
         let (stored, _) = found(&self.cache()?, id)?;
         match stored.standing {
             CacheState::Ready | CacheState::Superseded => {
                 self.settle(self.runtime(None)?.refresh(&stored))
             }
-            CacheState::Building => Err(Fault::failed(format!(
+            CacheState::Building => Err(CommandFault::failed(format!(
                 "{} is being built by another process; wait for it, then refresh",
                 stored.id
             ))),
-            CacheState::Unfinished => Err(Fault::failed(format!(
+            CacheState::Unfinished => Err(CommandFault::failed(format!(
                 "{} was never finished, and does not say what it was for; `recurgent env gc` removes it",
                 stored.id
             ))),
@@ -191,12 +191,12 @@ impl Options {
     }
 
     /// What makes environments needs neither a model nor a store.
-    fn runtime(&self, guest: Option<&str>) -> Result<Runtime, Fault> {
+    fn runtime(&self, guest: Option<&str>) -> Result<Runtime, CommandFault> {
         let config = self.place.config(&[("guest", guest), ("provider", Some("auto"))])?;
         Ok(Runtime::builder(config).store(Arc::new(SqliteStore::in_memory()?)).build()?)
     }
 
-    fn settle(&self, preparation: Preparation) -> Result<Exit, Fault> {
+    fn settle(&self, preparation: Preparation) -> Result<Exit, CommandFault> {
         let interrupt = Interrupt::install()?;
         let paint = render::paint(Stream::Error);
         let tell = move |what: &str| {
@@ -239,7 +239,7 @@ impl Options {
         stored: Vec<Stored>,
         dry_run: bool,
         how: &str,
-    ) -> Result<Exit, Fault> {
+    ) -> Result<Exit, CommandFault> {
         let (mut gone, mut kept, mut failed) = (Vec::new(), Vec::new(), false);
         for stored in stored {
             let removal = match (dry_run, stored.standing) {
@@ -286,12 +286,12 @@ impl Options {
 
 /// The environment a prefix means: of its builds the one that counts, the last where none is ready, and how
 /// many there are.
-fn found(cache: &EnvironmentCache, prefix: &str) -> Result<(Stored, usize), Fault> {
+fn found(cache: &EnvironmentCache, prefix: &str) -> Result<(Stored, usize), CommandFault> {
     let builds = cache.find(prefix.trim());
     let mut ids: Vec<&str> = builds.iter().map(|stored| stored.id.as_str()).collect();
     ids.dedup();
     if ids.len() > 1 {
-        return Err(Fault::missing(format!(
+        return Err(CommandFault::missing(format!(
             "{} environments have an id that begins with {prefix:?}; say more of it: {}",
             ids.len(),
             ids.join(", ")
@@ -301,7 +301,7 @@ fn found(cache: &EnvironmentCache, prefix: &str) -> Result<(Stored, usize), Faul
     let ready = builds.iter().position(|stored| stored.standing == CacheState::Ready);
     let counts = ready.or(count.checked_sub(1)).and_then(|at| builds.into_iter().nth(at));
     counts.map(|stored| (stored, count)).ok_or_else(|| {
-        Fault::missing(format!(
+        CommandFault::missing(format!(
             "no environment has an id that begins with {prefix:?}; `recurgent env list` shows them"
         ))
     })

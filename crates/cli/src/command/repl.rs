@@ -8,12 +8,12 @@ use recurgent::lifecycle::request::{Method, Role};
 use recurgent::{Arguments, FailureKind};
 use serde_json::Value;
 
-use super::agent::{AgentOptions, Caller};
-use crate::exit::{Exit, Fault};
+use super::agent::{AgentFlags, Caller};
+use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 use input::{Entered, Input};
-use line::{DOTS, Dot, Line};
+use line::{DOTS, Dot, ReplLine};
 
 /// Calls and tools that are listed.
 const LISTED: usize = 20;
@@ -38,11 +38,11 @@ Ctrl-C stops the running call, Ctrl-D leaves.";
 /// Talk to an agent, line by line
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct ReplOptions {
     /// Whom to talk to
     role: String,
     #[command(flatten)]
-    agent: AgentOptions,
+    agent: AgentFlags,
 }
 
 /// What a line came to.
@@ -54,8 +54,8 @@ enum Turn {
     Quit,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl ReplOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
         let mut caller = self.agent.open(&role)?;
         let mut input = Input::open(&caller)?;
@@ -68,7 +68,7 @@ impl Options {
         let mut exit = Exit::Ok;
         loop {
             let turn = match input.next()? {
-                Entered::Line(text) => take(&mut caller, &text)?,
+                Entered::ReplLine(text) => take(&mut caller, &text)?,
                 Entered::Nothing => Turn::Done,
                 Entered::End => Turn::Quit,
             };
@@ -83,21 +83,21 @@ impl Options {
     }
 }
 
-fn take(caller: &mut Caller, text: &str) -> Result<Turn, Fault> {
+fn take(caller: &mut Caller, text: &str) -> Result<Turn, CommandFault> {
     match line::parse(text) {
-        Ok(Line::Blank) => Ok(Turn::Done),
-        Ok(Line::Dot(Dot::Quit)) => Ok(Turn::Quit),
-        Ok(Line::Dot(dot)) => Ok(match show(caller, dot) {
+        Ok(ReplLine::Blank) => Ok(Turn::Done),
+        Ok(ReplLine::Dot(Dot::Quit)) => Ok(Turn::Quit),
+        Ok(ReplLine::Dot(dot)) => Ok(match show(caller, dot) {
             Ok(()) => Turn::Done,
             Err(fault) => told(&fault),
         }),
-        Ok(Line::Call { method, arguments }) => call(caller, &method, arguments),
-        Err(problem) => Ok(told(&Fault::usage(problem))),
+        Ok(ReplLine::Call { method, arguments }) => call(caller, &method, arguments),
+        Err(problem) => Ok(told(&CommandFault::usage(problem))),
     }
 }
 
 /// A call that cannot be made ends the line, not the conversation.
-fn call(caller: &mut Caller, method: &str, arguments: Arguments) -> Result<Turn, Fault> {
+fn call(caller: &mut Caller, method: &str, arguments: Arguments) -> Result<Turn, CommandFault> {
     let method = match Method::parse(method) {
         Ok(method) => method,
         Err(fault) => return Ok(told(&fault.into())),
@@ -114,12 +114,12 @@ fn call(caller: &mut Caller, method: &str, arguments: Arguments) -> Result<Turn,
     })
 }
 
-fn told(fault: &Fault) -> Turn {
+fn told(fault: &CommandFault) -> Turn {
     render::fault(fault);
     Turn::Failed
 }
 
-fn show(caller: &Caller, dot: Dot) -> Result<(), Fault> {
+fn show(caller: &Caller, dot: Dot) -> Result<(), CommandFault> {
     match dot {
         Dot::Help => {
             let dots = DOTS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
@@ -135,7 +135,7 @@ fn show(caller: &Caller, dot: Dot) -> Result<(), Fault> {
     }
 }
 
-fn tools(caller: &Caller) -> Result<Vec<String>, Fault> {
+fn tools(caller: &Caller) -> Result<Vec<String>, CommandFault> {
     let paint = render::paint(Stream::Output);
     let known = caller.runtime.store().tools(None, LISTED)?;
     let line = |name: &str, purpose: &str, methods: &[String]| {
@@ -156,7 +156,7 @@ fn tools(caller: &Caller) -> Result<Vec<String>, Fault> {
         .collect())
 }
 
-fn history(caller: &Caller) -> Result<Vec<String>, Fault> {
+fn history(caller: &Caller) -> Result<Vec<String>, CommandFault> {
     let paint = render::paint(Stream::Output);
     let text = |record: &Value, path: &str| match record.pointer(path) {
         Some(Value::String(text)) => clean(text),

@@ -8,9 +8,9 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use super::settings::Place;
+use super::settings::StateFlags;
 use super::store::opened;
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 
@@ -25,14 +25,14 @@ Examples:
 /// List, show, purge or remove sessions: memory and history that were kept by name
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct SessionsOptions {
     #[command(subcommand)]
     verb: Verb,
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,8 +67,8 @@ enum Verb {
     },
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl SessionsOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let store = opened(&self.place)?;
         match &self.verb {
             Verb::List => self.list(&store.sessions()?),
@@ -82,7 +82,7 @@ impl Options {
         Ok(Exit::Ok)
     }
 
-    fn list(&self, sessions: &[SessionSummary]) -> Result<(), Fault> {
+    fn list(&self, sessions: &[SessionSummary]) -> Result<(), CommandFault> {
         if self.json {
             let sessions: Vec<Value> = sessions.iter().map(summary_json).collect();
             return render::json(&json!({ "sessions": sessions }));
@@ -108,7 +108,7 @@ impl Options {
         render::lines(&rows)
     }
 
-    fn show(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
+    fn show(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
         let agents: Map<String, Value> = store
             .session_context(name)?
             .into_iter()
@@ -129,7 +129,7 @@ impl Options {
         name: &str,
         limit: usize,
         before: Option<&str>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandFault> {
         let agents = store.sessions()?.into_iter().filter(|known| known.name == name);
         let mut records = Map::new();
         for agent in agents {
@@ -159,7 +159,7 @@ impl Options {
         render::lines(&rows)
     }
 
-    fn purge(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
+    fn purge(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
         let Some(records) = store.purge_session(name)? else {
             return Err(unknown(store, name)?);
         };
@@ -170,7 +170,7 @@ impl Options {
         Ok(())
     }
 
-    fn remove(&self, store: &SqliteStore, name: &str) -> Result<(), Fault> {
+    fn remove(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
         if !store.remove_session(name)? {
             return Err(unknown(store, name)?);
         }
@@ -210,14 +210,14 @@ fn summary_json(session: &SessionSummary) -> Value {
 }
 
 /// Session names, each once.
-fn known(store: &SqliteStore) -> Result<Vec<String>, Fault> {
+fn known(store: &SqliteStore) -> Result<Vec<String>, CommandFault> {
     let mut names: Vec<String> = store.sessions()?.into_iter().map(|known| known.name).collect();
     names.dedup();
     Ok(names)
 }
 
-fn unknown(store: &SqliteStore, name: &str) -> Result<Fault, Fault> {
+fn unknown(store: &SqliteStore, name: &str) -> Result<CommandFault, CommandFault> {
     let names = known(store)?;
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    Ok(Fault::missing(format!("no session is named {name:?}; there are: {names}")))
+    Ok(CommandFault::missing(format!("no session is named {name:?}; there are: {names}")))
 }

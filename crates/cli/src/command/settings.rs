@@ -1,16 +1,16 @@
-//! Settings on the command line: the last of the three layers.
+//! Settings on the command line.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use recurgent::config::Config;
 
-use crate::exit::Fault;
+use crate::exit::CommandFault;
 
 /// Where things are, and any setting by its key.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
-pub(crate) struct Place {
+pub(crate) struct StateFlags {
     /// Where the store and the log live
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<String>,
@@ -19,28 +19,28 @@ pub(crate) struct Place {
     set: Vec<(String, String)>,
 }
 
-impl Place {
+impl StateFlags {
     /// The effective configuration: file, environment, then these, then `more`.
-    pub(crate) fn config(&self, more: &[(&str, Option<&str>)]) -> Result<Config, Fault> {
+    pub(crate) fn config(&self, more: &[(&str, Option<&str>)]) -> Result<Config, CommandFault> {
         let mut config = Config::load()?;
         let set = self.set.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
         let state_dir = [("state_dir", self.state_dir.as_deref())];
         for (key, value) in set.chain(state_dir).chain(more.iter().copied()) {
             let Some(value) = value else { continue };
-            config.set(key, value).map_err(|fault| Fault::usage(fault.to_string()))?;
+            config.set(key, value).map_err(|fault| CommandFault::usage(fault.to_string()))?;
         }
         Ok(config)
     }
 }
 
-/// Settings for this run; they win over environment and configuration file.
+/// Settings for this run; they replace those of the environment and the configuration file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
-pub(crate) struct Settings {
+pub(crate) struct SettingFlags {
     /// The language programs are written in
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
     guest: Option<String>,
-    /// Who writes programs: auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or
+    /// The provider that writes programs: auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or
     /// replay:FILE
     #[arg(long)]
     provider: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct Settings {
     /// Take the model's answers from a recording; short for --provider replay:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "provider")]
     replay: Option<String>,
-    /// Whom programs may talk to: off, loopback, open, or hosts separated by commas
+    /// The network that programs may use: off, loopback, open, or hosts separated by commas
     #[arg(long, value_name = "WHOM")]
     network: Option<String>,
     /// Let programs read a file or directory; may be repeated
@@ -64,12 +64,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
-impl Settings {
+impl SettingFlags {
     /// The effective configuration.
-    pub(crate) fn config(&self) -> Result<Config, Fault> {
+    pub(crate) fn config(&self) -> Result<Config, CommandFault> {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
         let (read, write) = (joined(&self.read)?, joined(&self.write)?);
@@ -86,9 +86,9 @@ impl Settings {
 }
 
 /// Paths as one setting; none: nothing is set.
-fn joined(paths: &[PathBuf]) -> Result<Option<String>, Fault> {
+fn joined(paths: &[PathBuf]) -> Result<Option<String>, CommandFault> {
     if let Some(missing) = paths.iter().find(|path| !path.exists()) {
-        return Err(Fault::usage(format!(
+        return Err(CommandFault::usage(format!(
             "{} is not there, so it cannot be granted",
             missing.display()
         )));
@@ -96,7 +96,7 @@ fn joined(paths: &[PathBuf]) -> Result<Option<String>, Fault> {
     let joined = std::env::join_paths(paths).ok().and_then(|paths| paths.into_string().ok());
     match joined {
         Some(paths) => Ok(Some(paths).filter(|paths| !paths.is_empty())),
-        None => Err(Fault::usage("a granted path must be text without a colon".to_owned())),
+        None => Err(CommandFault::usage("a granted path must be text without a colon".to_owned())),
     }
 }
 

@@ -9,8 +9,8 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 
-use super::settings::Place;
-use crate::exit::{Exit, Fault};
+use super::settings::StateFlags;
+use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 
@@ -26,14 +26,14 @@ Examples:
 /// imported into an empty store gives the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct StoreOptions {
     #[command(subcommand)]
     verb: Verb,
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,8 +52,8 @@ enum Verb {
     Check,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl StoreOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         match &self.verb {
             Verb::Export { directory } => {
                 export(&opened(&self.place)?.bundle(None)?, directory, self.json)?;
@@ -64,7 +64,7 @@ impl Options {
         }
     }
 
-    fn check(&self) -> Result<Exit, Fault> {
+    fn check(&self) -> Result<Exit, CommandFault> {
         let path = self.place.config(&[])?.store_path()?;
         let store = SqliteStore::open(&path)?;
         let mut problems = store.check()?;
@@ -97,13 +97,13 @@ impl Options {
 }
 
 /// The store these settings name; what people should be told of it is told.
-pub(super) fn opened(place: &Place) -> Result<SqliteStore, Fault> {
+pub(super) fn opened(place: &StateFlags) -> Result<SqliteStore, CommandFault> {
     let store = SqliteStore::open(&place.config(&[])?.store_path()?)?;
     store.notices().iter().for_each(|notice| render::notice(notice));
     Ok(store)
 }
 
-pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result<(), Fault> {
+pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result<(), CommandFault> {
     let files = layout::write(bundle, directory).map_err(|problem| fault(&problem))?;
     let counts = json!({
         "directory": directory.display().to_string(),
@@ -126,7 +126,11 @@ pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result
 }
 
 /// All that could be read goes in together; a refused file makes the exit code say so.
-pub(super) fn import(store: &SqliteStore, directory: &Path, as_json: bool) -> Result<Exit, Fault> {
+pub(super) fn import(
+    store: &SqliteStore,
+    directory: &Path,
+    as_json: bool,
+) -> Result<Exit, CommandFault> {
     let read = layout::read(directory).map_err(|problem| fault(&problem))?;
     let merged = store.merge(&read.bundle)?;
     let refused = !read.refused.is_empty() || !merged.conflicts.is_empty();
@@ -164,10 +168,12 @@ fn verdicts_json(verdicts: &[ImportNote]) -> Value {
     verdicts.iter().map(|ImportNote { what, why }| json!({"what": what, "why": why})).collect()
 }
 
-fn fault(fault: &LayoutFault) -> Fault {
+fn fault(fault: &LayoutFault) -> CommandFault {
     match fault {
-        LayoutFault::Occupied(_) => Fault::usage(fault.to_string()),
-        LayoutFault::NothingThere(_) => Fault::missing(fault.to_string()),
-        LayoutFault::TooMany(_) | LayoutFault::File { .. } => Fault::setup(fault.to_string()),
+        LayoutFault::Occupied(_) => CommandFault::usage(fault.to_string()),
+        LayoutFault::NothingThere(_) => CommandFault::missing(fault.to_string()),
+        LayoutFault::TooMany(_) | LayoutFault::File { .. } => {
+            CommandFault::setup(fault.to_string())
+        }
     }
 }

@@ -17,9 +17,9 @@ use recurgent::upkeep::{self, Condition, Health};
 use serde_json::{Value, json};
 
 use super::age::age;
-use super::settings::Place;
+use super::settings::StateFlags;
 use super::store::{export, import, opened};
-use crate::exit::{Exit, Fault};
+use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean, clip};
 use crate::render::{self, Stream};
 
@@ -45,14 +45,14 @@ Examples:
 /// Look after the tools that agents forged
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct ToolsOptions {
     #[command(subcommand)]
     verb: Verb,
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -92,7 +92,7 @@ enum Verb {
     /// Let an earlier version of a method's program run again
     Rollback {
         #[command(flatten)]
-        line: line::Line,
+        line: line::MethodArgs,
         /// The version, by its checksum or the start of it; the one that ran before, if not given
         #[arg(long, value_name = "CHECKSUM")]
         to: Option<String>,
@@ -100,7 +100,7 @@ enum Verb {
     /// Hold on to the version that runs: nothing replaces it
     Pin {
         #[command(flatten)]
-        line: line::Line,
+        line: line::MethodArgs,
         /// Let go of it again
         #[arg(long)]
         off: bool,
@@ -119,8 +119,8 @@ enum Verb {
     },
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl ToolsOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let store = opened(&self.place)?;
         match &self.verb {
             Verb::List => self.list(&store.tools(None, MAX_LISTED)?),
@@ -148,7 +148,7 @@ impl Options {
         Ok(Exit::Ok)
     }
 
-    fn list(&self, tools: &[KnownTool]) -> Result<(), Fault> {
+    fn list(&self, tools: &[KnownTool]) -> Result<(), CommandFault> {
         if self.json {
             let tools: Vec<Value> = tools.iter().map(known_json).collect();
             return render::json(&json!({ "tools": tools }));
@@ -177,7 +177,7 @@ impl Options {
         render::lines(&rows)
     }
 
-    fn health(&self, store: &SqliteStore) -> Result<(), Fault> {
+    fn health(&self, store: &SqliteStore) -> Result<(), CommandFault> {
         let tools = store.bundle(None)?.tools;
         let healths: Vec<Health> =
             tools.iter().map(|tool| upkeep::health(store, tool)).collect::<Result<_, _>>()?;
@@ -191,7 +191,7 @@ impl Options {
         render::lines(&rows)
     }
 
-    fn recommend(&self, found: &[Recommendation]) -> Result<(), Fault> {
+    fn recommend(&self, found: &[Recommendation]) -> Result<(), CommandFault> {
         if self.json {
             return render::json(&json!({ "recommendations": found }));
         }
@@ -222,7 +222,7 @@ impl Options {
         render::lines(&lines)
     }
 
-    fn stale(&self, stale: &[ToolEntry]) -> Result<(), Fault> {
+    fn stale(&self, stale: &[ToolEntry]) -> Result<(), CommandFault> {
         if self.json {
             return render::json(
                 &json!({ "stale": stale.iter().map(stale_json).collect::<Vec<_>>() }),
@@ -234,7 +234,12 @@ impl Options {
         render::lines(&stale.iter().map(stale_row).collect::<Vec<_>>())
     }
 
-    fn prune(&self, store: &SqliteStore, older_than: Duration, yes: bool) -> Result<(), Fault> {
+    fn prune(
+        &self,
+        store: &SqliteStore,
+        older_than: Duration,
+        yes: bool,
+    ) -> Result<(), CommandFault> {
         let used_before = upkeep::time_before(older_than);
         let mut stale = upkeep::stale(&store.bundle(None)?, &used_before);
         if yes {
@@ -311,7 +316,7 @@ fn stale_row(tool: &ToolEntry) -> String {
 }
 
 /// What is known of the named tools, or of everything.
-fn chosen(store: &SqliteStore, names: &[String]) -> Result<Bundle, Fault> {
+fn chosen(store: &SqliteStore, names: &[String]) -> Result<Bundle, CommandFault> {
     if names.is_empty() {
         return Ok(store.bundle(None)?);
     }
@@ -330,7 +335,7 @@ fn chosen(store: &SqliteStore, names: &[String]) -> Result<Bundle, Fault> {
 }
 
 /// A role something is known of: a tool, or an agent that was called.
-fn known_role(store: &SqliteStore, name: &str) -> Result<Role, Fault> {
+fn known_role(store: &SqliteStore, name: &str) -> Result<Role, CommandFault> {
     let role = Role::parse(name)?;
     let known = store.bundle(Some(&role))?;
     if known != Bundle::default() {
@@ -339,7 +344,7 @@ fn known_role(store: &SqliteStore, name: &str) -> Result<Role, Fault> {
     let names: Vec<String> =
         store.tools(None, 12)?.iter().map(|known| known.tool.name.to_string()).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    Err(Fault::missing(format!(
+    Err(CommandFault::missing(format!(
         "nothing is known of {:?}; tools there are: {names}",
         role.as_str()
     )))

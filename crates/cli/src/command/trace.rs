@@ -7,8 +7,8 @@ use recurgent::config::Config;
 use recurgent::replay::{ReplayFault, Replayed, replay};
 use serde_json::{Value, json};
 
-use super::settings::Place;
-use crate::exit::{Exit, Fault};
+use super::settings::StateFlags;
+use crate::exit::{CommandFault, Exit};
 use crate::logbook;
 use crate::render::entry::{attempt_lines, call_line, place_line, text};
 use crate::render::paint::{Style, clean};
@@ -28,14 +28,14 @@ const MAX_NAMED: usize = 5;
 /// Show past calls from the log, or run them again
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct TraceOptions {
     #[command(subcommand)]
     verb: Verb,
     /// Print one JSON object
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,8 +68,8 @@ struct Meant {
     call: Option<String>,
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl TraceOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.place.config(&[])?;
         let found = Found::by(self.verb.id(), &config)?;
         if found.skipped > 0 && !self.json {
@@ -81,7 +81,7 @@ impl Options {
         }
     }
 
-    fn show(&self, found: Found) -> Result<Exit, Fault> {
+    fn show(&self, found: Found) -> Result<Exit, CommandFault> {
         let Found { meant, entries, skipped } = found;
         let shown = tree(entries, meant.call.as_deref());
         if self.json {
@@ -94,7 +94,7 @@ impl Options {
         Ok(Exit::Ok)
     }
 
-    fn replay(&self, config: &Config, found: &Found) -> Result<Exit, Fault> {
+    fn replay(&self, config: &Config, found: &Found) -> Result<Exit, CommandFault> {
         let replays: Vec<Replayed> = found
             .roots()
             .iter()
@@ -114,13 +114,13 @@ impl Options {
     }
 }
 
-fn unreplayed(fault: ReplayFault) -> Fault {
+fn unreplayed(fault: ReplayFault) -> CommandFault {
     match fault {
         ReplayFault::Unknown(_) | ReplayFault::Incomplete { .. } => {
-            Fault::missing(fault.to_string())
+            CommandFault::missing(fault.to_string())
         }
         ReplayFault::Setup(fault) => fault.into(),
-        ReplayFault::Config(_) => Fault::setup(fault.to_string()),
+        ReplayFault::Config(_) => CommandFault::setup(fault.to_string()),
         ReplayFault::Agent(fault) => fault.into(),
     }
 }
@@ -150,7 +150,7 @@ struct Found {
 }
 
 impl Found {
-    fn by(id: &str, config: &Config) -> Result<Self, Fault> {
+    fn by(id: &str, config: &Config) -> Result<Self, CommandFault> {
         let log = logbook::path(config)?;
         let files = logbook::files(&log);
         let mut meant = BTreeSet::new();
@@ -196,19 +196,19 @@ impl Meant {
     }
 }
 
-fn only(id: &str, meant: BTreeSet<Meant>) -> Result<Meant, Fault> {
+fn only(id: &str, meant: BTreeSet<Meant>) -> Result<Meant, CommandFault> {
     let mut names: Vec<&str> =
         meant.iter().map(|meant| meant.call.as_deref().unwrap_or(&meant.trace)).collect();
     if names.len() > 1 {
         let several = names.len();
         names.truncate(MAX_NAMED);
-        return Err(Fault::missing(format!(
+        return Err(CommandFault::missing(format!(
             "{several} calls or traces have an id that begins with {id:?}; say more of it: {}",
             names.join(", ")
         )));
     }
     meant.into_iter().next().ok_or_else(|| {
-        Fault::missing(format!(
+        CommandFault::missing(format!(
             "no call and no trace in the log has an id that begins with {id:?}; `recurgent watch --json` shows them"
         ))
     })

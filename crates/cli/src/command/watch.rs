@@ -8,8 +8,8 @@ use recurgent::Cancellation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
-use super::settings::Place;
-use crate::exit::{Exit, Fault};
+use super::settings::StateFlags;
+use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::logbook::{self, Follower};
 use crate::render::entry::{call_line, place_line, text};
@@ -31,7 +31,7 @@ A call is logged when it has ended, so the calls it made come before it, further
 /// Show every call that is logged, as it happens
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct WatchOptions {
     #[command(flatten)]
     filter: Filter,
     /// Entries to begin with, of those already there
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFlags,
 }
 
 /// Which calls.
@@ -73,8 +73,8 @@ impl Filter {
     }
 }
 
-impl Options {
-    pub(crate) fn run(self) -> Result<Exit, Fault> {
+impl WatchOptions {
+    pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let log = logbook::path(&self.place.config(&[])?)?;
         let interrupt = Interrupt::install()?;
         let mut follower = Follower::at_end(&log)?;
@@ -97,7 +97,7 @@ impl Options {
         follower: &mut Follower,
         reading: bool,
         cancellation: &Cancellation,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandFault> {
         let mut reading = reading;
         while reading && !cancellation.is_cancelled() && is_read(PERIOD) {
             let mut news = follower.news();
@@ -108,7 +108,7 @@ impl Options {
     }
 
     /// Says whether anybody still reads.
-    fn show(&self, entries: &[Value]) -> Result<bool, Fault> {
+    fn show(&self, entries: &[Value]) -> Result<bool, CommandFault> {
         if entries.is_empty() {
             return Ok(true);
         }

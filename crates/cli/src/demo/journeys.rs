@@ -4,10 +4,10 @@ use recurgent::{Arguments, call};
 use serde_json::{Value, json};
 
 use super::feeds::Feeds;
-use super::{DemoFault, Stage, expect, expect_at, expect_failure};
+use super::{DemoFault, DemoStage, expect, expect_at, expect_failure};
 
 /// Any method, written when it is first called.
-pub(super) fn calculator(stage: &Stage<'_>) -> Result<(), DemoFault> {
+pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     stage.chapter("1  Calculator", "any method works: written when it is first called");
     let mut calculator = stage.agent("calculator")?;
     calculator.set("memory", 5)?;
@@ -33,7 +33,7 @@ pub(super) fn calculator(stage: &Stage<'_>) -> Result<(), DemoFault> {
 }
 
 /// Tools forged once and used again, answers that name their source, an honest no.
-pub(super) fn assistant(stage: &Stage<'_>, feeds: &Feeds) -> Result<(), DemoFault> {
+pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), DemoFault> {
     stage.chapter("2  Assistant", "forges two tools, then lives off them");
     let mut assistant = stage.agent("assistant")?;
 
@@ -70,7 +70,7 @@ pub(super) fn assistant(stage: &Stage<'_>, feeds: &Feeds) -> Result<(), DemoFaul
 }
 
 /// Programs that go wrong first.
-pub(super) fn recovery(stage: &Stage<'_>) -> Result<(), DemoFault> {
+pub(super) fn recovery(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     stage.chapter("3  Recovery", "what fails is rolled back, told why, and mended");
     let mut editor = stage.agent("editor")?;
     let text = "the quick brown fox jumps over the lazy dog";

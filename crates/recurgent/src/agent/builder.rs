@@ -1,14 +1,16 @@
-//! Putting an agent together: everything is checked once, when it is built.
+//! The builder of agents: everything is checked once, when the agent is built.
+
+use std::time::Duration;
 
 use lifecycle::context::Context;
 use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
-use lifecycle::request::{Lineage, Role, Session, TraceId};
+use lifecycle::request::{Allowance, Lineage, Role, Session, TraceId};
 use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 
 use super::{Agent, AgentFault, kept_manifest};
-use crate::config::{AgentOptions, ConfigFault};
+use crate::config::{AgentOptions, AgentOverrides};
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
@@ -22,7 +24,6 @@ pub struct AgentBuilder {
     pub(super) runtime: Runtime,
     pub(super) role: String,
     pub(super) options: AgentOptions,
-    pub(super) problem: Option<ConfigFault>,
     pub(super) whole_contract: Option<Map<String, Value>>,
     pub(super) contract_fields: Map<String, Value>,
     pub(super) session: Option<String>,
@@ -41,7 +42,6 @@ impl AgentBuilder {
             options: runtime.config().agent_options(),
             runtime,
             role: role.to_owned(),
-            problem: None,
             whole_contract: None,
             contract_fields: Map::new(),
             session: None,
@@ -115,17 +115,50 @@ impl AgentBuilder {
         self
     }
 
-    /// One option by its key (see [`crate::config::AGENT_KEYS`]); unknown ones fail the build.
+    /// Values of its own instead of the configured ones.
     #[must_use]
-    pub fn option(mut self, name: &str, value: &str) -> Self {
-        if let Err(fault) = self.options.set(name, value) {
-            self.problem = Some(fault);
-        }
+    pub fn overrides(mut self, overrides: &AgentOverrides) -> Self {
+        self.options.apply(overrides);
         self
     }
 
-    /// Holds it to the time its parent has, and to what is logged of it: programs choose options for their
-    /// children, and may only choose less.
+    /// The model to ask.
+    #[must_use]
+    pub fn model(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.options.model);
+        self
+    }
+
+    /// Time a program may take, nested calls aside.
+    #[must_use]
+    pub fn execution_timeout(mut self, limit: Duration) -> Self {
+        self.options.execution_timeout = limit;
+        self
+    }
+
+    /// Time a model may take to answer.
+    #[must_use]
+    pub fn provider_timeout(mut self, limit: Duration) -> Self {
+        self.options.provider_timeout = limit;
+        self
+    }
+
+    /// Limits what one call tree may use. An allowance can be narrowed, never widened.
+    #[must_use]
+    pub fn allowance(mut self, allowance: Allowance) -> Self {
+        self.options.narrow(allowance);
+        self
+    }
+
+    /// Logs prompts and memory too.
+    #[must_use]
+    pub fn debug(mut self, is_debugged: bool) -> Self {
+        self.options.debug = is_debugged;
+        self
+    }
+
+    /// Limits its time to that of its parent, and its debug log to that of its parent: programs choose options for
+    /// their children and may only choose less.
     #[must_use]
     pub(crate) fn within(mut self, parent: &AgentOptions) -> Self {
         let options = &mut self.options;
@@ -167,9 +200,6 @@ impl AgentBuilder {
 
     /// Checks everything once and makes the agent. No model is asked, no process started.
     pub fn build(self) -> Result<Agent, AgentFault> {
-        if let Some(fault) = self.problem {
-            return Err(fault.into());
-        }
         let role = Role::parse(&self.role)?;
         let session = self.session.map(|name| Session::parse(&name)).transpose()?;
         let (contract, contract_source) =

@@ -1,15 +1,16 @@
-//! What can be tuned per agent.
+//! The settings that can differ from agent to agent.
 
 use std::time::Duration;
 
 use lifecycle::attempt::Budgets;
 use lifecycle::dialect::Language;
+use lifecycle::draft::Nanodollars;
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 
+use super::table::SettingsLayer;
+use super::{ConfigFault, SettingOrigin, parse_into};
 use crate::grants::Grants;
-
-use super::{Config, ConfigFault};
 
 /// What one agent runs with. A delegated child inherits all of it and can only narrow its allowance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,9 +19,9 @@ pub struct AgentOptions {
     pub model: String,
     /// The language its programs are written in.
     pub language: Language,
-    /// Retries per lane.
+    /// Retries by kind of failure.
     pub budgets: Budgets,
-    /// Which rules hold, and how hard. A child cannot change them.
+    /// Which guardrails end a call. A child cannot change them.
     pub guardrails: GuardrailPolicy,
     /// Time a model may take.
     pub provider_timeout: Duration,
@@ -34,72 +35,144 @@ pub struct AgentOptions {
     pub debug: bool,
 }
 
-/// Keys that can also be set per agent, by `AgentBuilder::option` and by `delegate` in a program.
-pub const AGENT_KEYS: &[&str] = &[
-    "model",
-    "guest",
-    "max_generation_attempts",
-    "guardrail_recovery_budget",
-    "execution_repair_budget",
-    "fresh_outcome_repair_budget",
-    "provider_timeout_seconds",
-    "execution_timeout_seconds",
-    "max_delegation_depth",
-    "max_model_calls",
-    "asks_per_call",
-    "max_tree_tokens",
-    "max_tree_cost_usd",
-    "max_tree_seconds",
-    "debug",
+/// One setting that an agent may have of its own: its name, and how a value of it changes the options. A part of the
+/// allowance can be narrowed, never widened.
+type AgentSetting = (&'static str, fn(&mut AgentOptions, &SettingsLayer));
+
+#[rustfmt::skip]
+const AGENT_SETTINGS: &[AgentSetting] = &[
+    ("model",                       |agent, given| replace(&mut agent.model, given.model.clone())),
+    ("guest",                       |agent, given| replace(&mut agent.language, given.guest)),
+    ("max_generation_attempts",     |agent, given| replace(&mut agent.budgets.generation, given.max_generation_attempts.map(retries))),
+    ("guardrail_recovery_budget",   |agent, given| replace(&mut agent.budgets.guardrail, given.guardrail_recovery_budget)),
+    ("execution_repair_budget",     |agent, given| replace(&mut agent.budgets.execution, given.execution_repair_budget)),
+    ("fresh_outcome_repair_budget", |agent, given| replace(&mut agent.budgets.outcome, given.fresh_outcome_repair_budget)),
+    ("provider_timeout_seconds",    |agent, given| replace(&mut agent.provider_timeout, given.provider_timeout_seconds)),
+    ("execution_timeout_seconds",   |agent, given| replace(&mut agent.execution_timeout, given.execution_timeout_seconds)),
+    ("max_delegation_depth",        |agent, given| narrow(&mut agent.allowance.depth, given.max_delegation_depth)),
+    ("max_model_calls",             |agent, given| narrow(&mut agent.allowance.model_calls, given.max_model_calls)),
+    ("asks_per_call",               |agent, given| narrow(&mut agent.allowance.asks_per_call, given.asks_per_call)),
+    ("max_tree_tokens",             |agent, given| limit(&mut agent.allowance.tokens, given.max_tree_tokens.flatten())),
+    ("max_tree_cost_usd",           |agent, given| limit(&mut agent.allowance.cost, given.max_tree_cost_usd.flatten().map(Nanodollars::from_usd))),
+    ("max_tree_seconds",            |agent, given| limit(&mut agent.allowance.wall_time, given.max_tree_seconds.flatten())),
+    ("debug",                       |agent, given| replace(&mut agent.debug, given.debug)),
 ];
 
-impl AgentOptions {
-    /// Sets one option by its key. An allowance can be narrowed, never widened.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigFault> {
-        let mut config = Config::defaults();
-        config.set(name, value)?;
-        let given = config.agent_options();
-        match name {
-            "model" => self.model = given.model,
-            "guest" => self.language = given.language,
-            "max_generation_attempts" => self.budgets.generation = given.budgets.generation,
-            "guardrail_recovery_budget" => self.budgets.guardrail = given.budgets.guardrail,
-            "execution_repair_budget" => self.budgets.execution = given.budgets.execution,
-            "fresh_outcome_repair_budget" => self.budgets.outcome = given.budgets.outcome,
-            "provider_timeout_seconds" => self.provider_timeout = given.provider_timeout,
-            "execution_timeout_seconds" => self.execution_timeout = given.execution_timeout,
-            "max_delegation_depth" => {
-                self.allowance.depth = self.allowance.depth.min(given.allowance.depth);
-            }
-            "max_model_calls" => {
-                self.allowance.model_calls =
-                    self.allowance.model_calls.min(given.allowance.model_calls);
-            }
-            "asks_per_call" => {
-                self.allowance.asks_per_call =
-                    self.allowance.asks_per_call.min(given.allowance.asks_per_call);
-            }
-            "max_tree_tokens" => {
-                self.allowance.tokens = narrower(self.allowance.tokens, given.allowance.tokens);
-            }
-            "max_tree_cost_usd" => {
-                self.allowance.cost = narrower(self.allowance.cost, given.allowance.cost);
-            }
-            "max_tree_seconds" => {
-                self.allowance.wall_time =
-                    narrower(self.allowance.wall_time, given.allowance.wall_time);
-            }
-            "debug" => self.debug = given.debug,
-            _ => return Err(ConfigFault::NotOfAnAgent { key: name.to_owned() }),
-        }
-        Ok(())
+/// The names of the settings that an agent may have of its own, in a program the options of `delegate`.
+pub fn agent_keys() -> impl Iterator<Item = &'static str> {
+    AGENT_SETTINGS.iter().map(|(name, _)| *name)
+}
+
+/// Attempts as retries after the first.
+pub(super) fn retries(attempts: u32) -> u32 {
+    attempts.saturating_sub(1)
+}
+
+fn replace<T>(current: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *current = given;
     }
 }
 
-/// The lesser of two limits; none is the widest.
-fn narrower<T: Ord>(ours: Option<T>, given: Option<T>) -> Option<T> {
-    match (ours, given) {
+fn narrow<T: Ord + Copy>(current: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *current = given.min(*current);
+    }
+}
+
+/// Narrows a limit; none is the widest.
+fn limit<T: Ord + Copy>(current: &mut Option<T>, given: Option<T>) {
+    *current = match (*current, given) {
         (Some(ours), Some(given)) => Some(ours.min(given)),
         (limit, None) | (None, limit) => limit,
+    };
+}
+
+/// Values that one agent has instead of the configured ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgentOverrides(pub(crate) SettingsLayer);
+
+impl AgentOverrides {
+    /// Reads settings by their names (see [`agent_keys`]) from text.
+    pub fn parse<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, ConfigFault> {
+        let mut layer = SettingsLayer::default();
+        for (name, text) in settings {
+            parse_into(&mut layer, name, text, &SettingOrigin::Code)?;
+            if !agent_keys().any(|known| known == name) {
+                return Err(ConfigFault::NotOfAnAgent { key: name.to_owned() });
+            }
+        }
+        Ok(Self(layer))
+    }
+}
+
+impl AgentOptions {
+    /// Takes over values of one agent's own.
+    pub(crate) fn apply(&mut self, overrides: &AgentOverrides) {
+        for (_, change) in AGENT_SETTINGS {
+            change(self, &overrides.0);
+        }
+    }
+
+    /// Narrows what a call tree may use.
+    pub(crate) fn narrow(&mut self, given: Allowance) {
+        let ours = &mut self.allowance;
+        narrow(&mut ours.depth, Some(given.depth));
+        narrow(&mut ours.model_calls, Some(given.model_calls));
+        narrow(&mut ours.asks_per_call, Some(given.asks_per_call));
+        limit(&mut ours.tokens, given.tokens);
+        limit(&mut ours.cost, given.cost);
+        limit(&mut ours.wall_time, given.wall_time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, KEYS};
+    use super::*;
+
+    /// A text other than the default that narrows every limit.
+    fn other(name: &str) -> &'static str {
+        match name {
+            "guest" => "ruby",
+            "debug" => "true",
+            "model" => "other",
+            _ => "3",
+        }
+    }
+
+    #[test]
+    fn every_setting_of_an_agent_changes_its_options_and_no_other_setting_is_one() {
+        for key in KEYS {
+            let before = Config::defaults().agent_options();
+            let text = if agent_keys().any(|name| name == key.name) {
+                other(key.name).to_owned()
+            } else {
+                key.default()
+            };
+            match AgentOverrides::parse([(key.name, text.as_str())]) {
+                Ok(overrides) => {
+                    let mut after = before.clone();
+                    after.apply(&overrides);
+                    assert_ne!(after, before, "{}", key.name);
+                }
+                Err(fault) => {
+                    assert!(matches!(fault, ConfigFault::NotOfAnAgent { .. }), "{fault}");
+                }
+            }
+        }
+        let fault = AgentOverrides::parse([("mode", "x")]).unwrap_err();
+        assert!(fault.to_string().contains("did you mean `model`?"), "{fault}");
+    }
+
+    #[test]
+    fn an_allowance_is_only_narrowed() {
+        let mut options = Config::defaults().agent_options();
+        for calls in ["5", "50"] {
+            options.apply(&AgentOverrides::parse([("max_model_calls", calls)]).unwrap());
+        }
+        assert_eq!(options.allowance.model_calls, 5);
     }
 }

@@ -1,4 +1,4 @@
-//! What the settings mean to each part of the runtime.
+//! The settings as each part of the runtime takes them.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,194 +11,192 @@ use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 use lifecycle::standing::StandingMode;
 
-use super::key::rules;
+use super::agent::retries;
 use super::{AgentOptions, Config};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, Secret};
-use crate::worker::{InstallerLimits, Tier, WorkerLimits, WorkerOptions};
+use crate::worker::{InstallerLimits, WorkerLimits, WorkerOptions};
 
 impl Config {
-    /// Who writes programs, and all that depends on. Reads the table of prices, if there is one.
+    /// The model service and how it is asked. Reads the table of prices, if there is one.
     pub fn provider_options(&self) -> Result<ProviderOptions, ProviderFault> {
-        let price = |input: f64, output: f64| {
-            let cached = self.optional("price_cached_per_mtok");
-            Price { input, output, cached }
+        let settings = &self.settings;
+        let cached = settings.price_cached_per_mtok;
+        let any = settings.price_input_per_mtok.zip(settings.price_output_per_mtok);
+        let prices = Prices::new(any.map(|(input, output)| Price { input, output, cached }));
+        let prices = match &settings.prices_file {
+            Some(path) => prices.read(path)?,
+            None => prices,
         };
-        let input = self.optional("price_input_per_mtok");
-        let any = input.zip(self.optional("price_output_per_mtok")).map(|(i, o)| price(i, o));
-        let prices = match self.path("prices_file") {
-            Some(path) => Prices::new(any).read(&path)?,
-            None => Prices::new(any),
-        };
-        let text = |name: &str| Some(self.text(name)).filter(|text| !text.is_empty());
         Ok(ProviderOptions {
-            provider: self.text("provider").to_owned(),
-            model: self.text("model").to_owned(),
-            base_url: text("base_url").map(str::to_owned),
+            provider: settings.provider.clone(),
+            model: settings.model.clone(),
+            base_url: settings.base_url.clone(),
             keys: self.keys.clone(),
-            api_key_file: self.path("api_key_file"),
-            proxy: text("provider_proxy").map(Secret::new),
-            ca_file: self.path("provider_ca_file"),
+            api_key_file: settings.api_key_file.clone(),
+            proxy: settings.provider_proxy.clone().map(Secret::new),
+            ca_file: settings.provider_ca_file.clone(),
             prices,
-            temperature: self.optional("temperature"),
-            retry_temperature: self.optional("retry_temperature"),
-            max_output_tokens: self.optional_count("max_output_tokens"),
+            temperature: settings.temperature,
+            retry_temperature: settings.retry_temperature,
+            max_output_tokens: settings.max_output_tokens,
         })
     }
 
-    /// How workers are made and bounded.
+    /// How workers are started and limited.
     pub fn worker_options(&self) -> WorkerOptions {
+        let settings = &self.settings;
         let defaults = WorkerOptions::new(self.search_path.clone(), self.scratch.clone());
-        let max_running = match self.count("max_running_workers") {
+        let max_running = match settings.max_running_workers {
             0 => defaults.max_running,
             count => count,
         };
         WorkerOptions {
-            python: self.path("python"),
-            ruby: self.path("ruby"),
+            python: settings.python.clone(),
+            ruby: settings.ruby.clone(),
             max_running,
-            max_live: self.count("max_live_workers"),
-            max_restarts: self.count("max_worker_restarts"),
-            queue_limit: self.seconds("queue_timeout_seconds"),
-            minimum_tier: Tier::named(self.text("minimum_sandbox_tier")).unwrap_or(Tier::Process),
+            max_live: settings.max_live_workers,
+            max_restarts: settings.max_worker_restarts,
+            queue_limit: settings.queue_timeout_seconds,
+            minimum_tier: settings.minimum_sandbox_tier,
             limits: self.worker_limits(),
             ..defaults
         }
     }
 
-    /// What one worker may use up.
+    /// What one worker may use.
     fn worker_limits(&self) -> WorkerLimits {
-        let megabytes = |name: &str| self.count::<u64>(name) << 20;
+        let settings = &self.settings;
         WorkerLimits {
-            memory_bytes: megabytes("worker_memory_mb"),
-            cpu_seconds: self.count("worker_cpu_seconds"),
-            processes: self.count("worker_processes"),
-            open_files: self.count("worker_open_files"),
-            file_bytes: megabytes("worker_file_mb"),
-            scratch_bytes: megabytes("worker_scratch_mb"),
-            scratch_files: self.count("worker_scratch_files"),
-            output_bytes: megabytes("worker_output_mb"),
+            memory_bytes: settings.worker_memory_mb << 20,
+            cpu_seconds: settings.worker_cpu_seconds,
+            processes: settings.worker_processes,
+            open_files: settings.worker_open_files,
+            file_bytes: settings.worker_file_mb << 20,
+            scratch_bytes: settings.worker_scratch_mb << 20,
+            scratch_files: settings.worker_scratch_files,
+            output_bytes: settings.worker_output_mb << 20,
         }
     }
 
-    /// Where and how environments are made.
+    /// Where and how environments are built.
     pub fn environment_options(&self) -> EnvironmentOptions {
+        let settings = &self.settings;
         let cache_home = self.cache_home.as_ref().map(|home| home.join("recurgent"));
         EnvironmentOptions {
-            cache: self.path("cache_dir").or(cache_home),
+            cache: settings.cache_dir.clone().or(cache_home),
             path: self.search_path.clone(),
-            uv: self.path("uv"),
+            uv: settings.uv.clone(),
             python: GuestPolicy {
                 packages: self.dependency_policy(Language::Python),
-                wheels_only: self.text("wheels_only") == "true",
+                wheels_only: settings.wheels_only,
             },
             ruby: GuestPolicy {
                 packages: self.dependency_policy(Language::Ruby),
                 wheels_only: false,
             },
             variables: self.installer_variables(),
-            hosts: self.list("installer_hosts"),
+            hosts: settings.installer_hosts.clone(),
             limits: InstallerLimits {
-                memory_bytes: self.count::<u64>("installer_memory_mb") << 20,
-                processes: self.count("installer_processes"),
-                disk_bytes: self.count::<u64>("installer_disk_mb") << 20,
+                memory_bytes: settings.installer_memory_mb << 20,
+                processes: settings.installer_processes,
+                disk_bytes: settings.installer_disk_mb << 20,
             },
-            resolve_limit: self.seconds("resolve_timeout_seconds"),
-            install_limit: self.seconds("install_timeout_seconds"),
+            resolve_limit: settings.resolve_timeout_seconds,
+            install_limit: settings.install_timeout_seconds,
         }
     }
 
-    /// Which packages a guest's programs may have, and from where.
+    /// Which packages a guest's programs may use, and from which sources.
     pub fn dependency_policy(&self, language: Language) -> DependencyPolicy {
+        let settings = &self.settings;
         let (sources, allowed, blocked) = match language {
-            Language::Python => ("python_indexes", "allowed_packages", "blocked_packages"),
-            Language::Ruby => ("gem_sources", "allowed_gems", "blocked_gems"),
+            Language::Python => {
+                (&settings.python_indexes, &settings.allowed_packages, &settings.blocked_packages)
+            }
+            Language::Ruby => {
+                (&settings.gem_sources, &settings.allowed_gems, &settings.blocked_gems)
+            }
         };
         DependencyPolicy {
-            source_mode: self.text("source_mode").parse().unwrap_or_default(),
-            sources: self.list(sources),
-            allowed: self.list(allowed),
-            blocked: self.list(blocked),
+            source_mode: settings.source_mode,
+            sources: sources.clone(),
+            allowed: allowed.clone(),
+            blocked: blocked.clone(),
         }
     }
 
     /// Whether standings decide what runs.
     pub fn standing_mode(&self) -> StandingMode {
-        match self.text("standing_mode") {
-            "enforced" => StandingMode::Enforced,
-            _ => StandingMode::Shadow,
-        }
+        self.settings.standing_mode
     }
 
     /// How an agent's packages may change.
     pub fn manifest_mode(&self) -> ManifestMode {
-        self.text("manifest_mode").parse().unwrap_or_default()
+        self.settings.manifest_mode
     }
 
-    /// All that package managers see of the environment beyond what they are started with.
+    /// The environment variables that package managers get beyond those they are always started with.
     fn installer_variables(&self) -> Vec<(OsString, OsString)> {
         let mut variables = Vec::new();
-        let proxy = self.text("installer_proxy");
-        if !proxy.is_empty() {
+        if let Some(proxy) = &self.settings.installer_proxy {
             let names = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
             variables.extend(names.map(|name| (name.into(), proxy.into())));
         }
-        let bundle = self.text("installer_ca_bundle");
-        if !bundle.is_empty() {
+        if let Some(bundle) = &self.settings.installer_ca_bundle {
             let names = ["SSL_CERT_FILE", "PIP_CERT", "BUNDLE_SSL_CA_CERT"];
             variables.extend(names.map(|name| (name.into(), bundle.into())));
         }
-        for name in self.list("installer_env") {
-            variables.extend(Self::variable(&name).map(|value| (name.into(), value)));
+        for name in &self.settings.installer_env {
+            variables.extend(Self::variable(name).map(|value| (name.into(), value)));
         }
         variables
     }
 
     /// Largest arguments of one call, as JSON.
     pub fn max_argument_bytes(&self) -> usize {
-        self.count("max_argument_bytes")
+        self.settings.max_argument_bytes
     }
 
-    /// How long a kept value can be referred to; `None`: as long as it is kept.
+    /// How long an earlier result can be referred to; `None`: as long as it is kept.
     pub fn content_ttl(&self) -> Option<Duration> {
-        let seconds: u32 = self.count("content_ttl_seconds");
+        let seconds = self.settings.content_ttl_seconds;
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
     /// What agents start with.
     pub fn agent_options(&self) -> AgentOptions {
+        let settings = &self.settings;
         AgentOptions {
-            model: self.text("model").to_owned(),
-            language: self.text("guest").parse().unwrap_or(Language::Python),
+            model: settings.model.clone(),
+            language: settings.guest,
             budgets: Budgets {
-                generation: self.count::<u32>("max_generation_attempts").saturating_sub(1),
-                guardrail: self.count("guardrail_recovery_budget"),
-                execution: self.count("execution_repair_budget"),
-                outcome: self.count("fresh_outcome_repair_budget"),
+                generation: retries(settings.max_generation_attempts),
+                guardrail: settings.guardrail_recovery_budget,
+                execution: settings.execution_repair_budget,
+                outcome: settings.fresh_outcome_repair_budget,
             },
             guardrails: GuardrailPolicy {
-                terminal: rules(self.text("guardrail_terminal")).unwrap_or_default(),
+                terminal: settings.guardrail_terminal.clone(),
                 ..GuardrailPolicy::default()
             },
-            provider_timeout: self.seconds("provider_timeout_seconds"),
-            execution_timeout: self.seconds("execution_timeout_seconds"),
+            provider_timeout: settings.provider_timeout_seconds,
+            execution_timeout: settings.execution_timeout_seconds,
             allowance: Allowance {
-                depth: self.count("max_delegation_depth"),
-                model_calls: self.count("max_model_calls"),
-                asks_per_call: self.count("asks_per_call"),
-                tokens: self.optional_count("max_tree_tokens"),
-                cost: self.optional("max_tree_cost_usd").map(Nanodollars::from_usd),
-                wall_time: self
-                    .optional("max_tree_seconds")
-                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+                depth: settings.max_delegation_depth,
+                model_calls: settings.max_model_calls,
+                asks_per_call: settings.asks_per_call,
+                tokens: settings.max_tree_tokens,
+                cost: settings.max_tree_cost_usd.map(Nanodollars::from_usd),
+                wall_time: settings.max_tree_seconds,
             },
             grants: Grants {
-                network: self.text("network").parse().unwrap_or_default(),
-                read: self.paths("read_paths"),
-                write: self.paths("write_paths"),
+                network: settings.network.clone(),
+                read: settings.read_paths.clone(),
+                write: settings.write_paths.clone(),
             },
-            debug: self.text("debug") == "true",
+            debug: settings.debug,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 
 use super::harness;
-use crate::config::KEY_VARIABLES;
+use crate::provider::key_variables;
 
 /// Longest time an interpreter may take to describe itself; version managers' shims are slow.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
@@ -197,7 +197,7 @@ fn probe(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
     // A host that runs under Bundler would load its own project in the probe. Python ignores such variables by `-I`.
     command.args(kind.probe).env_remove("RUBYOPT").env_remove("RUBYLIB");
     // Version managers use variables that are not known here, so only keys are removed.
-    for variable in KEY_VARIABLES {
+    for variable in key_variables() {
         command.env_remove(variable);
     }
     let answer = run(&mut command)?;

@@ -1,4 +1,4 @@
-//! Which service writes programs, decided once, with the reason.
+//! The choice of the model service, made once, with its reason.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,36 +12,23 @@ use super::ProviderFault;
 use super::http::{Route, proxy_at};
 use super::price::Prices;
 use super::secret::Secret;
-use super::wire::Wire;
+use super::wire::{COMPATIBLE, WIRES, Wire, key_variables_help};
 
 /// Most bytes of a key file.
 const MAX_KEY_BYTES: u64 = 4096;
 /// Longest model name.
 const MAX_MODEL_BYTES: usize = 256;
-/// The value of `provider` and `model` that leaves the choice to us.
+/// The value of `provider` and `model` that leaves the choice to this module.
 const AUTO: &str = "auto";
-/// Models by how their names begin.
-const FAMILIES: [(&str, Wire); 8] = [
-    ("claude", Wire::Messages),
-    ("gpt-", Wire::Responses),
-    ("chatgpt-", Wire::Responses),
-    ("ft:gpt-", Wire::Responses),
-    ("o1", Wire::Responses),
-    ("o3", Wire::Responses),
-    ("o4", Wire::Responses),
-    ("gemini", Wire::Gemini),
-];
-/// The services a key alone chooses, first wins.
-const BY_KEY: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Gemini];
 
-/// Everything the choice depends on.
+/// Everything that the choice of a provider depends on.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderOptions {
     /// `auto`, the name of a service, `scripted:FILE` or `replay:FILE`.
     pub provider: String,
     /// `auto`, or a model's name.
     pub model: String,
-    /// Where the service is, if not where its maker says.
+    /// Where the service is, unless at its usual address.
     pub base_url: Option<String>,
     /// Keys found in the environment, by variable.
     pub keys: BTreeMap<&'static str, Secret>,
@@ -53,25 +40,25 @@ pub struct ProviderOptions {
     pub ca_file: Option<PathBuf>,
     /// What models cost.
     pub prices: Prices,
-    /// Sampling of a first try; `None`: as the service does.
+    /// Sampling of a first attempt; `None`: the default of the service.
     pub temperature: Option<f64>,
-    /// Sampling of a try that is told what was wrong.
+    /// Sampling of a retry.
     pub retry_temperature: Option<f64>,
     /// Most tokens of one answer.
     pub max_output_tokens: Option<u32>,
 }
 
-/// Who will write programs.
+/// The provider that a configuration chooses.
 #[derive(Debug)]
-pub enum Choice {
+pub enum ProviderChoice {
     /// A script.
     Scripted(PathBuf),
     /// A recording.
     Replay(PathBuf),
     /// A model service.
     Service(Box<Service>),
-    /// Nobody: stored programs run, new ones cannot be written.
-    Nobody {
+    /// None: stored programs run, new ones cannot be written.
+    None {
         /// What to do about it.
         why: String,
     },
@@ -80,8 +67,8 @@ pub enum Choice {
 /// A model service that was chosen.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// How it is spoken to.
-    pub wire: Wire,
+    /// How it is asked.
+    pub wire: &'static Wire,
     /// The model to ask when an agent names none.
     pub model: String,
     /// Where it is, without a slash at the end.
@@ -94,66 +81,66 @@ pub struct Service {
     pub(super) route: Route,
 }
 
-/// Decides who writes programs. Nothing is asked and no connection made.
-pub fn choose(options: &ProviderOptions) -> Result<Choice, ProviderFault> {
+/// Chooses the provider. No connection is made.
+pub fn choose(options: &ProviderOptions) -> Result<ProviderChoice, ProviderFault> {
     match options.provider.split_once(':') {
-        Some(("scripted", file)) => return Ok(Choice::Scripted(PathBuf::from(file))),
-        Some(("replay", file)) => return Ok(Choice::Replay(PathBuf::from(file))),
-        Some(_) => return Err(ProviderFault::Unknown(options.provider.clone())),
+        Some(("scripted", file)) => return Ok(ProviderChoice::Scripted(PathBuf::from(file))),
+        Some(("replay", file)) => return Ok(ProviderChoice::Replay(PathBuf::from(file))),
+        Some(_) => return Err(ProviderFault::Unknown { name: options.provider.clone() }),
         None => {}
     }
     let (wire, why) = match options.provider.as_str() {
         AUTO => match by_circumstance(options) {
             Some(found) => found,
-            None => return Ok(Choice::Nobody { why: nobody() }),
+            None => return Ok(ProviderChoice::None { why: no_model() }),
         },
         name => (named(name)?, format!("provider = {name}")),
     };
-    service(options, wire, why).map(|service| Choice::Service(Box::new(service)))
+    service(options, wire, why).map(|service| ProviderChoice::Service(Box::new(service)))
 }
 
 /// The service of a name.
-fn named(name: &str) -> Result<Wire, ProviderFault> {
-    let wires = [
-        Wire::Messages,
-        Wire::Responses,
-        Wire::Chat { compatible: false },
-        Wire::Chat { compatible: true },
-        Wire::Gemini,
-    ];
-    let wire = wires.into_iter().find(|wire| wire.name() == name);
-    wire.ok_or_else(|| ProviderFault::Unknown(name.to_owned()))
+fn named(name: &str) -> Result<&'static Wire, ProviderFault> {
+    let wire = WIRES.into_iter().find(|wire| wire.name == name);
+    wire.ok_or_else(|| ProviderFault::Unknown { name: name.to_owned() })
 }
 
 /// By address, then by the model's name, then by the key that is there.
-fn by_circumstance(options: &ProviderOptions) -> Option<(Wire, String)> {
+fn by_circumstance(options: &ProviderOptions) -> Option<(&'static Wire, String)> {
     if options.base_url.is_some() {
         let why = "base_url is set, and servers at other addresses speak the chat form";
-        return Some((Wire::Chat { compatible: true }, why.to_owned()));
+        return Some((&COMPATIBLE, why.to_owned()));
     }
     if options.model != AUTO {
-        let family = FAMILIES.iter().find(|(start, _)| options.model.starts_with(start));
-        return family
-            .map(|(start, wire)| (*wire, format!("the model's name begins with {start}")));
+        return WIRES.into_iter().find_map(|wire| {
+            let prefix =
+                wire.model_prefixes.iter().find(|start| options.model.starts_with(**start))?;
+            Some((wire, format!("the model's name begins with {prefix}")))
+        });
     }
-    let found = BY_KEY.into_iter().find_map(|wire| {
-        let variable = wire.key_variable()?;
+    let found = WIRES.into_iter().find_map(|wire| {
+        let variable = wire.key_variable?;
         options.keys.contains_key(variable).then_some((wire, variable))
     });
     found.map(|(wire, variable)| (wire, format!("{variable} is set")))
 }
 
-fn nobody() -> String {
-    "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, \
-     or name a server of your own with --base-url URL --model NAME, \
-     or use --provider scripted:FILE or replay:FILE"
-        .to_owned()
+fn no_model() -> String {
+    format!(
+        "no model is configured: set {}, or name a server of your own with --base-url URL --model NAME, \
+         or use --provider scripted:FILE or replay:FILE",
+        key_variables_help()
+    )
 }
 
-fn service(options: &ProviderOptions, wire: Wire, why: String) -> Result<Service, ProviderFault> {
-    let base_url = options.base_url.as_deref().unwrap_or(wire.base_url()).trim_end_matches('/');
+fn service(
+    options: &ProviderOptions,
+    wire: &'static Wire,
+    why: String,
+) -> Result<Service, ProviderFault> {
+    let base_url = options.base_url.as_deref().unwrap_or(wire.base_url).trim_end_matches('/');
     check_address(base_url)?;
-    let model = if options.model == AUTO { wire.model() } else { &options.model };
+    let model = if options.model == AUTO { wire.default_model } else { &options.model };
     check_model(model)?;
     let (key, key_source) = key(options, wire)?;
     let is_here = is_this_machine(base_url);
@@ -206,7 +193,7 @@ fn is_this_machine(base_url: &str) -> bool {
         || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What is on this machine is not looked for through a proxy, which would be told the key.
+/// A service on this machine is not reached through a proxy, which would see the key.
 fn route(options: &ProviderOptions, is_here: bool) -> Result<Route, ProviderFault> {
     let proxy = options.proxy.clone().filter(|_| !is_here);
     if proxy.as_ref().is_some_and(|address| proxy_at(address).is_none()) {
@@ -231,16 +218,16 @@ fn read_roots(path: &Path) -> Result<RootCerts, ProviderFault> {
     Ok(RootCerts::from(certificates))
 }
 
-/// The file wins; a compatible server is given no key meant for someone else.
+/// The key from the file, else from the environment. A compatible server gets no key of another service.
 fn key(
     options: &ProviderOptions,
-    wire: Wire,
+    wire: &Wire,
 ) -> Result<(Option<Secret>, Option<String>), ProviderFault> {
     if let Some(path) = &options.api_key_file {
         let key = read_key(path)?;
         return Ok((Some(key), Some(path.display().to_string())));
     }
-    let found = wire.key_variable().and_then(|name| Some((options.keys.get(name)?, name)));
+    let found = wire.key_variable.and_then(|name| Some((options.keys.get(name)?, name)));
     match found {
         Some((key, name)) if is_key(key.reveal()) => Ok((Some(key.clone()), Some(name.to_owned()))),
         Some((_, name)) => Err(ProviderFault::Key(name)),
@@ -248,7 +235,7 @@ fn key(
     }
 }
 
-/// What a header can carry, and no service would give otherwise.
+/// Whether a header can carry the text.
 fn is_key(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -258,11 +245,11 @@ fn read_key(path: &Path) -> Result<Secret, ProviderFault> {
     let file = File::open(path).map_err(|error| fault(error.to_string()))?;
     let meta = file.metadata().map_err(|error| fault(error.to_string()))?;
     if !meta.is_file() {
-        return Err(fault("it is no file; put the key into a file of its own".to_owned()));
+        return Err(fault("it is not a file; put the key into a file of its own".to_owned()));
     }
     if meta.mode() & 0o077 != 0 {
         return Err(fault(format!(
-            "others may read this key (mode {:03o}); run: chmod 600 {}",
+            "other users may read this key (mode {:03o}); run: chmod 600 {}",
             meta.mode() & 0o777,
             path.display()
         )));

@@ -69,7 +69,7 @@ pub(super) struct Post {
 
 /// What came back, whatever its status.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct HttpReply {
     pub(super) status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
@@ -87,7 +87,7 @@ pub(super) fn send(
     route: &Route,
     limit: Duration,
     cancellation: &Cancellation,
-) -> Result<Reply, DraftFault> {
+) -> Result<HttpReply, DraftFault> {
     let slot = Slot::take()?;
     let deadline = Instant::now() + limit;
     let agent = agent(route, limit)?;
@@ -120,10 +120,10 @@ enum Gone {
 }
 
 fn wait(
-    receiver: &Receiver<Result<Reply, TransportFault>>,
+    receiver: &Receiver<Result<HttpReply, TransportFault>>,
     deadline: Instant,
     cancellation: &Cancellation,
-) -> Result<Result<Reply, TransportFault>, Gone> {
+) -> Result<Result<HttpReply, TransportFault>, Gone> {
     loop {
         if cancellation.is_cancelled() {
             return Err(Gone::Cancelled);
@@ -224,7 +224,7 @@ impl From<ureq::Error> for TransportFault {
     }
 }
 
-fn exchange(agent: &ureq::Agent, post: &Post) -> Result<Reply, TransportFault> {
+fn exchange(agent: &ureq::Agent, post: &Post) -> Result<HttpReply, TransportFault> {
     let mut request = agent.post(&post.url).content_type("application/json");
     for (name, value) in &post.headers {
         request = request.header(*name, value.reveal());
@@ -235,7 +235,7 @@ fn exchange(agent: &ureq::Agent, post: &Post) -> Result<Reply, TransportFault> {
     let read = response.body_mut().as_reader().take(MAX_REPLY_BYTES + 1).read_to_end(&mut body);
     match read {
         Ok(_) if body.len() as u64 > MAX_REPLY_BYTES => Err(TransportFault::TooLong),
-        Ok(_) => Ok(Reply {
+        Ok(_) => Ok(HttpReply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body,
@@ -245,7 +245,7 @@ fn exchange(agent: &ureq::Agent, post: &Post) -> Result<Reply, TransportFault> {
     }
 }
 
-impl Reply {
+impl HttpReply {
     /// The JSON of a success, or the fault that anything else is.
     pub(super) fn json(self) -> Result<Value, DraftFault> {
         let status = self.status;

@@ -9,18 +9,10 @@ use lifecycle::prompt::Prompt;
 use serde_json::Value;
 
 use super::choose::{ProviderOptions, Service, check_model};
-use super::http::{Reply, send};
+use super::http::{HttpReply, send};
 use super::price::{Prices, Pricing};
-use super::wire::{Inquiry, Shape, Wire};
+use super::wire::{Inquiry, Shape};
 use super::{DraftLimits, Provider};
-
-/// Most tokens of one answer where nobody says, from a service.
-const SERVICE_OUTPUT_TOKENS: u32 = 16_384;
-/// The same from a server of one's own, whose models have smaller windows.
-const COMPATIBLE_OUTPUT_TOKENS: u32 = 2048;
-/// Sampling of a server of one's own where nobody says: steady first, then otherwise, since small models
-/// rarely mend a program but may write another.
-const COMPATIBLE_TEMPERATURES: (f64, f64) = (0.0, 0.8);
 
 /// How models were last asked for JSON, by service and model: what one refused is not asked again.
 static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
@@ -38,34 +30,26 @@ pub struct Model {
 impl Model {
     /// Asks `service`, as the options say.
     pub fn new(service: Service, options: &ProviderOptions) -> Self {
-        let (steady, otherwise, most) = match service.wire {
-            Wire::Chat { compatible: true } => {
-                let (steady, otherwise) = COMPATIBLE_TEMPERATURES;
-                (Some(steady), Some(otherwise), COMPATIBLE_OUTPUT_TOKENS)
-            }
-            Wire::Messages | Wire::Responses | Wire::Chat { .. } | Wire::Gemini => {
-                (None, None, SERVICE_OUTPUT_TOKENS)
-            }
-        };
-        let temperature = options.temperature.or(steady);
+        let (first, retry) = service.wire.temperatures.unzip();
+        let temperature = options.temperature.or(first);
         Self {
             prices: options.prices.clone(),
             temperature,
-            retry_temperature: options.retry_temperature.or(otherwise).or(temperature),
-            max_output_tokens: options.max_output_tokens.unwrap_or(most),
+            retry_temperature: options.retry_temperature.or(retry).or(temperature),
+            max_output_tokens: options.max_output_tokens.unwrap_or(service.wire.max_output_tokens),
             service,
         }
     }
 
-    /// Asks until the server takes how JSON is asked for. What it refused is not asked for again; a server that
-    /// only failed may take it the next time.
+    /// Asks until the server accepts a way to ask for JSON. A refused way is remembered; after a failure that is not a
+    /// refusal the same way is tried again the next time.
     fn converse(
         &self,
         inquiry: &Inquiry<'_>,
         limits: &DraftLimits<'_>,
-    ) -> Result<Reply, DraftFault> {
+    ) -> Result<HttpReply, DraftFault> {
         let wire = self.service.wire;
-        let asked = format!("{} {} {}", wire.name(), self.service.base_url, inquiry.model);
+        let asked = format!("{} {} {}", wire.name, self.service.base_url, inquiry.model);
         let deadline = Instant::now() + limits.timeout;
         let mut shape = known_shape(&asked);
         let mut is_refused = true;
@@ -73,14 +57,14 @@ impl Model {
             let left = deadline.checked_duration_since(Instant::now());
             let left = left.ok_or(DraftFault::TimedOut(limits.timeout))?;
             let mut reply =
-                send(wire.post(inquiry, shape), &self.service.route, left, limits.cancellation)
+                send((wire.post)(inquiry, shape), &self.service.route, left, limits.cancellation)
                     .map_err(|fault| {
-                        let is_late = matches!(fault, DraftFault::TimedOut(_));
-                        if is_late { DraftFault::TimedOut(limits.timeout) } else { fault }
-                    })?;
-            let refuses = wire.refuses_shape(reply.status, &reply.text());
-            match wire.other_shape(shape) {
-                Some(other) if refuses || wire.may_refuse_shape(reply.status) => {
+                    let is_late = matches!(fault, DraftFault::TimedOut(_));
+                    if is_late { DraftFault::TimedOut(limits.timeout) } else { fault }
+                })?;
+            let refuses = (wire.refuses_shape)(reply.status, &reply.text());
+            match wire.next_shape(shape) {
+                Some(other) if refuses || (wire.may_refuse_shape)(reply.status) => {
                     shape = other;
                     is_refused &= refuses;
                 }
@@ -99,7 +83,7 @@ impl Model {
         let model = self.model(limits.model);
         check_model(model).map_err(|fault| DraftFault::Rejected(fault.to_string()))?;
         if self.service.key.is_none()
-            && let Some(variable) = self.service.wire.key_variable()
+            && let Some(variable) = self.service.wire.key_variable
         {
             return Err(DraftFault::Auth(format!(
                 "{model} needs a key; set {variable}, or api_key_file to a file only you can read"
@@ -119,14 +103,14 @@ impl Model {
         };
         let body = self.converse(&inquiry, limits)?.json()?;
         let usage = self.usage(model, &body);
-        match self.service.wire.payload(&body) {
+        match (self.service.wire.payload)(&body) {
             Ok(payload) => Ok(Draft { payload, usage }),
             Err(fault) => Err(DraftFault::Charged(Box::new(fault), usage)),
         }
     }
 
     fn usage(&self, model: &str, body: &Value) -> Usage {
-        let usage = self.service.wire.usage(body);
+        let usage = (self.service.wire.usage)(body);
         Usage { cost: self.prices.of(model).map(|price| price.of(&usage)), ..usage }
     }
 }

@@ -27,7 +27,7 @@ use serde_json::Value;
 use super::price::Pricing;
 use super::{DraftLimits, Provider, ProviderFault};
 use difference::{difference, masked};
-use fault::Fault;
+use fault::RecordedFault;
 
 /// The format this module writes. Format 1 held payloads only; it is read as well.
 const FORMAT: u32 = 2;
@@ -53,7 +53,7 @@ fn is_zero(count: &u32) -> bool {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reply {
+struct RecordedReply {
     key: String,
     /// What was asked; a recording written by hand need not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ struct Reply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    fault: Option<Fault>,
+    fault: Option<RecordedFault>,
     #[serde(default)]
     usage: Usage,
 }
@@ -108,7 +108,7 @@ impl Recorder {
         Ok(Self { inner, file: Mutex::new(file) })
     }
 
-    fn write(&self, reply: &Reply) -> Result<(), DraftFault> {
+    fn write(&self, reply: &RecordedReply) -> Result<(), DraftFault> {
         let line = serde_json::to_string(reply).map_err(|error| {
             DraftFault::Malformed(format!("the answer cannot be recorded: {error}"))
         })?;
@@ -122,7 +122,7 @@ impl Recorder {
 impl Provider for Recorder {
     fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
         let result = self.inner.draft(prompt, limits);
-        let blank = Reply {
+        let blank = RecordedReply {
             key: limits.key(),
             prompt: Some(Asked::of(prompt)),
             payload: None,
@@ -132,12 +132,12 @@ impl Provider for Recorder {
         match &result {
             Ok(draft) => {
                 let payload = Some(redacted(draft.payload.clone()));
-                self.write(&Reply { payload, usage: draft.usage, ..blank })?;
+                self.write(&RecordedReply { payload, usage: draft.usage, ..blank })?;
             }
             Err(fault) => {
                 // What no model said is not part of a recording.
-                if let Some((fault, usage)) = Fault::of(fault) {
-                    self.write(&Reply { fault: Some(fault), usage, ..blank })?;
+                if let Some((fault, usage)) = RecordedFault::of(fault) {
+                    self.write(&RecordedReply { fault: Some(fault), usage, ..blank })?;
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Provider for Recorder {
 pub struct Replay {
     name: String,
     header: Header,
-    replies: Mutex<BTreeMap<String, VecDeque<Reply>>>,
+    replies: Mutex<BTreeMap<String, VecDeque<RecordedReply>>>,
 }
 
 impl Replay {
@@ -198,9 +198,9 @@ impl Replay {
                 ),
             ));
         }
-        let mut replies: BTreeMap<String, VecDeque<Reply>> = BTreeMap::new();
+        let mut replies: BTreeMap<String, VecDeque<RecordedReply>> = BTreeMap::new();
         for (index, line) in lines {
-            let reply: Reply =
+            let reply: RecordedReply =
                 serde_json::from_str(line).map_err(|error| fault(index + 1, error.to_string()))?;
             if reply.payload.is_some() == reply.fault.is_some() {
                 return Err(fault(index + 1, "a reply has a payload or a fault".to_owned()));
@@ -221,7 +221,7 @@ impl Replay {
     }
 
     /// Whether this is what was asked when the reply was recorded.
-    fn compare(&self, reply: &Reply, prompt: &Prompt) -> Result<(), DraftFault> {
+    fn compare(&self, reply: &RecordedReply, prompt: &Prompt) -> Result<(), DraftFault> {
         let Some(recorded) = &reply.prompt else { return Ok(()) };
         let now = redacted_text(prompt.user.clone());
         if masked(&recorded.user) == masked(&now) {

@@ -1,4 +1,4 @@
-//! The forms in which services are asked: one request shape (system, user, one schema) over four wires.
+//! The model services: one request (system, user, one schema) in the form each service takes.
 
 mod chat;
 mod gemini;
@@ -7,6 +7,8 @@ mod responses;
 
 use lifecycle::draft::{DraftFault, Usage, salvage};
 use serde_json::Value;
+
+pub(super) use chat::COMPATIBLE;
 
 use super::http::Post;
 use super::secret::Secret;
@@ -18,31 +20,92 @@ const PROGRAM_HELP: &str = "Return the program that answers the call, and the pa
 /// Characters of an unreadable answer that are shown.
 const SHOWN_CHARS: usize = 160;
 
-/// How a service is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// Anthropic Messages.
-    Messages,
-    /// OpenAI Responses.
-    Responses,
-    /// OpenAI Chat Completions; with `compatible`, as every such server takes it.
-    Chat {
-        /// Not OpenAI's own service.
-        compatible: bool,
-    },
-    /// Gemini `generateContent`.
-    Gemini,
+/// The model services, in the order of help texts. Where a key alone chooses the service, the first that uses the key
+/// is chosen.
+pub(super) static WIRES: [&Wire; 5] = [
+    &messages::ANTHROPIC,
+    &responses::OPENAI,
+    &chat::OPENAI_CHAT,
+    &gemini::GEMINI,
+    &chat::COMPATIBLE,
+];
+
+/// All about one model service: what it is called and how it is asked. A service is added by a file with a constant
+/// of this type and a line in [`WIRES`].
+#[derive(Debug)]
+pub struct Wire {
+    /// The name it is configured by.
+    pub name: &'static str,
+    /// The environment variable that holds its key; `None`: no key from the environment is sent.
+    pub key_variable: Option<&'static str>,
+    /// Where it is, unless configured otherwise; empty: it must be configured.
+    pub base_url: &'static str,
+    /// The model that is asked when none is named.
+    pub default_model: &'static str,
+    /// How the names of its models begin.
+    pub(super) model_prefixes: &'static [&'static str],
+    /// The default of `max_output_tokens`.
+    pub(super) max_output_tokens: u32,
+    /// The defaults of `temperature` and `retry_temperature`; `None`: the service's own.
+    pub(super) temperatures: Option<(f64, f64)>,
+    /// The ways to ask for JSON, in the order they are tried.
+    pub(super) shapes: &'static [Shape],
+    /// The request.
+    pub(super) post: fn(&Inquiry<'_>, Shape) -> Post,
+    /// Whether a reply (its status and text) refuses the way JSON was asked for.
+    pub(super) refuses_shape: fn(u16, &str) -> bool,
+    /// Whether a reply with this status may do so without saying it: worth asking in another way once, and no proof.
+    pub(super) may_refuse_shape: fn(u16) -> bool,
+    /// The payload in a successful reply.
+    pub(super) payload: fn(&Value) -> Result<Value, DraftFault>,
+    /// The tokens a reply reports.
+    pub(super) usage: fn(&Value) -> Usage,
 }
 
-/// How a service is held to JSON.
+/// Most tokens of one answer of a hosted service, unless configured.
+const SERVICE_OUTPUT_TOKENS: u32 = 16_384;
+
+/// For a service that takes every way to ask for JSON.
+fn never_refuses(_status: u16, _said: &str) -> bool {
+    false
+}
+
+/// For a service that always says why it refuses.
+fn never_silently(_status: u16) -> bool {
+    false
+}
+
+/// The names `provider` may have.
+pub(crate) fn names_help() -> String {
+    let names: Vec<&str> = WIRES.iter().map(|wire| wire.name).collect();
+    format!("auto, {}, scripted:FILE or replay:FILE", names.join(", "))
+}
+
+/// The environment variables that hold keys of model services. They are not settings: nothing shows them.
+pub(crate) fn key_variables() -> impl Iterator<Item = &'static str> {
+    let variables = WIRES.iter().enumerate().filter_map(|(at, wire)| {
+        let is_first = !WIRES.iter().take(at).any(|other| other.key_variable == wire.key_variable);
+        wire.key_variable.filter(|_| is_first)
+    });
+    variables
+}
+
+/// The same, for messages.
+pub(crate) fn key_variables_help() -> String {
+    let mut names: Vec<&str> = key_variables().collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
+}
+
+/// How a service is asked for JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// By a strict schema of the answer.
+    /// With a strict schema of the answer.
     #[default]
     Schema,
-    /// By a tool the model must use, whose input is the answer.
+    /// With a tool the model must use, whose input is the answer.
     Tool,
-    /// To any JSON object; some servers take a schema beside it.
+    /// As any JSON object; some servers take a schema beside it.
     Object,
     /// In words only.
     Text,
@@ -61,102 +124,10 @@ pub(super) struct Inquiry<'a> {
 }
 
 impl Wire {
-    /// The request, in this wire's form; `shape` is one this wire has.
-    pub(super) fn post(self, inquiry: &Inquiry<'_>, shape: Shape) -> Post {
-        match self {
-            Self::Messages => messages::post(inquiry, shape),
-            Self::Responses => responses::post(inquiry),
-            Self::Chat { compatible } => chat::post(inquiry, shape, compatible),
-            Self::Gemini => gemini::post(inquiry),
-        }
-    }
-
-    /// How to ask a service that refused `shape`: services and their models differ in what they take.
-    pub(super) fn other_shape(self, shape: Shape) -> Option<Shape> {
-        match (self, shape) {
-            (Self::Messages, Shape::Schema) => Some(Shape::Tool),
-            (Self::Chat { .. }, Shape::Schema) => Some(Shape::Object),
-            (Self::Chat { .. }, Shape::Object) => Some(Shape::Text),
-            (Self::Messages | Self::Responses | Self::Chat { .. } | Self::Gemini, _) => None,
-        }
-    }
-
-    /// Whether a reply refuses how JSON was asked for.
-    pub(super) fn refuses_shape(self, status: u16, said: &str) -> bool {
-        match self {
-            Self::Messages => messages::refuses_shape(status, said),
-            Self::Chat { compatible } => chat::refuses_shape(compatible, status, said),
-            Self::Responses | Self::Gemini => false,
-        }
-    }
-
-    /// Whether a reply may do so without saying it: worth asking otherwise once, and proof of nothing.
-    pub(super) fn may_refuse_shape(self, status: u16) -> bool {
-        match self {
-            Self::Chat { compatible } => chat::may_refuse_shape(compatible, status),
-            Self::Messages | Self::Responses | Self::Gemini => false,
-        }
-    }
-
-    /// The payload in a successful reply.
-    pub(super) fn payload(self, body: &Value) -> Result<Value, DraftFault> {
-        match self {
-            Self::Messages => messages::payload(body),
-            Self::Responses => responses::payload(body),
-            Self::Chat { .. } => chat::payload(body),
-            Self::Gemini => gemini::payload(body),
-        }
-    }
-
-    /// What the reply says it cost.
-    pub(super) fn usage(self, body: &Value) -> Usage {
-        match self {
-            Self::Messages => messages::usage(body),
-            Self::Responses => responses::usage(body),
-            Self::Chat { .. } => chat::usage(body),
-            Self::Gemini => gemini::usage(body),
-        }
-    }
-
-    /// The name it is configured by.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Messages => "anthropic",
-            Self::Responses => "openai",
-            Self::Chat { compatible: false } => "openai-chat",
-            Self::Chat { compatible: true } => "compatible",
-            Self::Gemini => "gemini",
-        }
-    }
-
-    /// Where its service is, when nobody says otherwise.
-    pub fn base_url(self) -> &'static str {
-        match self {
-            Self::Messages => "https://api.anthropic.com/v1",
-            Self::Responses | Self::Chat { compatible: false } => "https://api.openai.com/v1",
-            Self::Chat { compatible: true } => "",
-            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
-        }
-    }
-
-    /// The environment variable its key is in; a compatible server gets none of them.
-    pub fn key_variable(self) -> Option<&'static str> {
-        match self {
-            Self::Messages => Some("ANTHROPIC_API_KEY"),
-            Self::Responses | Self::Chat { compatible: false } => Some("OPENAI_API_KEY"),
-            Self::Chat { compatible: true } => None,
-            Self::Gemini => Some("GEMINI_API_KEY"),
-        }
-    }
-
-    /// The model that is asked when nobody names one.
-    pub fn model(self) -> &'static str {
-        match self {
-            Self::Messages => "claude-sonnet-5-5",
-            Self::Responses | Self::Chat { compatible: false } => "gpt-6.1-terra",
-            Self::Chat { compatible: true } => "default",
-            Self::Gemini => "gemini-3.8-flash",
-        }
+    /// The way to ask for JSON after `shape` was refused.
+    pub(super) fn next_shape(&self, shape: Shape) -> Option<Shape> {
+        let mut rest = self.shapes.iter().skip_while(|known| **known != shape);
+        rest.nth(1).copied()
     }
 }
 

@@ -499,7 +499,7 @@ mod tests {
             panic!("a value was sent")
         };
         assert_eq!(value.to_string(), "[1267650600228229401496703205376]");
-        assert_eq!(changes.set["n"].to_string(), "1e+400");
+        assert_eq!(changes.set["n"].to_string(), "1e400");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use recurgent::provider::{Choice, ProviderFault, ProviderOptions, Secret, choose, make};
+use recurgent::provider::{ProviderChoice, ProviderFault, ProviderOptions, Secret, choose, make};
 
 use super::CANARY;
 
@@ -82,15 +82,15 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
         ),
     ] {
         let found = match choose(&given(provider, model, base_url, keys)).unwrap() {
-            Choice::Service(service) => format!(
+            ProviderChoice::Service(service) => format!(
                 "{} {} {} {}",
-                service.wire.name(),
+                service.wire.name,
                 service.model,
                 service.base_url,
                 service.key_source.as_deref().unwrap_or("none")
             ),
-            Choice::Nobody { .. } => "nobody".to_owned(),
-            Choice::Scripted(_) | Choice::Replay(_) => "a file".to_owned(),
+            ProviderChoice::None { .. } => "nobody".to_owned(),
+            ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) => "a file".to_owned(),
         };
         assert_eq!(found, chosen, "{provider} {model} {base_url:?} {keys:?}");
     }
@@ -143,7 +143,7 @@ fn a_key_file_is_for_its_owner_only() {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         match (choose(&options), problem) {
-            (Ok(Choice::Service(service)), None) => {
+            (Ok(ProviderChoice::Service(service)), None) => {
                 assert_eq!(service.key_source, Some(path.display().to_string()));
             }
             (Err(fault), Some(words)) => {

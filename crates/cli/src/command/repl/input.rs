@@ -13,7 +13,7 @@ use rustyline::{Config, Context, Editor, Helper};
 
 use super::line::DOTS;
 use crate::command::agent::Caller;
-use crate::exit::Fault;
+use crate::exit::CommandFault;
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 
@@ -40,7 +40,7 @@ pub(super) enum Input {
 /// What came in.
 pub(super) enum Entered {
     /// A line.
-    Line(String),
+    ReplLine(String),
     /// Ctrl-C at the prompt: what was typed is dropped.
     Nothing,
     /// Ctrl-D, or the end of the input.
@@ -48,12 +48,12 @@ pub(super) enum Entered {
 }
 
 impl Input {
-    pub(super) fn open(caller: &Caller) -> Result<Self, Fault> {
+    pub(super) fn open(caller: &Caller) -> Result<Self, CommandFault> {
         if !io::stdin().is_terminal() {
             return Ok(Self::Lines(io::stdin().lock()));
         }
         let history = caller.runtime.config().state_dir()?.join(HISTORY_FILE);
-        let unusable = |error| Fault::setup(format!("the terminal cannot be used: {error}"));
+        let unusable = |error| CommandFault::setup(format!("the terminal cannot be used: {error}"));
         let config = Config::builder()
             .max_history_size(MAX_HISTORY)
             .map_err(unusable)?
@@ -75,28 +75,31 @@ impl Input {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Entered, Fault> {
+    pub(super) fn next(&mut self) -> Result<Entered, CommandFault> {
         match self {
             Self::Terminal { editor, prompt, history } => match editor.readline(&*prompt) {
                 Ok(line) => {
                     // Kept line by line, so that a killed repl forgets nothing.
                     let _ = editor.append_history(history);
-                    Ok(Entered::Line(line))
+                    Ok(Entered::ReplLine(line))
                 }
                 Err(ReadlineError::Interrupted) => {
                     render::note("Ctrl-D or .quit leaves");
                     Ok(Entered::Nothing)
                 }
                 Err(ReadlineError::Eof) => Ok(Entered::End),
-                Err(error) => Err(Fault::setup(format!("the terminal cannot be read: {error}"))),
+                Err(error) => {
+                    Err(CommandFault::setup(format!("the terminal cannot be read: {error}")))
+                }
             },
             Self::Lines(stdin) => read_line(stdin),
         }
     }
 }
 
-fn read_line(stdin: &mut impl BufRead) -> Result<Entered, Fault> {
-    let unread = |problem: String| Fault::setup(format!("cannot read standard input: {problem}"));
+fn read_line(stdin: &mut impl BufRead) -> Result<Entered, CommandFault> {
+    let unread =
+        |problem: String| CommandFault::setup(format!("cannot read standard input: {problem}"));
     let mut line = String::new();
     let bytes = stdin
         .take(MAX_LINE_BYTES)
@@ -107,7 +110,7 @@ fn read_line(stdin: &mut impl BufRead) -> Result<Entered, Fault> {
         bytes if bytes as u64 == MAX_LINE_BYTES => {
             Err(unread(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
         }
-        _ => Ok(Entered::Line(line)),
+        _ => Ok(Entered::ReplLine(line)),
     }
 }
 

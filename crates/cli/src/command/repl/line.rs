@@ -8,7 +8,7 @@ use crate::command::ask::ASK;
 
 /// What a line means.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Line {
+pub(super) enum ReplLine {
     /// Nothing at all.
     Blank,
     /// Something asked of the repl itself.
@@ -47,10 +47,10 @@ pub(super) const DOTS: [(&str, Dot, &str); 5] = [
 ];
 
 /// Reads a line, or says what is wrong with it.
-pub(super) fn parse(line: &str) -> Result<Line, String> {
+pub(super) fn parse(line: &str) -> Result<ReplLine, String> {
     let line = line.trim();
     if line.is_empty() {
-        return Ok(Line::Blank);
+        return Ok(ReplLine::Blank);
     }
     if line.starts_with('.') {
         return dot(line);
@@ -90,14 +90,14 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
     Ok(call(name, args, kwargs))
 }
 
-fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> Line {
-    Line::Call { method: method.to_owned(), arguments: Arguments { args, kwargs } }
+fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> ReplLine {
+    ReplLine::Call { method: method.to_owned(), arguments: Arguments { args, kwargs } }
 }
 
-fn dot(line: &str) -> Result<Line, String> {
+fn dot(line: &str) -> Result<ReplLine, String> {
     match DOTS.iter().find(|(name, ..)| *name == line) {
-        Some((_, dot, _)) => Ok(Line::Dot(*dot)),
-        None if line == ".exit" => Ok(Line::Dot(Dot::Quit)),
+        Some((_, dot, _)) => Ok(ReplLine::Dot(*dot)),
+        None if line == ".exit" => Ok(ReplLine::Dot(Dot::Quit)),
         None => {
             let names = DOTS.map(|(name, ..)| name).join(", ");
             Err(format!("there is no {line:?}; there are {names}"))
@@ -111,7 +111,7 @@ fn question(line: &str) -> Option<&str> {
     asked.or_else(|| (line.ends_with('?') && line.contains(char::is_whitespace)).then_some(line))
 }
 
-fn assignment(name: &str, text: &str) -> Result<Line, String> {
+fn assignment(name: &str, text: &str) -> Result<ReplLine, String> {
     if text.is_empty() {
         return Err(format!("{name} = what? Write null to clear it"));
     }
@@ -181,7 +181,7 @@ mod tests {
     use serde_json::json;
 
     fn check(line: &str, method: &str, args: Value, kwargs: Value) {
-        let Ok(Line::Call { method: found, arguments }) = parse(line) else {
+        let Ok(ReplLine::Call { method: found, arguments }) = parse(line) else {
             panic!("{line}: {:?}", parse(line));
         };
         let found = (found.as_str(), json!(arguments.args), Value::Object(arguments.kwargs));
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn dots_ask_the_repl_itself() {
-        assert_eq!(parse("  "), Ok(Line::Blank));
-        assert_eq!(parse(".quit"), Ok(Line::Dot(Dot::Quit)));
+        assert_eq!(parse("  "), Ok(ReplLine::Blank));
+        assert_eq!(parse(".quit"), Ok(ReplLine::Dot(Dot::Quit)));
         assert!(parse(".nope").unwrap_err().contains(".memory"));
     }
 

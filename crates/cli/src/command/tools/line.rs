@@ -9,7 +9,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::json;
 
-use crate::exit::Fault;
+use crate::exit::CommandFault;
 use crate::render;
 use crate::render::paint::clean;
 
@@ -27,7 +27,7 @@ pub(super) enum Hold {
 
 /// A method, and if there are several programs for it, which.
 #[derive(Debug, Args)]
-pub(super) struct Line {
+pub(super) struct MethodArgs {
     /// The tool or role
     role: String,
     /// The method
@@ -40,17 +40,17 @@ pub(super) struct Line {
     contract: Option<String>,
 }
 
-impl Line {
+impl MethodArgs {
     pub(super) fn rollback(
         &self,
         store: &SqliteStore,
         to: Option<&str>,
         as_json: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandFault> {
         let key = self.key(store)?;
         let to = to.map(|to| version(store, &key, to)).transpose()?;
         let Some(now) = store.rollback(&key, to.as_ref())? else {
-            return Err(Fault::missing(format!(
+            return Err(CommandFault::missing(format!(
                 "{} has no earlier version that ever worked; `{}` lists them",
                 clean(&self.title()),
                 self.listing()
@@ -63,7 +63,12 @@ impl Line {
         Ok(())
     }
 
-    pub(super) fn pin(&self, store: &SqliteStore, held: Hold, as_json: bool) -> Result<(), Fault> {
+    pub(super) fn pin(
+        &self,
+        store: &SqliteStore,
+        held: Hold,
+        as_json: bool,
+    ) -> Result<(), CommandFault> {
         let key = self.key(store)?;
         let pinned = held == Hold::Pinned;
         if !store.pin(&key, pinned)? {
@@ -82,12 +87,12 @@ impl Line {
         Ok(())
     }
 
-    fn key(&self, store: &SqliteStore) -> Result<ArtifactKey, Fault> {
+    fn key(&self, store: &SqliteStore) -> Result<ArtifactKey, CommandFault> {
         let (role, method) = (Role::parse(&self.role)?, Method::parse(&self.method)?);
         let language: Option<Language> =
             self.guest.as_deref().map(str::parse).transpose().map_err(
                 |fault: recurgent::lifecycle::dialect::UnknownLanguage| {
-                    Fault::usage(fault.to_string())
+                    CommandFault::usage(fault.to_string())
                 },
             )?;
         let contract = self.contract.as_deref().unwrap_or_default();
@@ -101,7 +106,7 @@ impl Line {
         match (keys.next(), keys.next()) {
             (Some(key), None) => Ok(key),
             (None, _) => Err(self.unknown()),
-            (Some(_), Some(_)) => Err(Fault::usage(format!(
+            (Some(_), Some(_)) => Err(CommandFault::usage(format!(
                 "{} has several programs; say which with --guest and --contract \
                  (`{}` lists them)",
                 clean(&self.title()),
@@ -114,8 +119,8 @@ impl Line {
         format!("{}.{}", self.role, self.method)
     }
 
-    fn unknown(&self) -> Fault {
-        Fault::missing(format!(
+    fn unknown(&self) -> CommandFault {
+        CommandFault::missing(format!(
             "no program is stored for {}; `{}` lists what is",
             clean(&self.title()),
             self.listing()
@@ -134,7 +139,7 @@ impl Line {
 }
 
 /// The version whose checksum begins so, with or without `sha256:`.
-fn version(store: &SqliteStore, key: &ArtifactKey, start: &str) -> Result<Checksum, Fault> {
+fn version(store: &SqliteStore, key: &ArtifactKey, start: &str) -> Result<Checksum, CommandFault> {
     let versions = store.versions(key)?;
     let begins = |checksum: &Checksum| {
         let text = checksum.as_str();
@@ -144,11 +149,11 @@ fn version(store: &SqliteStore, key: &ArtifactKey, start: &str) -> Result<Checks
     match (found.next(), found.next()) {
         (Some(checksum), None) => Ok(checksum.clone()),
         (Some(_), Some(_)) => {
-            Err(Fault::usage(format!("{start:?} begins several checksums; give more of it")))
+            Err(CommandFault::usage(format!("{start:?} begins several checksums; give more of it")))
         }
         (None, _) => {
             let known: Vec<&str> = versions.iter().map(|v| v.artifact.checksum.as_str()).collect();
-            Err(Fault::missing(format!(
+            Err(CommandFault::missing(format!(
                 "no version begins with {start:?}; there are: {}",
                 known.join(", ")
             )))

@@ -8,7 +8,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::upkeep;
 use serde_json::{Map, Value, json};
 
-use crate::exit::Fault;
+use crate::exit::CommandFault;
 use crate::render::paint::{Style, clean, clip};
 use crate::render::{self, Stream};
 
@@ -17,13 +17,13 @@ const CHECKSUM_CHARS: usize = 19;
 /// Columns of one line of a contract.
 const LINE_COLUMNS: usize = 160;
 
-pub(super) fn show(store: &SqliteStore, role: &Role, as_json: bool) -> Result<(), Fault> {
+pub(super) fn show(store: &SqliteStore, role: &Role, as_json: bool) -> Result<(), CommandFault> {
     let known = store.bundle(Some(role))?;
     let facts = facts(store, role, &known)?;
     if as_json { render::json(&facts) } else { render::lines(&lines(&facts)) }
 }
 
-fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Fault> {
+fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, CommandFault> {
     let tool = known.tools.first();
     let health = tool.map(|tool| upkeep::health(store, tool)).transpose()?;
     Ok(json!({

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Fault {
+pub(super) enum RecordedFault {
     Unavailable { message: String },
     Overloaded { message: String, retry_after: Option<Duration> },
     RateLimited { message: String, retry_after: Option<Duration> },
@@ -20,7 +20,7 @@ pub(super) enum Fault {
     Malformed { message: String },
 }
 
-impl Fault {
+impl RecordedFault {
     /// `None`: no model and no service had a part in it.
     pub(super) fn of(fault: &DraftFault) -> Option<(Self, Usage)> {
         let kept = match fault {
@@ -93,11 +93,11 @@ mod tests {
             DraftFault::Malformed(words()),
             DraftFault::Charged(Box::new(DraftFault::Truncated), usage),
         ] {
-            let (kept, usage) = Fault::of(&fault).unwrap();
+            let (kept, usage) = RecordedFault::of(&fault).unwrap();
             let text = serde_json::to_string(&kept).unwrap();
-            let back: Fault = serde_json::from_str(&text).unwrap();
+            let back: RecordedFault = serde_json::from_str(&text).unwrap();
             assert_eq!(back.into_fault(usage), fault, "{text}");
         }
-        assert_eq!(Fault::of(&DraftFault::Cancelled), None);
+        assert_eq!(RecordedFault::of(&DraftFault::Cancelled), None);
     }
 }

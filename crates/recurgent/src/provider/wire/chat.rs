@@ -1,24 +1,62 @@
 //! OpenAI Chat Completions, and every server that speaks it: Ollama, llama.cpp, vLLM and many services.
 //!
-//! Servers differ in how they can be held to JSON. The strict schema is asked for first; a server that
+//! Servers differ in how they can be asked for JSON. The strict schema is asked for first; a server that
 //! does not know it is asked for a JSON object, then for plain text, from which the payload is salvaged.
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, PROGRAM, Shape, bearer, count, misshapen, salvaged, text};
+use super::{
+    Inquiry, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen, never_silently,
+    salvaged, text,
+};
 use crate::provider::http::Post;
 
+/// The ways to ask for JSON.
+const SHAPES: &[Shape] = &[Shape::Schema, Shape::Object, Shape::Text];
+
+/// OpenAI Chat Completions.
+pub(super) const OPENAI_CHAT: Wire = Wire {
+    name: "openai-chat",
+    key_variable: Some("OPENAI_API_KEY"),
+    base_url: "https://api.openai.com/v1",
+    default_model: "gpt-6.1-terra",
+    model_prefixes: &[],
+    max_output_tokens: SERVICE_OUTPUT_TOKENS,
+    temperatures: None,
+    shapes: SHAPES,
+    post: |inquiry, shape| post(inquiry, shape, false),
+    refuses_shape: |status, said| refuses_shape(false, status, said),
+    may_refuse_shape: never_silently,
+    payload,
+    usage,
+};
+
+/// Any server that speaks the same form. Its models have smaller windows and rarely repair a program but may write
+/// another: the first attempt is steady, a retry is not.
+pub(in crate::provider) const COMPATIBLE: Wire = Wire {
+    name: "compatible",
+    key_variable: None,
+    base_url: "",
+    default_model: "default",
+    max_output_tokens: 2048,
+    temperatures: Some((0.0, 0.8)),
+    post: |inquiry, shape| post(inquiry, shape, true),
+    refuses_shape: |status, said| refuses_shape(true, status, said),
+    may_refuse_shape: |status| may_refuse_shape(true, status),
+    ..OPENAI_CHAT
+};
+
 /// Whether a reply names how JSON was asked for as what is wrong. `llama_cpp.server` refuses it with 500.
-pub(super) fn refuses_shape(compatible: bool, status: u16, said: &str) -> bool {
+fn refuses_shape(compatible: bool, status: u16, said: &str) -> bool {
     let named = ["response_format", "json_schema", "json_object", "schema", "grammar"];
     let is_refusal = matches!(status, 400 | 404 | 422) || may_refuse_shape(compatible, status);
     is_refusal && named.iter().any(|word| said.contains(word))
 }
 
 /// Whether a reply may be about how JSON was asked for: servers of one's own fail in it without saying why.
-pub(super) fn may_refuse_shape(compatible: bool, status: u16) -> bool {
+fn may_refuse_shape(compatible: bool, status: u16) -> bool {
     compatible && matches!(status, 500 | 501)
 }
 
@@ -36,7 +74,7 @@ fn response_format(shape: Shape, compatible: bool) -> Option<Value> {
     }
 }
 
-pub(super) fn post(inquiry: &Inquiry<'_>, shape: Shape, compatible: bool) -> Post {
+fn post(inquiry: &Inquiry<'_>, shape: Shape, compatible: bool) -> Post {
     let mut body = json!({
         "model": inquiry.model,
         "messages": [
@@ -58,7 +96,7 @@ pub(super) fn post(inquiry: &Inquiry<'_>, shape: Shape, compatible: bool) -> Pos
     Post { url, headers: bearer(inquiry.key), body }
 }
 
-pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn payload(body: &Value) -> Result<Value, DraftFault> {
     let choice = body.pointer("/choices/0").ok_or_else(|| misshapen("choices"))?;
     match text(choice, "/finish_reason") {
         Some("length") => return Err(DraftFault::Truncated),
@@ -80,7 +118,7 @@ pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
     }
 }
 
-pub(super) fn usage(body: &Value) -> Usage {
+fn usage(body: &Value) -> Usage {
     Usage {
         input_tokens: count(body, "/usage/prompt_tokens"),
         output_tokens: count(body, "/usage/completion_tokens"),

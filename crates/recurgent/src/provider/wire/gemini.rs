@@ -4,10 +4,30 @@ use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, count, misshapen, salvaged, text};
+use super::{
+    Inquiry, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen, never_refuses, never_silently,
+    salvaged, text,
+};
 use crate::provider::http::Post;
 
-pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
+/// Gemini `generateContent`.
+pub(super) const GEMINI: Wire = Wire {
+    name: "gemini",
+    key_variable: Some("GEMINI_API_KEY"),
+    base_url: "https://generativelanguage.googleapis.com/v1beta",
+    default_model: "gemini-3.8-flash",
+    model_prefixes: &["gemini"],
+    max_output_tokens: SERVICE_OUTPUT_TOKENS,
+    temperatures: None,
+    shapes: &[Shape::Schema],
+    post,
+    refuses_shape: never_refuses,
+    may_refuse_shape: never_silently,
+    payload,
+    usage,
+};
+
+fn post(inquiry: &Inquiry<'_>, _shape: Shape) -> Post {
     let mut generation = json!({
         "responseMimeType": "application/json",
         "responseJsonSchema": payload_schema(),
@@ -27,7 +47,7 @@ pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
     Post { url, headers, body }
 }
 
-pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn payload(body: &Value) -> Result<Value, DraftFault> {
     if let Some(reason) = text(body, "/promptFeedback/blockReason") {
         return Err(DraftFault::Refused(format!("the service blocked the prompt: {reason}")));
     }
@@ -51,7 +71,7 @@ pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
     salvaged(&words)
 }
 
-pub(super) fn usage(body: &Value) -> Usage {
+fn usage(body: &Value) -> Usage {
     let thoughts = count(body, "/usageMetadata/thoughtsTokenCount");
     Usage {
         input_tokens: count(body, "/usageMetadata/promptTokenCount"),

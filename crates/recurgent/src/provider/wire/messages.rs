@@ -7,14 +7,34 @@ use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, PROGRAM, PROGRAM_HELP, Shape, count, misshapen, salvaged, text};
+use super::{
+    Inquiry, PROGRAM, PROGRAM_HELP, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen,
+    never_silently, salvaged, text,
+};
 use crate::provider::http::Post;
 use crate::provider::secret::Secret;
+
+/// Anthropic Messages.
+pub(super) const ANTHROPIC: Wire = Wire {
+    name: "anthropic",
+    key_variable: Some("ANTHROPIC_API_KEY"),
+    base_url: "https://api.anthropic.com/v1",
+    default_model: "claude-sonnet-5-5",
+    model_prefixes: &["claude"],
+    max_output_tokens: SERVICE_OUTPUT_TOKENS,
+    temperatures: None,
+    shapes: &[Shape::Schema, Shape::Tool],
+    post,
+    refuses_shape,
+    may_refuse_shape: never_silently,
+    payload,
+    usage,
+};
 
 /// The version of the service's interface this is written for.
 const VERSION: &str = "2023-06-01";
 
-pub(super) fn post(inquiry: &Inquiry<'_>, shape: Shape) -> Post {
+fn post(inquiry: &Inquiry<'_>, shape: Shape) -> Post {
     let mut body = json!({
         "model": inquiry.model,
         "max_tokens": inquiry.max_output_tokens,
@@ -56,12 +76,12 @@ fn held_to_json(shape: Shape) -> Vec<(String, Value)> {
 }
 
 /// Models before 4.5, and services that copy this one, do not know schemas of answers.
-pub(super) fn refuses_shape(status: u16, said: &str) -> bool {
+fn refuses_shape(status: u16, said: &str) -> bool {
     let named = ["output_config", "output_format", "output format", "structured output", "schema"];
     matches!(status, 400 | 422) && named.iter().any(|word| said.contains(word))
 }
 
-pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn payload(body: &Value) -> Result<Value, DraftFault> {
     let content = body.get("content").and_then(Value::as_array);
     let content = content.ok_or_else(|| misshapen("content"))?;
     let words = || content.iter().filter_map(|block| text(block, "/text")).collect::<String>();
@@ -85,7 +105,7 @@ fn said(words: &str) -> String {
 }
 
 /// The service counts what it read from and wrote to its cache apart from the rest of the input.
-pub(super) fn usage(body: &Value) -> Usage {
+fn usage(body: &Value) -> Usage {
     let cached = count(body, "/usage/cache_read_input_tokens");
     let written = count(body, "/usage/cache_creation_input_tokens");
     let fresh = count(body, "/usage/input_tokens");

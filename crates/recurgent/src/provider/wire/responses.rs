@@ -4,10 +4,30 @@ use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
-use super::{Inquiry, PROGRAM, bearer, count, misshapen, salvaged, text};
+use super::{
+    Inquiry, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen, never_refuses,
+    never_silently, salvaged, text,
+};
 use crate::provider::http::Post;
 
-pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
+/// OpenAI Responses.
+pub(super) const OPENAI: Wire = Wire {
+    name: "openai",
+    key_variable: Some("OPENAI_API_KEY"),
+    base_url: "https://api.openai.com/v1",
+    default_model: "gpt-6.1-terra",
+    model_prefixes: &["gpt-", "chatgpt-", "ft:gpt-", "o1", "o3", "o4"],
+    max_output_tokens: SERVICE_OUTPUT_TOKENS,
+    temperatures: None,
+    shapes: &[Shape::Schema],
+    post,
+    refuses_shape: never_refuses,
+    may_refuse_shape: never_silently,
+    payload,
+    usage,
+};
+
+fn post(inquiry: &Inquiry<'_>, _shape: Shape) -> Post {
     let mut body = json!({
         "model": inquiry.model,
         "instructions": inquiry.system,
@@ -28,7 +48,7 @@ pub(super) fn post(inquiry: &Inquiry<'_>) -> Post {
     Post { url, headers: bearer(inquiry.key), body }
 }
 
-pub(super) fn payload(body: &Value) -> Result<Value, DraftFault> {
+fn payload(body: &Value) -> Result<Value, DraftFault> {
     match (text(body, "/status"), text(body, "/incomplete_details/reason")) {
         (Some("incomplete"), Some("content_filter")) => {
             return Err(DraftFault::Refused("the service's content filter stopped it".to_owned()));
@@ -57,7 +77,7 @@ fn failed(body: &Value) -> DraftFault {
     }
 }
 
-pub(super) fn usage(body: &Value) -> Usage {
+fn usage(body: &Value) -> Usage {
     Usage {
         input_tokens: count(body, "/usage/input_tokens"),
         output_tokens: count(body, "/usage/output_tokens"),

@@ -1,0 +1,206 @@
+//! Every setting, one row each: its name, type, default, parser and help.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lifecycle::dependency::{ManifestMode, SourceMode};
+use lifecycle::dialect::Language;
+use lifecycle::guardrail::{GuardrailPolicy, Rule};
+use lifecycle::standing::StandingMode;
+
+use super::value::{
+    DEEPEST, Expected, LogTarget, MANY, ToText, count, flag, language, list, log_target,
+    manifest_mode, network, optional_count, optional_number, optional_path, optional_seconds,
+    optional_text, paths, rules, seconds, source_mode, standing_mode, text, tier,
+};
+use crate::environment;
+use crate::grants::Network;
+use crate::provider;
+use crate::worker::Tier;
+
+/// How the text of a setting is shown, and how a list of texts in the configuration file becomes one text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextForm {
+    Plain,
+    /// Paths separated by colons.
+    Paths,
+    /// Addresses that may hold credentials.
+    Addresses,
+}
+
+/// The name of a setting, with what is said about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Its name in the file; in capitals after `RECURGENT_` in the environment.
+    pub name: &'static str,
+    help: &'static str,
+    form: TextForm,
+}
+
+impl Key {
+    /// What the setting does.
+    pub fn help(&self) -> String {
+        self.help
+            .replace("{providers}", &provider::names_help())
+            .replace("{key_variables}", &provider::key_variables_help())
+    }
+
+    /// A value of this setting without the credentials of the addresses in it.
+    pub fn shown<'a>(&self, value: &'a str) -> Cow<'a, str> {
+        match self.form {
+            TextForm::Addresses => Cow::Owned(environment::redacted(value)),
+            TextForm::Plain | TextForm::Paths => Cow::Borrowed(value),
+        }
+    }
+
+    /// The text that a list of texts in the configuration file stands for.
+    pub(super) fn joined(&self, items: &[&str]) -> String {
+        items.join(if self.form == TextForm::Paths { ":" } else { ", " })
+    }
+
+    /// Its default as text. Empty: none, or chosen when the runtime starts.
+    pub fn default(&self) -> String {
+        let texts = Settings::default().texts();
+        texts
+            .into_iter()
+            .find(|(name, _)| *name == self.name)
+            .map(|(_, text)| text)
+            .unwrap_or_default()
+    }
+}
+
+macro_rules! settings {
+    ($($name:ident: $type:ty = $default:expr, $parse:expr, $form:ident, $help:literal;)*) => {
+        /// Every setting, in the order `recurgent config` prints them.
+        pub const KEYS: &[Key] =
+            &[$(Key { name: stringify!($name), help: $help, form: TextForm::$form }),*];
+
+        /// The value of every setting.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Settings {
+            $(#[doc = $help] pub $name: $type,)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        /// The values that one layer (the file, the environment, flags, code) sets; the others stay as they are.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct SettingsLayer {
+            $(#[doc = $help] pub $name: Option<$type>,)*
+        }
+
+        impl Settings {
+            /// Replaces every value that the layer sets.
+            pub(super) fn apply(&mut self, layer: &SettingsLayer) {
+                $(if let Some(value) = &layer.$name {
+                    self.$name.clone_from(value);
+                })*
+            }
+
+            /// Every value as text.
+            pub(super) fn texts(&self) -> Vec<(&'static str, String)> {
+                vec![$((stringify!($name), self.$name.to_text()),)*]
+            }
+        }
+
+        impl SettingsLayer {
+            /// Sets a value from its text. `None`: no setting has the name.
+            pub(super) fn parse(&mut self, name: &str, text: &str) -> Option<Result<(), Expected>> {
+                match name {
+                    $(stringify!($name) => Some($parse(text).map(|value| self.$name = Some(value))),)*
+                    _ => None,
+                }
+            }
+
+            /// The values it sets, as text.
+            pub(super) fn texts(&self) -> Vec<(&'static str, String)> {
+                let texts = [$((stringify!($name), self.$name.as_ref().map(ToText::to_text)),)*];
+                texts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+            }
+        }
+    };
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[rustfmt::skip]
+settings! {
+    provider:                    String           = "auto".to_owned()                  , text                                , Plain    , "the provider that writes programs: {providers}";
+    model:                       String           = "auto".to_owned()                  , text                                , Plain    , "which model to ask; auto: the service's usual one";
+    base_url:                    Option<String>   = None                               , optional_text                       , Addresses, "where the model service is; a server of your own: http://127.0.0.1:8080/v1";
+    api_key_file:                Option<PathBuf>  = None                               , optional_path                       , Plain    , "a file only you can read that holds the key, instead of {key_variables}";
+    provider_proxy:              Option<String>   = None                               , optional_text                       , Addresses, "the proxy model services are reached through, unless they are on this machine";
+    provider_ca_file:            Option<PathBuf>  = None                               , optional_path                       , Plain    , "a PEM file of the certificate authorities to trust for model services, instead of the public ones";
+    temperature:                 Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a first attempt; empty: 0 with a compatible server, else the default of the service";
+    retry_temperature:           Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a retry; empty: 0.8 with a compatible server, else the same as the first attempt";
+    max_output_tokens:           Option<u32>      = None                               , optional_count::<_, 1, MANY>        , Plain    , "tokens one answer may have; empty: 2048 with a compatible server, else 16384";
+    price_input_per_mtok:        Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent";
+    price_cached_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent and served from the service's cache";
+    price_output_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens received";
+    prices_file:                 Option<PathBuf>  = None                               , optional_path                       , Plain    , "a TOML table of prices by model";
+    guest:                       Language         = Language::Python                   , language                            , Plain    , "the language programs are written in: python or ruby";
+    max_generation_attempts:     u32              = 2                                  , count::<_, 1, MANY>                 , Plain    , "attempts a model has to return a usable program";
+    guardrail_recovery_budget:   u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program broke a rule";
+    execution_repair_budget:     u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program failed while running";
+    fresh_outcome_repair_budget: u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after an answer that is not acceptable";
+    guardrail_terminal:          Vec<Rule>        = GuardrailPolicy::default().terminal, rules                               , Plain    , "guardrails that end a call at once, by subtype or type, separated by commas";
+    provider_timeout_seconds:    Duration         = secs(120)                          , seconds                             , Plain    , "time a model may take to answer";
+    execution_timeout_seconds:   Duration         = secs(30)                           , seconds                             , Plain    , "time a program may take, nested calls aside";
+    max_delegation_depth:        u8               = 8                                  , count::<_, 0, DEEPEST>              , Plain    , "deepest level of delegation";
+    max_model_calls:             u32              = 64                                 , count::<_, 0, MANY>                 , Plain    , "model calls one call tree may make";
+    max_tree_tokens:             Option<u64>      = None                               , optional_count::<_, 0, { u64::MAX }>, Plain    , "tokens one call tree may use; empty: no limit";
+    max_tree_cost_usd:           Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars one call tree may cost; empty: no limit";
+    max_tree_seconds:            Option<Duration> = None                               , optional_seconds                    , Plain    , "time one call tree may take, models and programs together; empty: no limit";
+    asks_per_call:               u32              = 10000                              , count::<_, 0, MANY>                 , Plain    , "requests one program may make to the host";
+    max_argument_bytes:          usize            = 16777216                           , count::<_, 1, MANY>                 , Plain    , "largest arguments of one call, as JSON";
+    content_ttl_seconds:         u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "seconds an earlier result can be referred to; 0: as long as it is kept";
+    max_running_workers:         usize            = 0                                  , count::<_, 0, MANY>                 , Plain    , "programs running at once; 0: twice the cores";
+    max_live_workers:            usize            = 256                                , count::<_, 1, MANY>                 , Plain    , "worker processes alive at once, idle ones included";
+    queue_timeout_seconds:       Duration         = secs(60)                           , seconds                             , Plain    , "time a call may wait for its turn to run, or for a worker";
+    max_worker_restarts:         u32              = 5                                  , count::<_, 0, MANY>                 , Plain    , "workers one agent may lose in a row before it must wait";
+    network:                     Network          = Network::Off                       , network                             , Plain    , "the network that programs may use: off, loopback, open, or hosts separated by commas";
+    read_paths:                  Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may read, separated by colons";
+    write_paths:                 Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may write, separated by colons";
+    minimum_sandbox_tier:        Tier             = Tier::Process                      , tier                                , Plain    , "refuse to run programs under less: process, landlock, namespaces or sealed";
+    worker_memory_mb:            u64              = 4096                               , count::<_, 64, MANY>                , Plain    , "memory of one process of a worker, as address space; of all its processes together, where there are control groups";
+    worker_cpu_seconds:          u64              = 60                                 , count::<_, 1, MANY>                 , Plain    , "processor time of one process of a worker";
+    worker_processes:            u64              = 64                                 , count::<_, 1, MANY>                 , Plain    , "processes and threads of one worker";
+    worker_open_files:           u64              = 256                                , count::<_, 32, MANY>                , Plain    , "files one process of a worker may have open";
+    worker_file_mb:              u64              = 64                                 , count::<_, 1, MANY>                 , Plain    , "largest file a worker may write";
+    worker_scratch_mb:           u64              = 64                                 , count::<_, 1, MANY>                 , Plain    , "a worker's scratch space";
+    worker_scratch_files:        u64              = 4096                               , count::<_, 16, MANY>                , Plain    , "files and directories in it";
+    worker_output_mb:            u64              = 256                                , count::<_, 1, MANY>                 , Plain    , "what a program may print before it is stopped";
+    manifest_mode:               ManifestMode     = ManifestMode::Additive             , manifest_mode                       , Plain    , "how an agent's packages may change: additive or strict";
+    standing_mode:               StandingMode     = StandingMode::Shadow               , standing_mode                       , Plain    , "whether standings decide what runs: shadow (they are only logged) or enforced";
+    source_mode:                 SourceMode       = SourceMode::PublicOnly             , source_mode                         , Plain    , "where packages come from: public_only, internal_only or internal_then_public";
+    python_indexes:              Vec<String>      = Vec::new()                         , list                                , Addresses, "your Python package indexes, best first";
+    gem_sources:                 Vec<String>      = Vec::new()                         , list                                , Addresses, "your gem sources, best first";
+    allowed_packages:            Vec<String>      = Vec::new()                         , list                                , Plain    , "the only Python packages allowed; empty: all";
+    blocked_packages:            Vec<String>      = Vec::new()                         , list                                , Plain    , "Python packages never allowed";
+    allowed_gems:                Vec<String>      = Vec::new()                         , list                                , Plain    , "the only gems allowed; empty: all";
+    blocked_gems:                Vec<String>      = Vec::new()                         , list                                , Plain    , "gems never allowed";
+    wheels_only:                 bool             = false                              , flag                                , Plain    , "install no Python package that must be built";
+    resolve_timeout_seconds:     Duration         = secs(120)                          , seconds                             , Plain    , "time choosing package versions may take";
+    install_timeout_seconds:     Duration         = secs(600)                          , seconds                             , Plain    , "time installing packages may take";
+    installer_proxy:             Option<String>   = None                               , optional_text                       , Addresses, "the proxy package managers go through";
+    installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Plain    , "certificates package managers trust, instead of the system's";
+    installer_hosts:             Vec<String>      = Vec::new()                         , list                                , Plain    , "hosts packages may be fetched from while others are built, beside those sources name";
+    installer_memory_mb:         u64              = 16384                              , count::<_, 64, MANY>                , Plain    , "memory of one process of an installation, as address space";
+    installer_processes:         u64              = 512                                , count::<_, 16, MANY>                , Plain    , "processes and threads of one installation";
+    installer_disk_mb:           u64              = 16384                              , count::<_, 1, MANY>                 , Plain    , "disk space one installation may take";
+    installer_env:               Vec<String>      = Vec::new()                         , list                                , Plain    , "environment variables package managers are given, by name";
+    uv:                          Option<PathBuf>  = None                               , optional_path                       , Plain    , "the uv to use; found on PATH, or fetched once, when empty";
+    cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where environments and tools live";
+    state_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the store and the log live";
+    log:                         LogTarget        = LogTarget::StateDir                , log_target                          , Plain    , "the log file, or off";
+    debug:                       bool             = false                              , flag                                , Plain    , "log prompts and memory too";
+    python:                      Option<PathBuf>  = None                               , optional_path                       , Plain    , "the Python to run; found on PATH when empty";
+    ruby:                        Option<PathBuf>  = None                               , optional_path                       , Plain    , "the Ruby to run; found on PATH when empty";
+}

@@ -1,0 +1,247 @@
+//! The types that settings have: how each is read from text and written as text.
+//!
+//! A parser returns what the text must be when it is something else; the caller says which setting it was and
+//! where the text came from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lifecycle::dependency::{ManifestMode, SourceMode};
+use lifecycle::dialect::Language;
+use lifecycle::guardrail::Rule;
+use lifecycle::standing::StandingMode;
+
+use crate::grants::Network;
+use crate::worker::Tier;
+
+/// The largest count that fits every type counts are read as, except the depth of delegation.
+pub(super) const MANY: u64 = u32::MAX as u64;
+/// The largest depth of delegation.
+pub(super) const DEEPEST: u64 = u8::MAX as u64;
+
+/// Where the log is written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum LogTarget {
+    /// A file in the state directory.
+    #[default]
+    StateDir,
+    /// This file.
+    File(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+/// What the text must be, when it is something else.
+pub(super) type Expected = String;
+
+pub(super) fn text(text: &str) -> Result<String, Expected> {
+    Ok(text.to_owned())
+}
+
+/// Text, or none when it is empty.
+pub(super) fn optional_text(text: &str) -> Result<Option<String>, Expected> {
+    Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
+}
+
+/// A path, or none when the text is empty.
+pub(super) fn optional_path(text: &str) -> Result<Option<PathBuf>, Expected> {
+    Ok(optional_text(text)?.map(PathBuf::from))
+}
+
+pub(super) fn log_target(text: &str) -> Result<LogTarget, Expected> {
+    Ok(match text {
+        "" => LogTarget::StateDir,
+        "off" => LogTarget::Off,
+        path => LogTarget::File(PathBuf::from(path)),
+    })
+}
+
+pub(super) fn flag(text: &str) -> Result<bool, Expected> {
+    text.parse().map_err(|_| "true or false".to_owned())
+}
+
+/// A whole number within bounds.
+pub(super) fn count<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
+    text: &str,
+) -> Result<T, Expected> {
+    let count = text.parse::<u64>().ok().filter(|count| (LEAST..=MOST).contains(count));
+    let count = count.and_then(|count| T::try_from(count).ok());
+    count.ok_or_else(|| format!("a whole number from {LEAST} to {MOST}"))
+}
+
+/// A whole number within bounds, or none when the text is empty.
+pub(super) fn optional_count<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
+    text: &str,
+) -> Result<Option<T>, Expected> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    count::<T, LEAST, MOST>(text).map(Some).map_err(|expected| format!("{expected}, or empty"))
+}
+
+/// A number from 0 to `MOST`, or none when the text is empty.
+pub(super) fn optional_number<const MOST: u64>(text: &str) -> Result<Option<f64>, Expected> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number = text.parse::<f64>().ok().filter(|n| (0.0..=as_float(MOST)).contains(n));
+    number.map(Some).ok_or_else(|| format!("a number from 0 to {MOST}, or empty"))
+}
+
+/// A time above zero, in seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, Expected> {
+    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s <= as_float(MANY));
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("a number of seconds above 0, at most {MANY}"))
+}
+
+/// A time in seconds, or none when the text is empty.
+pub(super) fn optional_seconds(text: &str) -> Result<Option<Duration>, Expected> {
+    let number = optional_number::<MANY>(text)?;
+    Ok(number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+}
+
+pub(super) fn language(text: &str) -> Result<Language, Expected> {
+    text.parse().map_err(|_| "python or ruby".to_owned())
+}
+
+/// Guardrails, each by its subtype or with all others of its type, separated by commas.
+pub(super) fn rules(text: &str) -> Result<Vec<Rule>, Expected> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let named = |name: &str| {
+        let is_named = |rule: &Rule| rule.subtype() == name || rule.violation_type().name() == name;
+        let found: Vec<Rule> = Rule::ALL.iter().copied().filter(is_named).collect();
+        (!found.is_empty()).then_some(found)
+    };
+    let found = names.map(named).collect::<Option<Vec<_>>>().map(|found| found.concat());
+    found.ok_or_else(|| {
+        let all = Rule::ALL.iter().map(|rule| rule.subtype()).collect::<Vec<_>>().join(", ");
+        format!("a list of violation subtypes or types, of {all}")
+    })
+}
+
+/// Texts separated by commas or white space.
+pub(super) fn list(text: &str) -> Result<Vec<String>, Expected> {
+    let separator = |c: char| c == ',' || c.is_whitespace();
+    Ok(text.split(separator).filter(|item| !item.is_empty()).map(str::to_owned).collect())
+}
+
+/// Paths separated by colons, made absolute: a grant must not depend on the directory a program runs in.
+pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, Expected> {
+    let given = std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty());
+    Ok(given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect())
+}
+
+pub(super) fn network(text: &str) -> Result<Network, Expected> {
+    text.parse().map_err(str::to_owned)
+}
+
+pub(super) fn tier(text: &str) -> Result<Tier, Expected> {
+    Tier::named(text).ok_or_else(|| Tier::ALL.map(Tier::name).join(" or "))
+}
+
+pub(super) fn manifest_mode(text: &str) -> Result<ManifestMode, Expected> {
+    text.parse().map_err(|_| ManifestMode::ALL.map(ManifestMode::name).join(" or "))
+}
+
+pub(super) fn source_mode(text: &str) -> Result<SourceMode, Expected> {
+    text.parse().map_err(|_| SourceMode::ALL.map(SourceMode::name).join(" or "))
+}
+
+pub(super) fn standing_mode(text: &str) -> Result<StandingMode, Expected> {
+    match text {
+        "shadow" => Ok(StandingMode::Shadow),
+        "enforced" => Ok(StandingMode::Enforced),
+        _ => Err("shadow or enforced".to_owned()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a bound for people")]
+fn as_float(count: u64) -> f64 {
+    count as f64
+}
+
+/// A value of a setting, written as its parser reads it.
+pub(super) trait ToText {
+    fn to_text(&self) -> String;
+}
+
+macro_rules! displayed {
+    ($($type:ty),*) => {$(
+        impl ToText for $type {
+            fn to_text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+displayed!(String, bool, u8, u32, u64, usize, f64, Language, Network, ManifestMode);
+
+impl<T: ToText> ToText for Option<T> {
+    fn to_text(&self) -> String {
+        self.as_ref().map(ToText::to_text).unwrap_or_default()
+    }
+}
+
+impl ToText for PathBuf {
+    fn to_text(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl ToText for LogTarget {
+    fn to_text(&self) -> String {
+        match self {
+            Self::StateDir => String::new(),
+            Self::File(path) => path.to_text(),
+            Self::Off => "off".to_owned(),
+        }
+    }
+}
+
+impl ToText for Duration {
+    fn to_text(&self) -> String {
+        self.as_secs_f64().to_string()
+    }
+}
+
+impl ToText for Vec<Rule> {
+    fn to_text(&self) -> String {
+        self.iter().map(|rule| rule.subtype()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl ToText for Vec<String> {
+    fn to_text(&self) -> String {
+        self.join(", ")
+    }
+}
+
+impl ToText for Vec<PathBuf> {
+    fn to_text(&self) -> String {
+        self.iter().map(ToText::to_text).collect::<Vec<_>>().join(":")
+    }
+}
+
+impl ToText for Tier {
+    fn to_text(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl ToText for SourceMode {
+    fn to_text(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl ToText for StandingMode {
+    fn to_text(&self) -> String {
+        match self {
+            Self::Shadow => "shadow",
+            Self::Enforced => "enforced",
+        }
+        .to_owned()
+    }
+}
