@@ -6,7 +6,7 @@ use recurgent::{Runtime, call};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::from_env()?;
-    let mut calc = runtime.agent("calculator").build()?;
+    let calc = runtime.agent("calculator").build()?;
     calc.set("memory", 5)?;
 
     let sum = call!(calc.add(3))?;

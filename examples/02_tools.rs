@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .store(Arc::new(SqliteStore::in_memory()?))
         .build()?;
 
-    let mut host = runtime.agent("host").build()?;
+    let host = runtime.agent("host").build()?;
     for outcome in [call!(host.greet(" ada lovelace "))?, call!(host.farewell("ada lovelace"))?] {
         match outcome.result {
             Ok(value) => println!("{value}"),

@@ -22,12 +22,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .provider(Arc::new(Scripted::new().with("notebook.note", NOTE)))
             .store(Arc::new(SqliteStore::open(&dir.join("store.sqlite"))?))
             .build()?;
-        let mut notebook = runtime.agent("notebook").session("today").build()?;
+        let notebook = runtime.agent("notebook").session("today").build()?;
         let count = call!(notebook.note(text))?;
         println!(
             "{} notes: {}",
             count.result?,
-            notebook.get("notes").map(ToString::to_string).unwrap_or_default()
+            notebook.get("notes").map(|notes| notes.to_string()).unwrap_or_default()
         );
         println!("calls so far: {}", notebook.history(10)?.len());
     }

@@ -30,6 +30,7 @@ impl Observer for Printer {
                 println!("  attempt {attempt}: rolled back, {code}: {message}");
             }
             EventKind::Ended { outcome, .. } => println!("  {}", outcome.status()),
+            _ => {} // events of later versions
         }
     }
 }
@@ -45,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .store(Arc::new(SqliteStore::in_memory()?))
         .observer(Box::new(Printer))
         .build()?;
-    let mut statistics = runtime.agent("statistics").build()?;
+    let statistics = runtime.agent("statistics").build()?;
     println!("{:?}", call!(statistics.mean([1, 2, 6]))?.result?.to_string());
     Ok(())
 }

@@ -57,7 +57,7 @@ pub(super) fn big_context(trial: Trial) -> Reading {
 
 /// A call of an agent in whose memory one small key has changed.
 pub(crate) fn call_after_change(agent: &mut Agent) {
-    let was = agent.get("small").and_then(Value::as_u64).unwrap_or_default();
+    let was = agent.get("small").and_then(|value| value.as_u64()).unwrap_or_default();
     agent.set("small", was + 1).unwrap();
     call(agent);
 }

@@ -148,7 +148,7 @@ fn the_doctor_says_who_would_be_asked_and_why() {
         &["--provider", "gemini", "--set", &file],
         &[],
         "fail",
-        &["others may read this key", "chmod 600"],
+        &["other users may read this key", "chmod 600"],
     );
     mode(0o600);
     check(&["--provider", "gemini", "--set", &file], &[], "ok", &["gemini: ", "key"]);

@@ -5,7 +5,7 @@ use std::io;
 use memchr::memmem;
 use serde::de::{Deserialize, DeserializeOwned, Error as _};
 use serde_json_lenient::de::Read;
-use serde_json_lenient::{Deserializer, Error, Result};
+use serde_json_lenient::{Deserializer, Error, Number, Result, Value};
 
 /// The key under which the fork passes a number through serde. An object with this key would be read as a
 /// number, so that text which holds it is refused.
@@ -28,6 +28,28 @@ pub fn from_reader<T: DeserializeOwned>(mut reader: impl io::Read) -> Result<T> 
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).map_err(Error::io)?;
     from_slice(&bytes)
+}
+
+/// Reads a typed value from a JSON value.
+///
+/// A float whose text is not the shortest one (`1e-07`) reaches the type as a float all the same. The fork passes
+/// such a number on as a map, which flattened, tagged and untagged types do not accept.
+pub fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T> {
+    shorten_floats(&mut value);
+    serde_json_lenient::from_value(value)
+}
+
+fn shorten_floats(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_str().contains(['.', 'e', 'E']) => {
+            if let Some(float) = number.as_f64().and_then(Number::from_f64) {
+                *number = float;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten_floats),
+        Value::Object(fields) => fields.values_mut().for_each(shorten_floats),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 fn strictly<'a, R: Read<'a>, T: Deserialize<'a>>(mut reader: Deserializer<R>) -> Result<T> {

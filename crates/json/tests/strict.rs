@@ -1,6 +1,10 @@
 //! What the readers accept and refuse, and what survives them.
 
-use recurgent_json::{RESERVED_KEY, Value, from_reader, from_slice, from_str, json, to_standard};
+use recurgent_json::{
+    RESERVED_KEY, Value, from_reader, from_slice, from_str, from_value, json, to_finite_value,
+    to_standard,
+};
+use serde::{Deserialize, Serialize};
 
 #[test]
 fn only_json_is_read() {
@@ -84,5 +88,51 @@ fn other_libraries_get_numbers_of_64_bits() {
         let value: Value = from_str(text).unwrap();
         let expected: recurgent_json::StandardValue = standard.parse().unwrap();
         assert_eq!(to_standard(&value), expected, "{text}");
+    }
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Untagged {
+    Whole(i64),
+    Float(f64),
+    Text(String),
+}
+
+#[test]
+fn types_are_read_from_values_whatever_the_text_of_their_floats() {
+    for (text, expected) in [
+        ("7", Untagged::Whole(7)),
+        ("0.1", Untagged::Float(0.1)),
+        ("0.10", Untagged::Float(0.1)),
+        ("1e-07", Untagged::Float(1e-7)),
+        ("1E5", Untagged::Float(1e5)),
+        ("\"a\"", Untagged::Text("a".to_owned())),
+    ] {
+        assert_eq!(from_value::<Untagged>(from_str(text).unwrap()).unwrap(), expected, "{text}");
+    }
+    let large: Value = from_str("123456789012345678901234567890123456789012345").unwrap();
+    assert_eq!(from_value::<Value>(large.clone()).unwrap(), large);
+    let large: u128 = 123_456_789_012_345_678_901_234_567_890;
+    assert_eq!(from_value::<u128>(from_str(&large.to_string()).unwrap()).unwrap(), large);
+}
+
+#[test]
+fn a_number_that_json_has_not_is_refused() {
+    #[derive(Serialize)]
+    struct Reading {
+        values: Vec<Option<f32>>,
+    }
+    for (value, expected) in [
+        (
+            to_finite_value(&Reading { values: vec![Some(1.5), None] }),
+            Some(json!({"values": [1.5, null]})),
+        ),
+        (to_finite_value(&Reading { values: vec![Some(f32::NAN)] }), None),
+        (to_finite_value(&[("a", f64::INFINITY)]), None),
+        (to_finite_value(&Untagged::Float(f64::NEG_INFINITY)), None),
+        (to_finite_value(&u128::MAX), Some(from_str(&u128::MAX.to_string()).unwrap())),
+    ] {
+        assert_eq!(value.ok(), expected);
     }
 }

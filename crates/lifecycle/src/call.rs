@@ -298,11 +298,8 @@ impl Call {
 
     fn end(self, result: Result<Value, Failure>, accepted: Option<Accepted>) -> Step {
         let result = result.map_err(|failure| at_boundary(failure, self.request.lineage.depth()));
-        let outcome = Outcome {
-            role: self.request.role.clone(),
-            method: self.request.method.clone(),
-            result,
-        };
+        let (role, method) = (self.request.role.clone(), self.request.method.clone());
+        let outcome = Outcome::new(role, method, result);
         Step::Commit(Box::new(Commit {
             call: self,
             outcome,

@@ -44,6 +44,7 @@ pub struct Event {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum EventKind {
     /// The call began.
     Started {

@@ -1,12 +1,15 @@
 //! The outcome of a call, and the closed set of ways it can fail.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::attempt::Origin;
+use crate::draft::Usage;
 use crate::excerpt::shortened;
 use crate::guardrail::ViolationType;
-use crate::request::{Method, Role};
+use crate::request::{CallId, Method, Role, TraceId};
 
 /// Characters kept of an error type a program authored, and of the class of what it raised.
 pub(crate) const MAX_CODE_CHARS: usize = 120;
@@ -20,9 +23,33 @@ pub struct Outcome {
     pub method: Method,
     /// The value, or why there is none.
     pub result: Result<Value, Failure>,
+    /// Facts about the call. `None`: memory was read or written, or the call was refused before it began.
+    pub details: Option<Box<CallDetails>>,
+}
+
+/// Facts about a call. Usage and cost are those of the call itself; nested calls have their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallDetails {
+    /// Its identifier, as in the log.
+    pub call: CallId,
+    /// The identifier of its call tree, as in the log.
+    pub trace: TraceId,
+    /// Requests it made to a model.
+    pub model_calls: u32,
+    /// Tokens of those requests, and their cost where prices are configured.
+    pub usage: Usage,
+    /// Time from the call to its answer.
+    pub duration: Duration,
+    /// Where the program that answered came from; `None`: no program was accepted.
+    pub origin: Option<Origin>,
 }
 
 impl Outcome {
+    /// An outcome without facts about its call.
+    pub fn new(role: Role, method: Method, result: Result<Value, Failure>) -> Self {
+        Self { role, method, result, details: None }
+    }
+
     /// Whether the call gave a value.
     pub fn is_ok(&self) -> bool {
         self.result.is_ok()

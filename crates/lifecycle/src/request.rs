@@ -1,5 +1,6 @@
 //! A call request: the agent and method, the arguments, the caller, and the allowance.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -50,6 +51,12 @@ pub enum NameFault {
     },
 }
 
+impl From<Infallible> for NameFault {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $kind:literal, $example:literal) => {
         $(#[$doc])*
@@ -66,6 +73,28 @@ macro_rules! name {
             /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl TryFrom<&str> for $type {
+            type Error = NameFault;
+
+            fn try_from(text: &str) -> Result<Self, NameFault> {
+                Self::parse(text)
+            }
+        }
+
+        impl TryFrom<&String> for $type {
+            type Error = NameFault;
+
+            fn try_from(text: &String) -> Result<Self, NameFault> {
+                Self::parse(text)
+            }
+        }
+
+        impl From<&$type> for $type {
+            fn from(name: &$type) -> Self {
+                name.clone()
             }
         }
 

@@ -205,7 +205,7 @@ mod tests {
 
     fn outcome(result: Result<Value, Failure>) -> Outcome {
         let (role, method) = (Role::parse("r").unwrap(), Method::parse("m").unwrap());
-        Outcome { role, method, result }
+        Outcome::new(role, method, result)
     }
 
     #[test]

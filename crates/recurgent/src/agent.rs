@@ -3,7 +3,7 @@
 mod builder;
 
 use std::fmt;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lifecycle::call::{Policy, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
@@ -14,10 +14,12 @@ use lifecycle::dispatch::{Dispatch, dispatch, refused_key, responds_to};
 use lifecycle::outcome::{Failure, FailureKind, Outcome};
 use lifecycle::request::{Arguments, CallRequest, Lineage, MemoryKey, Method, NameFault, Role};
 use lifecycle::tool::Tool;
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, to_finite_value};
 use thiserror::Error;
 
-use crate::arguments::{IntoArguments, IntoValue};
+use crate::arguments::IntoArguments;
 use crate::config::{AgentOptions, ConfigFault};
 use crate::guest::Cancellation;
 use crate::identity;
@@ -28,7 +30,7 @@ use crate::tree::Tree;
 
 pub use builder::AgentBuilder;
 
-/// Why an agent could not be made or changed. What comes of a call is an [`Outcome`] instead.
+/// Why an agent could not be built or changed. The result of a call is an [`Outcome`] instead.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum AgentFault {
     /// A bad role, method or session name.
@@ -56,28 +58,64 @@ pub enum AgentFault {
     },
 }
 
+/// Why [`Agent::call_as`] gave no value.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum CallFault {
+    /// The call could not be made.
+    #[error(transparent)]
+    Agent(#[from] AgentFault),
+    /// The call ended in a failure.
+    #[error(transparent)]
+    Failed(Box<Failure>),
+    /// The call gave a value of another type.
+    #[error(
+        "the value of the call is not a {wanted}: {problem}; change the type, or state the shape in a deliverable"
+    )]
+    Type {
+        /// The Rust type.
+        wanted: &'static str,
+        /// Why the value does not fit.
+        problem: String,
+        /// The value.
+        value: Value,
+    },
+}
+
 /// A role with a memory. Calling any method on it works.
+///
+/// An agent can be shared between threads. Its calls follow each other: a second call waits until the first has ended.
+/// Its memory can be read while a call is under way and then is as it was before the call. An observer must not call the
+/// agent whose event it is given.
 pub struct Agent {
     runtime: Runtime,
     owner: Owner,
     options: AgentOptions,
     contract: Option<Contract>,
     contract_source: ContractSource,
-    context: Context,
-    /// The packages its environment holds since its last success.
-    manifest: Option<DependencyManifest>,
     /// What its first call waits for.
     preparation: Option<PreparationTicket>,
     lineage: Lineage,
     /// `None` for an agent of the embedding program: each of its calls roots a new tree.
     tree: Option<Tree>,
+    /// Held during a call and a write of memory. Agents of one session share it.
+    turn: Arc<Mutex<()>>,
+    /// Locked for moments only, never while a program runs. Taken after `turn`.
+    state: Mutex<AgentState>,
+}
+
+/// What changes from call to call.
+struct AgentState {
+    context: Context,
+    /// The packages its environment holds since its last success.
+    manifest: Option<DependencyManifest>,
     cancellation: Cancellation,
 }
 
 impl fmt::Debug for Agent {
     /// Never asks a model.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<&str> = self.context.iter().map(|(key, _)| key).collect();
+        let state = self.state();
+        let keys: Vec<&str> = state.context.iter().map(|(key, _)| key).collect();
         f.debug_struct("Agent")
             .field("role", &self.owner.role)
             .field("context", &keys)
@@ -100,11 +138,11 @@ impl Drop for Agent {
 impl Agent {
     /// Calls any method. Setters and readers answer from memory; everything else is a dynamic call.
     pub fn call(
-        &mut self,
-        method: &str,
+        &self,
+        method: impl TryInto<Method, Error: Into<NameFault>>,
         arguments: impl IntoArguments,
     ) -> Result<Outcome, AgentFault> {
-        let method = Method::parse(method)?;
+        let method = method.try_into().map_err(Into::into)?;
         let arguments = match self.admit(arguments) {
             Ok(arguments) => arguments,
             Err(problem) => return Ok(self.refused(method, problem)),
@@ -112,14 +150,35 @@ impl Agent {
         self.call_method(method, arguments)
     }
 
-    fn call_method(&mut self, method: Method, arguments: Arguments) -> Result<Outcome, AgentFault> {
-        let turn = self.owner.session.as_deref().map(|session| self.runtime.session_turn(session));
-        let _turn = turn.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Calls any method and reads its value as a type.
+    pub fn call_as<T: DeserializeOwned>(
+        &self,
+        method: impl TryInto<Method, Error: Into<NameFault>>,
+        arguments: impl IntoArguments,
+    ) -> Result<T, CallFault> {
+        let outcome = self.call(method, arguments)?;
+        let value = outcome.result.map_err(|failure| CallFault::Failed(Box::new(failure)))?;
+        serde_json::from_value(value.clone()).map_err(|error| CallFault::Type {
+            wanted: std::any::type_name::<T>(),
+            problem: error.to_string(),
+            value,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, AgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call_method(&self, method: Method, arguments: Arguments) -> Result<Outcome, AgentFault> {
+        let _turn = self.turn();
         self.refresh()?;
-        let ok = |value| {
-            Ok(Outcome { role: self.owner.role.clone(), method: method.clone(), result: Ok(value) })
-        };
-        match dispatch(method.as_str(), &arguments, &self.context) {
+        let ok = |value| Ok(Outcome::new(self.owner.role.clone(), method.clone(), Ok(value)));
+        let dispatched = dispatch(method.as_str(), &arguments, &self.state().context);
+        match dispatched {
             Dispatch::Read(value) => ok(value),
             Dispatch::Write { key, value } => {
                 let answer = ok(value.clone());
@@ -131,11 +190,10 @@ impl Agent {
         }
     }
 
-    fn dynamic_call(&mut self, method: Method, arguments: Arguments) -> Outcome {
-        let tree = self
-            .tree
-            .clone()
-            .unwrap_or_else(|| Tree::new(self.options.allowance, self.cancellation.clone()));
+    fn dynamic_call(&self, method: Method, arguments: Arguments) -> Outcome {
+        let tree = self.tree.clone().unwrap_or_else(|| {
+            Tree::new(self.options.allowance, self.state().cancellation.clone())
+        });
         let request = CallRequest {
             id: identity::call_id(),
             lineage: self.lineage.clone(),
@@ -144,14 +202,15 @@ impl Agent {
             arguments,
             contract: self.contract.clone(),
             language: self.options.language,
-            context: self.context.clone(),
+            context: self.runtime_context(),
             manifest: self.held(),
             allowance: self.options.allowance,
         };
         let (outcome, kept) = crate::call::perform(self, request, &tree);
         if let Some(kept) = kept {
-            self.context.apply(kept.context);
-            self.manifest = Some(kept.manifest);
+            let mut state = self.state();
+            state.context.apply(kept.context);
+            state.manifest = Some(kept.manifest);
         }
         outcome
     }
@@ -159,7 +218,7 @@ impl Agent {
     /// The packages its environment holds: since its last success, or since it was prepared.
     fn held(&self) -> Option<DependencyManifest> {
         let prepared = || self.preparation.as_ref()?.readiness().ok();
-        self.manifest.clone().or_else(prepared)
+        self.state().manifest.clone().or_else(prepared)
     }
 
     /// Whether its environment, if it has one prepared, is there.
@@ -171,17 +230,18 @@ impl Agent {
         self.preparation.as_ref().map(|ticket| ticket.id().to_owned())
     }
 
-    /// Another process may have moved this session's memory on.
-    fn refresh(&mut self) -> Result<(), StoreFault> {
+    /// Takes over what another process, or another agent, has written to this session's memory.
+    fn refresh(&self) -> Result<(), StoreFault> {
         if self.owner.session.is_none() {
             return Ok(());
         }
-        if let Some(newer) =
-            self.runtime.store().context(&self.owner, Some(self.context.version()))?
-        {
+        let version = self.state().context.version();
+        if let Some(newer) = self.runtime.store().context(&self.owner, Some(version))? {
             self.runtime.guest(self.options.language).discard(&self.owner.instance);
-            self.manifest = kept_manifest(&self.runtime, &self.owner, self.options.language)?;
-            self.context = newer;
+            let manifest = kept_manifest(&self.runtime, &self.owner, self.options.language)?;
+            let mut state = self.state();
+            state.manifest = manifest;
+            state.context = newer;
         }
         Ok(())
     }
@@ -200,49 +260,54 @@ impl Agent {
 
     fn refused(&self, method: Method, problem: String) -> Outcome {
         let failure = Failure::new(FailureKind::InvalidCall, problem);
-        Outcome { role: self.owner.role.clone(), method, result: Err(failure) }
+        Outcome::new(self.owner.role.clone(), method, Err(failure))
     }
 
     /// Writes a memory key: no model, no log entry.
-    pub fn set(&mut self, key: &str, value: impl IntoValue) -> Result<(), AgentFault> {
-        let key = MemoryKey::parse(key)?;
-        let value = value.into_value().map_err(AgentFault::Value)?;
+    pub fn set(
+        &self,
+        key: impl TryInto<MemoryKey, Error: Into<NameFault>>,
+        value: impl Serialize,
+    ) -> Result<(), AgentFault> {
+        let key = key.try_into().map_err(Into::into)?;
+        let value =
+            to_finite_value(&value).map_err(|error| AgentFault::Value(error.to_string()))?;
         self.remember(Map::from_iter([(key.as_str().to_owned(), value)]))
     }
 
     /// Writes several memory keys at once.
-    pub fn remember(&mut self, entries: Map<String, Value>) -> Result<(), AgentFault> {
+    pub fn remember(&self, entries: Map<String, Value>) -> Result<(), AgentFault> {
         if let Some(problem) = entries.keys().find_map(|key| refused_key(key)) {
             return Err(AgentFault::Value(problem));
         }
-        let turn = self.owner.session.as_deref().map(|session| self.runtime.session_turn(session));
-        let _turn = turn.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let _turn = self.turn();
         self.refresh()?;
         self.write(entries)
     }
 
-    fn write(&mut self, entries: Map<String, Value>) -> Result<(), AgentFault> {
+    fn write(&self, entries: Map<String, Value>) -> Result<(), AgentFault> {
         let changes = ContextChanges { set: entries, unset: Vec::new() };
         if self.owner.session.is_some() {
-            self.runtime.store().remember(&self.owner, self.context.version(), &changes)?;
+            let version = self.state().context.version();
+            self.runtime.store().remember(&self.owner, version, &changes)?;
         }
-        self.context.apply(changes);
+        self.state().context.apply(changes);
         Ok(())
     }
 
     /// Reads a memory key.
-    pub fn get(&self, key: &str) -> Option<&Value> {
-        self.context.get(key)
+    pub fn get(&self, key: &str) -> Option<Value> {
+        self.state().context.get(key).cloned()
     }
 
     /// The whole memory.
-    pub fn runtime_context(&self) -> &Context {
-        &self.context
+    pub fn runtime_context(&self) -> Context {
+        self.state().context.clone()
     }
 
     /// Whether a name is answered without a model: setters and memory keys.
     pub fn responds_to(&self, name: &str) -> bool {
-        responds_to(name, &self.context)
+        responds_to(name, &self.state().context)
     }
 
     /// Its role.
@@ -255,9 +320,9 @@ impl Agent {
         self.owner.session.as_deref()
     }
 
-    /// Lets someone else stop its next calls, whatever became of the token it had before.
-    pub fn set_cancellation(&mut self, cancellation: Cancellation) {
-        self.cancellation = cancellation;
+    /// Replaces the token that cancels its next calls.
+    pub fn set_cancellation(&self, cancellation: Cancellation) {
+        self.state().cancellation = cancellation;
     }
 
     /// Its latest history records, oldest first.
@@ -266,26 +331,28 @@ impl Agent {
     }
 
     /// A known tool by name, with its contract.
-    pub fn tool(&self, name: &str) -> Result<Self, AgentFault> {
-        let role = Role::parse(name)?;
+    pub fn tool(
+        &self,
+        name: impl TryInto<Role, Error: Into<NameFault>>,
+    ) -> Result<Self, AgentFault> {
+        let role = name.try_into().map_err(Into::into)?;
         let found = self.runtime.store().tools(Some(&role), 1)?;
         match found.into_iter().next() {
-            Some(known) => self.delegate(name).contract_of(known.tool).build(),
+            Some(known) => self.delegate(role).contract_of(known.tool).build(),
             None => Err(AgentFault::UnknownTool {
-                name: name.to_owned(),
+                name: role.to_string(),
                 known: known_names(&self.runtime)?,
             }),
         }
     }
 
-    /// A child agent that inherits everything but memory; to be given a contract and built, which makes
-    /// it a known tool.
-    pub fn delegate(&self, role: &str) -> AgentBuilder {
+    /// The builder of a child agent that inherits everything but memory. Building it makes it a known tool.
+    pub fn delegate(&self, role: impl TryInto<Role, Error: Into<NameFault>>) -> AgentBuilder {
         let mut builder = AgentBuilder::new(self.runtime.clone(), role);
         builder.options = self.options.clone();
         builder.lineage = Some(self.lineage.clone());
         builder.tree.clone_from(&self.tree);
-        builder.cancellation = self.cancellation.clone();
+        builder.cancellation = self.state().cancellation.clone();
         builder.is_tool = true;
         builder
     }
@@ -302,7 +369,7 @@ impl Agent {
         &self.options
     }
 
-    /// What its calls are held to.
+    /// What its calls must satisfy.
     pub(crate) fn policy(&self, language: Language) -> Policy {
         let config = self.runtime.config();
         Policy {
@@ -324,8 +391,8 @@ impl Agent {
     }
 }
 
-/// What a session's agent holds since its last success. Parsed again: what is on disk is never trusted, and
-/// what this version cannot read is forgotten, as the environment it stands for can be made anew.
+/// The packages of a session's agent since its last success. They are parsed again, because files are not trusted. What
+/// this version cannot read is dropped: the environment can be built again.
 fn kept_manifest(
     runtime: &Runtime,
     owner: &Owner,

@@ -1,71 +1,13 @@
-//! Turning Rust values into the arguments of a call, and the [`call!`](crate::call!) sugar.
-
-use std::collections::BTreeMap;
+//! Rust values as the arguments of a call, and the [`call!`](crate::call!) macro.
 
 use lifecycle::request::Arguments;
-use serde_json::{Map, Number, Value};
+use serde::Serialize;
+use serde_json::{Map, to_finite_value};
 
-/// A value that can be an argument. Unlike `Into<Value>`, NaN is noticed instead of becoming null.
-pub trait IntoValue {
-    /// The JSON value, or why there is none.
-    fn into_value(self) -> Result<Value, String>;
-}
-
-macro_rules! plain {
-    ($($type:ty),*) => {$(
-        impl IntoValue for $type {
-            fn into_value(self) -> Result<Value, String> {
-                Ok(Value::from(self))
-            }
-        }
-    )*};
-}
-plain!(bool, i8, i16, i32, i64, u8, u16, u32, u64, usize, isize, &str, String, Value, Map<String, Value>, ());
-
-impl IntoValue for f64 {
-    fn into_value(self) -> Result<Value, String> {
-        Number::from_f64(self)
-            .map(Value::Number)
-            .ok_or_else(|| format!("{self} is not a JSON number; pass a finite number or text"))
-    }
-}
-
-impl IntoValue for f32 {
-    fn into_value(self) -> Result<Value, String> {
-        f64::from(self).into_value()
-    }
-}
-
-impl<T: IntoValue> IntoValue for Option<T> {
-    fn into_value(self) -> Result<Value, String> {
-        self.map_or(Ok(Value::Null), IntoValue::into_value)
-    }
-}
-
-impl<T: IntoValue> IntoValue for Vec<T> {
-    fn into_value(self) -> Result<Value, String> {
-        self.into_iter().map(IntoValue::into_value).collect::<Result<Vec<_>, _>>().map(Value::Array)
-    }
-}
-
-impl<T: IntoValue, const N: usize> IntoValue for [T; N] {
-    fn into_value(self) -> Result<Value, String> {
-        Vec::from(self).into_value()
-    }
-}
-
-impl<T: IntoValue> IntoValue for BTreeMap<String, T> {
-    fn into_value(self) -> Result<Value, String> {
-        self.into_iter()
-            .map(|(key, value)| Ok((key, value.into_value()?)))
-            .collect::<Result<Map<_, _>, _>>()
-            .map(Value::Object)
-    }
-}
-
-/// Something a call can be made with: `()`, a tuple of values, or an [`ArgumentList`].
+/// The arguments of a call: `()`, a tuple of anything that can be serialised (arguments by position), or an
+/// [`ArgumentList`] (arguments by position and by name).
 pub trait IntoArguments {
-    /// The arguments, or why they cannot be.
+    /// The arguments, or why a value cannot be one: JSON has no NaN, no infinity and no keys but text.
     fn into_arguments(self) -> Result<Arguments, String>;
 }
 
@@ -77,11 +19,13 @@ impl IntoArguments for Arguments {
 
 macro_rules! tuple {
     ($($name:ident)*) => {
-        impl<$($name: IntoValue),*> IntoArguments for ($($name,)*) {
+        impl<$($name: Serialize),*> IntoArguments for ($($name,)*) {
             #[expect(non_snake_case, reason = "the type parameters name the fields")]
             fn into_arguments(self) -> Result<Arguments, String> {
                 let ($($name,)*) = self;
-                Ok(Arguments { args: vec![$($name.into_value()?),*], kwargs: Map::new() })
+                let args = [$(to_finite_value(&$name)),*];
+                let args = args.into_iter().collect::<Result<Vec<_>, _>>();
+                Ok(Arguments { args: args.map_err(|error| error.to_string())?, kwargs: Map::new() })
             }
         }
     };
@@ -92,6 +36,8 @@ tuple!(A B C);
 tuple!(A B C D);
 tuple!(A B C D E);
 tuple!(A B C D E F);
+tuple!(A B C D E F G);
+tuple!(A B C D E F G H);
 
 impl IntoArguments for () {
     fn into_arguments(self) -> Result<Arguments, String> {
@@ -99,7 +45,7 @@ impl IntoArguments for () {
     }
 }
 
-/// Arguments under construction, positional and named.
+/// A list of arguments, by position and by name.
 #[derive(Debug, Default)]
 pub struct ArgumentList {
     arguments: Arguments,
@@ -107,29 +53,29 @@ pub struct ArgumentList {
 }
 
 impl ArgumentList {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a positional argument.
     #[must_use]
-    pub fn arg(mut self, value: impl IntoValue) -> Self {
-        match value.into_value() {
+    pub fn arg(mut self, value: impl Serialize) -> Self {
+        match to_finite_value(&value) {
             Ok(value) => self.arguments.args.push(value),
-            Err(problem) => self.problem = Some(problem),
+            Err(error) => self.problem = Some(error.to_string()),
         }
         self
     }
 
     /// Adds a named argument.
     #[must_use]
-    pub fn kwarg(mut self, name: &str, value: impl IntoValue) -> Self {
-        match value.into_value() {
+    pub fn kwarg(mut self, name: &str, value: impl Serialize) -> Self {
+        match to_finite_value(&value) {
             Ok(value) => {
                 self.arguments.kwargs.insert(name.to_owned(), value);
             }
-            Err(problem) => self.problem = Some(problem),
+            Err(error) => self.problem = Some(error.to_string()),
         }
         self
     }
@@ -144,12 +90,13 @@ impl IntoArguments for ArgumentList {
     }
 }
 
-/// Calls a method in the notation of a method call, named arguments included.
+/// Calls a method in the notation of a method call, named arguments included. Before the method stands the agent: a
+/// variable, a field, or any other expression of identifiers and dots.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let runtime = recurgent::Runtime::from_env()?;
-/// # let mut calc = runtime.agent("calculator").build()?;
+/// # let calc = runtime.agent("calculator").build()?;
 /// use recurgent::call;
 /// let sum = call!(calc.add(3))?;
 /// let warm = call!(calc.convert(100, from: "celsius", to: "fahrenheit"))?;
@@ -157,8 +104,12 @@ impl IntoArguments for ArgumentList {
 /// ```
 #[macro_export]
 macro_rules! call {
-    ($agent:ident . $method:ident ( $($arguments:tt)* )) => {
-        $agent.call(stringify!($method), $crate::call!(@list $crate::ArgumentList::new(); $($arguments)*))
+    // The call itself: everything before the last dot is the agent.
+    (@agent ($($agent:tt)+) . $method:ident ( $($arguments:tt)* )) => {
+        $($agent)+.call(stringify!($method), $crate::call!(@list $crate::ArgumentList::new(); $($arguments)*))
+    };
+    (@agent ($($agent:tt)*) $next:tt $($rest:tt)+) => {
+        $crate::call!(@agent ($($agent)* $next) $($rest)+)
     };
     (@list $list:expr;) => { $list };
     (@list $list:expr; $name:ident : $value:expr $(, $($rest:tt)*)?) => {
@@ -167,12 +118,15 @@ macro_rules! call {
     (@list $list:expr; $value:expr $(, $($rest:tt)*)?) => {
         $crate::call!(@list $list.arg($value); $($($rest)*)?)
     };
+    ($first:tt $($rest:tt)+) => {
+        $crate::call!(@agent ($first) $($rest)+)
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     struct Echo;
     impl Echo {
@@ -195,6 +149,46 @@ mod tests {
         assert_eq!((method.as_str(), &arguments.args), ("convert", &vec![json!(4), json!("a")]));
         assert_eq!(Value::Object(arguments.kwargs), json!({"from": "celsius", "to": [1, 2]}));
         assert!(call!(echo.history()).1.unwrap().is_empty());
+    }
+
+    struct Desk {
+        echo: Echo,
+        echoes: [Echo; 1],
+    }
+
+    impl Desk {
+        fn echo(&self) -> &Echo {
+            &self.echo
+        }
+
+        fn convert(&self) -> [String; 4] {
+            [
+                call!(self.echo.convert(1)).0,
+                call!(self.echo().convert()).0,
+                call!(self.echoes[0].convert(1, to: "x")).0,
+                call!((&self.echo).convert(1)).0,
+            ]
+        }
+    }
+
+    #[test]
+    fn any_expression_before_the_method_is_the_agent() {
+        let desk = Desk { echo: Echo, echoes: [Echo] };
+        assert_eq!(desk.convert(), ["convert"; 4]);
+        assert_eq!(call!(desk.echo.of(desk.echoes.len())).1.unwrap().args, [json!(1)]);
+    }
+
+    #[test]
+    fn anything_that_can_be_serialised_is_an_argument() {
+        #[derive(serde::Serialize)]
+        struct Point {
+            x: f64,
+            label: Option<&'static str>,
+        }
+        let arguments = (Point { x: 1.5, label: None }, vec![(1, "a")], u128::MAX);
+        let arguments = arguments.into_arguments().unwrap();
+        let expected = [json!({"x": 1.5, "label": null}), json!([[1, "a"]]), json!(u128::MAX)];
+        assert_eq!(arguments.args, expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
 use lifecycle::execution::{Environment, EnvironmentFault};
 use lifecycle::log_entry::{self, Circumstances, Debug};
-use lifecycle::outcome::Outcome;
+use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
 use lifecycle::request::CallRequest;
 use lifecycle::settlement::{Kept, Timing};
@@ -176,7 +176,22 @@ impl Performance<'_> {
         runtime
             .observers()
             .notify(settled.commit().request(), || settled.commit().event(self.started.elapsed()));
-        settled.into_parts()
+        let details = Box::new(self.details(settled.commit()));
+        let (outcome, kept) = settled.into_parts();
+        (Outcome { details: Some(details), ..outcome }, kept)
+    }
+
+    fn details(&self, commit: &Commit) -> CallDetails {
+        let request = commit.request();
+        let accepted = commit.accepted().and_then(|_| commit.attempts().last());
+        CallDetails {
+            call: request.id.clone(),
+            trace: request.lineage.trace().clone(),
+            model_calls: commit.model_calls(),
+            usage: commit.usage(),
+            duration: self.started.elapsed(),
+            origin: accepted.map(|attempt| attempt.origin.clone()),
+        }
     }
 
     fn log(&self, settled: &Settled, moment: Timing, summary: Value) {

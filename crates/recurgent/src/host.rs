@@ -159,8 +159,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    fn held(&mut self, handle: &str) -> Result<&mut Agent, Refusal> {
-        self.held.get_mut(handle).ok_or_else(|| {
+    fn held(&self, handle: &str) -> Result<&Agent, Refusal> {
+        self.held.get(handle).ok_or_else(|| {
             Refusal::invalid(format!(
                 "no agent has the handle {handle:?}; get one with tool or delegate"
             ))

@@ -25,12 +25,12 @@ mod inspection_cache;
 mod tree;
 mod trial;
 
-pub use agent::{Agent, AgentBuilder, AgentFault};
-pub use arguments::{ArgumentList, IntoArguments, IntoValue};
+pub use agent::{Agent, AgentBuilder, AgentFault, CallFault};
+pub use arguments::{ArgumentList, IntoArguments};
 pub use guest::Cancellation;
 pub use lifecycle;
 pub use lifecycle::dialect::Language;
-pub use lifecycle::outcome::{Failure, FailureKind, Outcome};
+pub use lifecycle::outcome::{CallDetails, Failure, FailureKind, Outcome};
 pub use lifecycle::request::Arguments;
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};

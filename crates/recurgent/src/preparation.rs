@@ -10,6 +10,7 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::execution::Environment;
 use lifecycle::outcome::{Failure, FailureKind};
+use lifecycle::request::{NameFault, Role};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault};
@@ -67,7 +68,7 @@ impl fmt::Debug for Preparation {
 }
 
 impl Preparation {
-    pub(crate) fn new(runtime: &Runtime, role: &str) -> Self {
+    pub(crate) fn new(runtime: &Runtime, role: impl TryInto<Role, Error: Into<NameFault>>) -> Self {
         Self {
             runtime: runtime.clone(),
             builder: runtime.agent(role),

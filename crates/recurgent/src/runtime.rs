@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lifecycle::call::StoreFault;
 use lifecycle::dialect::Language;
+use lifecycle::request::{NameFault, Role};
 use thiserror::Error;
 
 use crate::agent::AgentBuilder;
@@ -57,13 +58,12 @@ struct Shared {
     inspection_cache: InspectionCache,
 }
 
-/// Calls of one session follow each other: who holds its turn calls.
+/// The locks of sessions: calls of one session follow each other.
 #[derive(Debug, Default)]
 struct Turns(Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
 
 impl Turns {
-    /// The turn of a session. Those nobody holds or waits for are forgotten when a new one comes: a server may see
-    /// any number of sessions.
+    /// The lock of a session. Unused locks are dropped when one is added: a server may see any number of sessions.
     fn of(&self, session: &str) -> Arc<Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turn) = turns.get(session) {
@@ -92,13 +92,13 @@ impl Runtime {
         }
     }
 
-    /// An agent of a role, to be built.
-    pub fn agent(&self, role: &str) -> AgentBuilder {
+    /// The builder of an agent with a role.
+    pub fn agent(&self, role: impl TryInto<Role, Error: Into<NameFault>>) -> AgentBuilder {
         AgentBuilder::new(self.clone(), role)
     }
 
-    /// An agent whose environment is made before it is needed.
-    pub fn prepare(&self, role: &str) -> Preparation {
+    /// An agent whose environment is built before it is needed.
+    pub fn prepare(&self, role: impl TryInto<Role, Error: Into<NameFault>>) -> Preparation {
         Preparation::new(self, role)
     }
 
@@ -146,7 +146,7 @@ impl Runtime {
         &self.0.environments
     }
 
-    /// Who writes programs.
+    /// The provider that writes programs.
     pub fn provider(&self) -> &dyn Provider {
         self.0.provider.as_ref()
     }
@@ -169,7 +169,7 @@ impl Runtime {
     }
 }
 
-/// Puts a runtime together.
+/// The builder of a runtime.
 #[derive(Debug)]
 pub struct RuntimeBuilder {
     config: Config,
@@ -210,7 +210,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Watches calls.
+    /// Adds an observer of calls.
     #[must_use]
     pub fn observer(mut self, observer: Box<dyn Observer>) -> Self {
         self.observers.0.push(observer);

@@ -93,7 +93,7 @@ fn with_the_constraint_an_empty_list_is_repaired_in_the_same_call() {
             "required": ["movies"],
             "constraints": {"properties": {"movies": {"type": "array", "min_items": 1}}},
         });
-        let mut guide = world.agent(Some(deliverable));
+        let guide = world.agent(Some(deliverable));
         let outcome = guide.call("movies", ("Oslo",)).unwrap();
         assert_eq!(outcome.value(), Some(&json!({"status": "ok", "movies": ["Oslo"]})));
         let [entry] = &world.log()[..] else { panic!() };
@@ -132,7 +132,7 @@ fn without_it_a_weak_success_is_noted_and_stays_a_success() {
 #[test]
 fn asked_again_it_asks_for_the_constraint() {
     check(|world| {
-        let mut guide = world.agent(None);
+        let guide = world.agent(None);
         assert_eq!(guide.call("movies", ("Oslo",)).unwrap().value(), Some(&weak()));
         let again = kwargs("Oslo", "day", "tonight");
         assert_eq!(guide.call("movies", again).unwrap().value(), Some(&weak()), "from storage");
@@ -165,7 +165,7 @@ fn asked_again_it_asks_for_the_constraint() {
 
         // Taken at its word, the contract refuses what was of no use, and the call repairs it.
         let deliverable = strengthen.constraint.clone().unwrap().deliverable;
-        let mut strict = world.agent(Some(deliverable));
+        let strict = world.agent(Some(deliverable));
         assert_eq!(
             strict.call("movies", ("Oslo",)).unwrap().value().unwrap()["movies"],
             json!(["Oslo"])
@@ -176,14 +176,14 @@ fn asked_again_it_asks_for_the_constraint() {
 #[test]
 fn a_different_question_is_no_correction() {
     check(|world| {
-        let mut guide = world.agent(None);
+        let guide = world.agent(None);
         for place in ["Oslo", "Bergen"] {
             assert_eq!(guide.call("movies", (place,)).unwrap().value(), Some(&weak()));
         }
         assert!(world.patterns().iter().all(|event| event.user_correction.is_none()));
         assert!(world.log().iter().all(|entry| entry["user_correction_detected"] == false));
         // The same words, asked by somebody else.
-        let mut other = world.agent(None);
+        let other = world.agent(None);
         assert_eq!(
             other.call("movies", kwargs("Bergen", "day", "tonight")).unwrap().value(),
             Some(&weak())
@@ -201,7 +201,7 @@ fn what_is_observed_is_logged_as_documented() {
     let schema: Value = serde_json::from_str(&std::fs::read_to_string(specs).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&serde_json::to_standard(&schema)).unwrap();
     check(|world| {
-        let mut guide = world.agent(None);
+        let guide = world.agent(None);
         guide.call("movies", ("Oslo",)).unwrap();
         guide.call("movies", ("Oslo, try again",)).unwrap();
         let log = world.log();

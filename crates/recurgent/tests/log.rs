@@ -122,6 +122,7 @@ impl Witness {
                     };
                     ended.push((subject.call.0.clone(), call));
                 }
+                other => panic!("{other:?}"),
             }
         }
         ended
@@ -194,7 +195,7 @@ fn the_log_alone_rebuilds_what_observers_saw() {
             .observer(Box::new(witness.clone()))
             .build()
             .unwrap();
-        let mut shop = runtime.agent("shop").guest(language).build().unwrap();
+        let shop = runtime.agent("shop").guest(language).build().unwrap();
         for method in [
             "plain",
             "barred",

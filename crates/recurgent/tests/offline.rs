@@ -36,7 +36,7 @@ fn writes(code: &str) -> Answer {
 /// The session: a service that is busy, a program that breaks a rule, one that fails, one that delegates,
 /// one that tells an address in memory.
 fn play(runtime: &Runtime) -> Vec<Outcome> {
-    let mut desk = runtime.agent("desk").session("s").build().unwrap();
+    let desk = runtime.agent("desk").session("s").build().unwrap();
     let mut outcomes = Vec::new();
     for (method, argument) in
         [("add", json!(3)), ("add", json!(4)), ("manage", json!("x")), ("fail", json!(1))]

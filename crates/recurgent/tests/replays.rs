@@ -37,7 +37,7 @@ impl Past {
             let mut builder = runtime.agent("desk").deliverable(json!({"type": "array"}));
             builder = session.map_or(builder.clone(), |session| builder.session(session));
             let arguments = Arguments { args: vec![argument.clone()], kwargs: Map::new() };
-            builder.build().unwrap().call(method, arguments).unwrap();
+            builder.build().unwrap().call(*method, arguments).unwrap();
         }
         Self { home, config }
     }

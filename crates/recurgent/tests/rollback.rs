@@ -59,7 +59,7 @@ fn what_an_accepted_program_changed_is_not_there_for_the_next() {
         let state = tempfile::tempdir().unwrap();
         let model = Arc::new(Scripted::new());
         let runtime = open(state.path(), Arc::clone(&model) as Arc<dyn Provider>, 0);
-        let mut agent = runtime.agent("shop").guest(language).build().unwrap();
+        let agent = runtime.agent("shop").guest(language).build().unwrap();
         model.add("shop.spoil", json!({"code": written(language, SPOIL.0, SPOIL.1)}));
         model.add("shop.look", json!({"code": written(language, LOOK.0, LOOK.1)}));
         for method in ["look", "look", "spoil", "look", "spoil", "spoil", "look", "look"] {
@@ -82,7 +82,7 @@ fn a_program_cannot_fill_the_host_through_its_children() {
         let model = Arc::new(Scripted::new());
         model.add("shop.fill", json!({"code": written(language, FILL.0, FILL.1)}));
         let runtime = open(state.path(), model as Arc<dyn Provider>, 0);
-        let mut agent = runtime.agent("shop").guest(language).build().unwrap();
+        let agent = runtime.agent("shop").guest(language).build().unwrap();
         let outcome = agent.call("fill", (100,)).unwrap();
         let failure = outcome.failure().unwrap();
         assert_eq!(failure.kind.code(), "resource_limit", "{language}: {failure}");
@@ -255,14 +255,14 @@ impl World {
         let model = Arc::new(Scripted::new());
         let runtime = open(state.path(), Arc::clone(&model) as Arc<dyn Provider>, 0);
         let deliverable = json!({"type": "object"});
-        let mut subject = runtime
+        let subject = runtime
             .agent("subject")
             .guest(language)
             .session("property")
             .deliverable(deliverable)
             .build()
             .unwrap();
-        let mut steady =
+        let steady =
             subject.delegate("steady").purpose("stay as it is").guest(language).build().unwrap();
         model.add("subject.look", json!({"code": written(language, LOOK.0, LOOK.1)}));
         model.add("subject.ask", json!({"code": written(language, PROBE.0, PROBE.1)}));
@@ -435,7 +435,7 @@ fn beside_others(language: Language) {
     let state = tempfile::tempdir().unwrap();
     let model = Arc::new(Scripted::new());
     let runtime = open(state.path(), Arc::clone(&model) as Arc<dyn Provider>, 0);
-    let mut mine = runtime.agent("mine").guest(language).session("mine").build().unwrap();
+    let mine = runtime.agent("mine").guest(language).session("mine").build().unwrap();
     let rows: Vec<Value> = (0..2_000).map(|n| json!({"row": n, "text": "x".repeat(80)})).collect();
     mine.remember(object(json!({"rows": rows, "kept": "as it is"}))).unwrap();
     assert!(mine.runtime_context().to_object()["rows"].to_string().len() > 200_000);
@@ -455,7 +455,7 @@ fn beside_others(language: Language) {
         let outcome = mine.call("spoil", (n,)).unwrap();
         assert_eq!(outcome.failure().unwrap().kind.code(), "execution", "{outcome:?}");
         written_meanwhile += runtime.store().tools(None, 1000).unwrap().len() - tools;
-        assert_eq!(mine.get("rows"), before.get("rows"));
+        assert_eq!(mine.get("rows").as_ref(), before.get("rows"));
     }
     done.store(true, Ordering::SeqCst);
     let by_neighbour = neighbour.join().unwrap();
@@ -481,7 +481,7 @@ fn beside_others(language: Language) {
     let expected: BTreeSet<String> =
         theirs.chain((0..by_neighbour).map(|n| format!("neighbour_{n}"))).collect();
     assert_eq!(tools, expected);
-    let mut other = runtime.agent("other").guest(language).session("theirs").build().unwrap();
+    let other = runtime.agent("other").guest(language).session("theirs").build().unwrap();
     assert_eq!(other.call("last", ()).unwrap().value(), Some(&json!(THEIRS - 1)));
 }
 
@@ -531,8 +531,8 @@ fn child_process() {
     );
     let model = Scripted::new().with("other.forge", forge);
     let runtime = open(Path::new(&state), Arc::new(model), 1);
-    let mut other = runtime.agent("other").guest(language).session("theirs").build().unwrap();
-    let mut mine = runtime.agent("mine").guest(language).session("mine").build().unwrap();
+    let other = runtime.agent("other").guest(language).session("theirs").build().unwrap();
+    let mine = runtime.agent("mine").guest(language).session("mine").build().unwrap();
     for n in 0..THEIRS {
         let outcome = other.call("forge", (n,)).unwrap();
         assert!(outcome.is_ok(), "{outcome:?}");

@@ -68,7 +68,7 @@ impl ReplOptions {
         let mut exit = Exit::Ok;
         loop {
             let turn = match input.next()? {
-                Entered::ReplLine(text) => take(&mut caller, &text)?,
+                Entered::Line(text) => take(&mut caller, &text)?,
                 Entered::Nothing => Turn::Done,
                 Entered::End => Turn::Quit,
             };

@@ -9,7 +9,7 @@ use super::{DemoFault, DemoStage, expect, expect_at, expect_failure};
 /// Any method, written when it is first called.
 pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     stage.chapter("1  Calculator", "any method works: written when it is first called");
-    let mut calculator = stage.agent("calculator")?;
+    let calculator = stage.agent("calculator")?;
     calculator.set("memory", 5)?;
     stage.remark("calculator.memory = 5", "set, no program");
     expect(&call!(calculator.add(3))?, &json!(8))?;
@@ -35,7 +35,7 @@ pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
 /// Tools forged once and used again, answers that name their source, an honest no.
 pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), DemoFault> {
     stage.chapter("2  Assistant", "forges two tools, then lives off them");
-    let mut assistant = stage.agent("assistant")?;
+    let assistant = stage.agent("assistant")?;
 
     let harbour = feeds.url("harbour.xml");
     let news = assistant.call("ask", (format!("What is the news at {harbour}?"),))?;
@@ -72,11 +72,11 @@ pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), Demo
 /// Programs that go wrong first.
 pub(super) fn recovery(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     stage.chapter("3  Recovery", "what fails is rolled back, told why, and mended");
-    let mut editor = stage.agent("editor")?;
+    let editor = stage.agent("editor")?;
     let text = "the quick brown fox jumps over the lazy dog";
     expect(&call!(editor.word_count(text))?, &json!(9))?;
 
-    let mut accountant = stage.agent("accountant")?;
+    let accountant = stage.agent("accountant")?;
     let prices = Arguments { args: vec![json!(["12.50", "n/a", "7.50"])], ..Arguments::default() };
     expect(
         &accountant.call("average", prices)?,

@@ -143,7 +143,7 @@ fn status(event: &Event) -> Option<String> {
         EventKind::Executing { .. } => format!("running {name}…"),
         EventKind::RolledBack { .. } => format!("{name}: rolled back, trying again…"),
         EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
-        EventKind::Ended { .. } => return None,
+        EventKind::Ended { .. } | _ => return None,
     };
     Some(text)
 }
@@ -163,7 +163,6 @@ impl LiveTrace {
         let call = &subject.call.0;
         match &event.kind {
             EventKind::Started { arguments } => vec![self.heading(subject, arguments)],
-            EventKind::Generating { .. } | EventKind::Preparing { .. } => Vec::new(),
             EventKind::Executing { attempt, source, code } => {
                 programs.insert(call.clone(), Running { attempt: *attempt, source });
                 // What is stored was shown when it was written.
@@ -184,6 +183,7 @@ impl LiveTrace {
                 let running = programs.remove(call);
                 self.ending(subject, outcome, &made_by(running.as_ref(), *took))
             }
+            EventKind::Generating { .. } | EventKind::Preparing { .. } | _ => Vec::new(),
         }
     }
 

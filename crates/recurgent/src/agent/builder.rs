@@ -1,15 +1,16 @@
 //! The builder of agents: everything is checked once, when the agent is built.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lifecycle::context::Context;
 use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
-use lifecycle::request::{Allowance, Lineage, Role, Session, TraceId};
+use lifecycle::request::{Allowance, Lineage, NameFault, Role, Session, TraceId};
 use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 
-use super::{Agent, AgentFault, kept_manifest};
+use super::{Agent, AgentFault, AgentState, kept_manifest};
 use crate::config::{AgentOptions, AgentOverrides};
 use crate::guest::Cancellation;
 use crate::identity;
@@ -18,30 +19,30 @@ use crate::runtime::Runtime;
 use crate::store::Owner;
 use crate::tree::Tree;
 
-/// Puts an agent together.
+/// The builder of an agent.
 #[derive(Debug, Clone)]
 pub struct AgentBuilder {
     pub(super) runtime: Runtime,
-    pub(super) role: String,
+    pub(super) role: Result<Role, NameFault>,
     pub(super) options: AgentOptions,
     pub(super) whole_contract: Option<Map<String, Value>>,
     pub(super) contract_fields: Map<String, Value>,
-    pub(super) session: Option<String>,
+    pub(super) session: Option<Result<Session, NameFault>>,
     pub(super) trace: Option<String>,
     pub(super) lineage: Option<Lineage>,
     pub(super) tree: Option<Tree>,
     pub(super) cancellation: Cancellation,
-    /// Made known as a tool when it is built.
+    /// Building it makes it a known tool.
     pub(super) is_tool: bool,
     pub(super) preparation: Option<PreparationTicket>,
 }
 
 impl AgentBuilder {
-    pub(crate) fn new(runtime: Runtime, role: &str) -> Self {
+    pub(crate) fn new(runtime: Runtime, role: impl TryInto<Role, Error: Into<NameFault>>) -> Self {
         Self {
             options: runtime.config().agent_options(),
             runtime,
-            role: role.to_owned(),
+            role: role.try_into().map_err(Into::into),
             whole_contract: None,
             contract_fields: Map::new(),
             session: None,
@@ -170,8 +171,8 @@ impl AgentBuilder {
 
     /// Keeps memory and history under this name, across processes.
     #[must_use]
-    pub fn session(mut self, name: &str) -> Self {
-        self.session = Some(name.to_owned());
+    pub fn session(mut self, name: impl TryInto<Session, Error: Into<NameFault>>) -> Self {
+        self.session = Some(name.try_into().map_err(Into::into));
         self
     }
 
@@ -182,7 +183,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Lets someone else stop its calls.
+    /// Sets the token that cancels its calls.
     #[must_use]
     pub fn cancellation(mut self, cancellation: Cancellation) -> Self {
         self.cancellation = cancellation;
@@ -200,14 +201,18 @@ impl AgentBuilder {
 
     /// Checks everything once and makes the agent. No model is asked, no process started.
     pub fn build(self) -> Result<Agent, AgentFault> {
-        let role = Role::parse(&self.role)?;
-        let session = self.session.map(|name| Session::parse(&name)).transpose()?;
+        let role = self.role?;
+        let session = self.session.transpose()?;
         let (contract, contract_source) =
             Contract::compose(self.whole_contract.as_ref(), &self.contract_fields)?;
         let owner = Owner {
             instance: identity::instance_id(),
             session: session.map(|name| name.as_str().to_owned()),
             role,
+        };
+        let turn = match &owner.session {
+            Some(session) => self.runtime.session_turn(session),
+            None => Arc::default(),
         };
         let (context, manifest) = match &owner.session {
             Some(_) => (
@@ -223,12 +228,11 @@ impl AgentBuilder {
             options: self.options,
             contract,
             contract_source,
-            context,
-            manifest,
             preparation: self.preparation,
             lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
             tree: self.tree.map(|tree| tree.narrowed(allowance)),
-            cancellation: self.cancellation,
+            turn,
+            state: Mutex::new(AgentState { context, manifest, cancellation: self.cancellation }),
             runtime: self.runtime,
         };
         if self.is_tool {

@@ -197,7 +197,7 @@ fn threads_of_one_process_share_one_build() {
         for _ in 0..4 {
             let runtime = runtime.clone();
             scope.spawn(move || {
-                let mut agent = runtime.agent("tester").build().unwrap();
+                let agent = runtime.agent("tester").build().unwrap();
                 assert_eq!(value(&agent.call("check", ()).unwrap()), &json!(7));
             });
         }

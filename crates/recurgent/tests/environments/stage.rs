@@ -112,7 +112,7 @@ impl Stage {
     pub(crate) fn once(&self, code: &str, dependencies: &Value) -> Outcome {
         self.writes("check", code, dependencies);
         let runtime = self.runtime();
-        let mut agent = runtime.agent("tester").build().unwrap();
+        let agent = runtime.agent("tester").build().unwrap();
         agent.call("check", ()).unwrap()
     }
 

@@ -30,7 +30,7 @@ fn most_at_once(intervals: &[(u64, u64)]) -> usize {
 /// Calls by many agents at once; when each program ran.
 fn intervals(runtime: &Runtime, agents: usize, calls: usize) -> Vec<(u64, u64)> {
     let caller = || {
-        let mut agent = runtime.agent("tester").build().unwrap();
+        let agent = runtime.agent("tester").build().unwrap();
         let ran = |_| {
             let outcome = agent.call("check", ()).unwrap();
             serde_json::from_value::<(u64, u64)>(value(&outcome).clone()).unwrap()
@@ -114,7 +114,7 @@ fn delegation_four_deep_under_a_cap_of_two_comes_to_an_end() {
             for _ in 0..3 {
                 let runtime = runtime.clone();
                 scope.spawn(move || {
-                    let mut agent = runtime.agent("d0").build().unwrap();
+                    let agent = runtime.agent("d0").build().unwrap();
                     assert_eq!(value(&agent.call("check", ()).unwrap()), &json!(5));
                 });
             }
@@ -175,9 +175,9 @@ fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_at_once() {
     }
     stage.model.add("d3.check", json!({"code": "result = 1"}));
     let runtime = stage.runtime();
-    let mut agent = runtime.agent("d2").build().unwrap();
+    let agent = runtime.agent("d2").build().unwrap();
     assert_eq!(value(&agent.call("check", ()).unwrap()), &json!(2), "two are enough for this");
-    let mut agent = runtime.agent("d0").build().unwrap();
+    let agent = runtime.agent("d0").build().unwrap();
     let refused = agent.call("check", ()).unwrap();
     assert!(refused.failure().is_some());
     let log = std::fs::read_to_string(stage.path("log.jsonl")).unwrap();
@@ -185,7 +185,7 @@ fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_at_once() {
     assert!(log.contains("raise it, or nest calls less deep"), "{log}");
     let mut agents = Vec::new(); // so that their kept workers stay, idle
     for _ in 0..4 {
-        let mut agent = runtime.agent("d3").build().unwrap();
+        let agent = runtime.agent("d3").build().unwrap();
         for _ in 0..3 {
             assert_eq!(value(&agent.call("check", ()).unwrap()), &json!(1));
         }

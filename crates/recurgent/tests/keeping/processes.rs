@@ -99,12 +99,12 @@ fn child_process() {
         .with("c.run", "result = delegate(args[0], purpose='add').work(1).value")
         .with("work", "result = args[0] + 1");
     let runtime = open(Path::new(&state), Arc::new(model), "shadow");
-    let mut c = runtime.agent("c").build().unwrap();
+    let c = runtime.agent("c").build().unwrap();
     for n in 0..DELEGATIONS {
         let outcome = c.call("run", (format!("tool_{number}_{n}"),)).unwrap();
         assert_eq!(outcome.value(), Some(&json!(2)), "{outcome:?}");
     }
-    let mut steady = c.tool("steady").unwrap();
+    let steady = c.tool("steady").unwrap();
     for n in 0..CALLS {
         let outcome = steady.call("work", (n,)).unwrap();
         assert_eq!(outcome.value(), Some(&json!(n + 1)), "{outcome:?}");

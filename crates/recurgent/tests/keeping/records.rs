@@ -97,7 +97,7 @@ fn no_file_keeps_a_secret() {
             "def echo(value, **named):\n    if value == 'fail':\n        raise ValueError(str(named))\n    return value",
             "def echo(value, **named)\n  raise ArgumentError, named.to_s if value == 'fail'\n  value\nend",
         );
-        let mut c = world.agent("c");
+        let c = world.agent("c");
         let long = format!("{} {KEY}", "x".repeat(3000));
         for value in [json!(KEY), json!([{"url": KEY}]), json!({"password": PHRASE}), json!(long)] {
             c.call("echo", (value,)).unwrap();

@@ -108,8 +108,8 @@ fn a_choice_that_cannot_be_is_told() {
     for address in ["127.0.0.1:80", "ftp://x/", "http://u:p@x/v1", "http://x/?key=1", "http:// x"] {
         check(&given("auto", "m", Some(address), &[]), "base_url must be");
     }
-    check(&given("gemini", "../../x", None, &[]), "is no model name");
-    check(&given("gemini", "a b", None, &[]), "is no model name");
+    check(&given("gemini", "../../x", None, &[]), "is not a model name");
+    check(&given("gemini", "a b", None, &[]), "is not a model name");
     let keys = &["OPENAI_API_KEY"][..];
     for address in ["http://models.example/v1", "http://127.0.0.1.example/v1", "http://10.0.0.1:80"]
     {

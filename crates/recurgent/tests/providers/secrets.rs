@@ -42,7 +42,7 @@ fn a_key_is_in_no_file_no_message_and_no_worker() {
         .record(recording.clone())
         .build()
         .unwrap();
-    let mut agent = runtime.agent("spy").session("desk").build().unwrap();
+    let agent = runtime.agent("spy").session("desk").build().unwrap();
     let looked = agent.call("look", (1,)).unwrap();
     assert!(looked.is_ok(), "{looked:?}");
     let failed = agent.call("ask", (2,)).unwrap();

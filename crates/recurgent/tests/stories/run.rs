@@ -197,7 +197,7 @@ impl StoryRun {
             if let Some(Value::String(session)) = section(&self.given, "sessions")?.remove(role) {
                 builder = builder.session(&session);
             }
-            let mut agent = builder.build().map_err(|fault| fault.to_string())?;
+            let agent = builder.build().map_err(|fault| fault.to_string())?;
             if let Some(Value::Object(memory)) = section(&self.given, "memory")?.remove(role) {
                 agent.remember(memory).map_err(|fault| fault.to_string())?;
             }

@@ -12,7 +12,7 @@ use crate::{gives, number, value};
 
 fn outcome(result: Result<Value, Failure>) -> Answer {
     let (role, method) = (Role::parse("adder").unwrap(), Method::parse("add").unwrap());
-    Answer::Outcome(Box::new(Outcome { role, method, result }))
+    Answer::Outcome(Box::new(Outcome::new(role, method, result)))
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(super) enum Input {
 /// What came in.
 pub(super) enum Entered {
     /// A line.
-    ReplLine(String),
+    Line(String),
     /// Ctrl-C at the prompt: what was typed is dropped.
     Nothing,
     /// Ctrl-D, or the end of the input.
@@ -81,7 +81,7 @@ impl Input {
                 Ok(line) => {
                     // Kept line by line, so that a killed repl forgets nothing.
                     let _ = editor.append_history(history);
-                    Ok(Entered::ReplLine(line))
+                    Ok(Entered::Line(line))
                 }
                 Err(ReadlineError::Interrupted) => {
                     render::note("Ctrl-D or .quit leaves");
@@ -110,7 +110,7 @@ fn read_line(stdin: &mut impl BufRead) -> Result<Entered, CommandFault> {
         bytes if bytes as u64 == MAX_LINE_BYTES => {
             Err(unread(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
         }
-        _ => Ok(Entered::ReplLine(line)),
+        _ => Ok(Entered::Line(line)),
     }
 }
 

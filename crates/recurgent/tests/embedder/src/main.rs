@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use recurgent::config::Config;
+use recurgent::config::{Config, LogTarget, SettingsLayer};
 use recurgent::json::{self, Value};
 use recurgent::provider::Scripted;
 use recurgent::store::memory::MemoryStore;
-use recurgent::{Runtime, call};
+use recurgent::{Agent, Runtime, call};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -45,23 +45,39 @@ fn own_types() -> Result<(), serde_json::Error> {
     Ok(())
 }
 
-fn large_integers() -> Result<(), Box<dyn std::error::Error>> {
-    let script = Scripted::new().with("adder.next", "def next(number):\n    return number + 1\n");
-    let mut config = Config::defaults();
-    config.set("log", "off")?;
+struct Desk {
+    adder: Agent,
+}
+
+impl Desk {
+    fn next(&self, number: Value) -> Result<Value, Box<dyn std::error::Error>> {
+        Ok(call!(self.adder.next(number))?.result?)
+    }
+}
+
+fn calls() -> Result<(), Box<dyn std::error::Error>> {
+    let script = Scripted::new()
+        .with("adder.next", "def next(number):\n    return number + 1\n")
+        .with("adder.same", "def same(value):\n    return value\n");
+    let layer = SettingsLayer { log: Some(LogTarget::Off), ..SettingsLayer::default() };
+    let config = Config::defaults().with(&layer);
     let runtime = Runtime::builder(config)
         .provider(Arc::new(script))
         .store(Arc::new(MemoryStore::default()))
         .build()?;
-    #[allow(unused_mut)]
-    let mut adder = runtime.agent("adder").build()?;
+    let desk = Desk { adder: runtime.agent("adder").build()? };
     let number: Value = json::from_str("123456789012345678901234567890")?;
-    let next = call!(adder.next(number))?.result?;
+    let next = desk.next(number)?;
     assert_eq!(next.to_string(), "123456789012345678901234567891");
+    let typed: i128 = desk.adder.call_as("next", (123_456_789_012_345_678_901_234_567_890_i128,))?;
+    assert_eq!(typed, 123_456_789_012_345_678_901_234_567_891);
+    // Types of the program are arguments and values.
+    let tea = Flattened { name: "tea".into(), price: Price { amount: 2.5e-7 } };
+    assert_eq!(desk.adder.call_as::<Flattened>("same", (&tea,))?, tea);
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     own_types()?;
-    large_integers()
+    calls()
 }
