@@ -315,7 +315,7 @@ impl ScenarioRun<'_> {
             self.supply(role, call)?;
         }
         let asked = self.model.calls(&CallFilter::default());
-        let mut child = self.agent_named(target)?.agent.delegate(role).build()?;
+        let child = self.agent_named(target)?.agent.delegate(role).build()?;
         let outcome: Outcome = child.call(&call.method, call.arguments.clone())?;
         self.log.read_on()?;
         self.expect(call, &outcome.to_json(), asked)

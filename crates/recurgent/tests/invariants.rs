@@ -34,7 +34,7 @@ fn two_calls(state: &Path, log: &str, observer: Option<Panicking>) -> [Outcome; 
         builder = builder.observer(Box::new(observer));
     }
     let runtime = builder.build().unwrap();
-    let mut doubler = runtime.agent("doubler").build().unwrap();
+    let doubler = runtime.agent("doubler").build().unwrap();
     [2, 3].map(|x| doubler.call("double", (x,)).unwrap())
 }
 
@@ -81,7 +81,7 @@ fn a_call_writes_the_store_once_and_a_rejected_attempt_never() {
     script.add("doubler.double", json!({"code": "context['dirty'] = 1\nraise ValueError('no')\n"}));
     script.add("doubler.double", json!({"code": "def double(x):\n    return 2 * x\n"}));
     let runtime = Runtime::builder(config).provider(Arc::new(script)).build().unwrap();
-    let mut doubler = runtime.agent("doubler").session("desk").build().unwrap();
+    let doubler = runtime.agent("doubler").session("desk").build().unwrap();
     for call in 0..5 {
         let before = if call == 0 { 0 } else { transactions(state.path()) };
         let outcome = doubler.call("double", (call,)).unwrap();

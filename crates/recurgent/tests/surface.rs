@@ -7,7 +7,7 @@ use std::time::Duration;
 use lifecycle::attempt::Origin;
 use recurgent::config::{AgentOverrides, Config, LogTarget, SettingsLayer};
 use recurgent::provider::Scripted;
-use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, CallFault, Outcome, Runtime, call};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -32,7 +32,7 @@ fn runtime() -> Runtime {
     };
     Runtime::builder(Config::defaults().with(&layer))
         .provider(Arc::new(script))
-        .store(Arc::new(MemoryStore::default()))
+        .store(Arc::new(SqliteStore::in_memory().unwrap()))
         .build()
         .unwrap()
 }

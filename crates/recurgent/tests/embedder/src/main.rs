@@ -6,7 +6,7 @@ use std::sync::Arc;
 use recurgent::config::{Config, LogTarget, SettingsLayer};
 use recurgent::json::{self, Value};
 use recurgent::provider::Scripted;
-use recurgent::store::memory::MemoryStore;
+use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Runtime, call};
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,7 @@ fn calls() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::defaults().with(&layer);
     let runtime = Runtime::builder(config)
         .provider(Arc::new(script))
-        .store(Arc::new(MemoryStore::default()))
+        .store(Arc::new(SqliteStore::in_memory()?))
         .build()?;
     let desk = Desk { adder: runtime.agent("adder").build()? };
     let number: Value = json::from_str("123456789012345678901234567890")?;
