@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 const PROGRAMS: &[(&str, &str)] = &[
-    ("desk.count", "context['count'] = context.get('count', 0) + 1\nresult = context['count']"),
+    ("desk.bump", "context['count'] = context.get('count', 0) + 1\nresult = context['count']"),
     (
         "desk.scaled",
         "def scaled(point, by):\n    return {'x': point['x'] * by, 'y': point['y'] * by}",
@@ -54,14 +54,14 @@ fn one_agent_is_called_by_many_threads() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..3 {
-                    assert!(call!(desk.count()).unwrap().is_ok());
+                    assert!(call!(desk.bump()).unwrap().is_ok());
                 }
             });
         }
     });
     assert_eq!(desk.get("count"), Some(json!(12)));
     desk.set("count", 40).unwrap();
-    assert_eq!(desk.call_as::<u8>("count", ()).unwrap(), 41);
+    assert_eq!(desk.call_as::<u8>("bump", ()).unwrap(), 41);
 }
 
 #[test]
