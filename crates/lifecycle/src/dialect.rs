@@ -9,6 +9,7 @@ mod operand;
 mod python;
 mod recorder;
 mod ruby;
+mod signature;
 pub mod stdlib;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 pub use library::{Facts, LibraryUse, UseKind};
 pub use operand::Operand;
+pub use signature::{Fit, Parameter, ParameterKind, Signature};
 
 /// The longest program that is read.
 pub const MAX_SOURCE_BYTES: usize = 128 * 1024;
@@ -182,6 +184,23 @@ impl Inspection {
             }
     }
 
+    /// The function of the program that the harness calls for `method`, if it is certain which.
+    pub fn function(&self, method: &str) -> Option<&Definition> {
+        let name: String = method
+            .trim_end_matches(['?', '!'])
+            .chars()
+            .map(|c| if c.is_alphanumeric() || c == '_' { c } else { '_' })
+            .collect();
+        let is_it = |it: &&Definition| {
+            it.kind == DefinitionKind::Function
+                && it.owner == DefinitionOwner::Program
+                && (it.name == method || it.name == name)
+        };
+        let mut found = self.definitions.iter().filter(is_it);
+        let function = found.next()?;
+        found.next().is_none().then_some(function)
+    }
+
     /// Whether a text of the program is exactly this.
     pub fn says(&self, text: &str) -> bool {
         self.literals.iter().any(|literal| literal.value == text)
@@ -287,6 +306,8 @@ pub struct Definition {
     pub name: String,
     /// Who it belongs to.
     pub owner: DefinitionOwner,
+    /// What it takes; `None` for what is not a plain function.
+    pub signature: Option<Signature>,
     /// Its parameters, without a leading one the harness fills (`self`, `ctx`, `context`).
     pub parameters: Vec<String>,
     /// Whether its body reads any of them.

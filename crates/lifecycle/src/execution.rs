@@ -222,6 +222,8 @@ pub struct ExceptionFacts {
     pub errno: Option<String>,
     /// The file of an operating system error.
     pub path: Option<String>,
+    /// The error type of a failed call of another agent whose value the program used.
+    pub failed_call: Option<String>,
     /// Whether the frame that raised it, or that called into a library, belongs to the program.
     pub raised_in_program: bool,
 }

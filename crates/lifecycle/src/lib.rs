@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod request;
+pub mod argument_shape;
 pub mod context;
 pub mod dispatch;
 pub mod call;
@@ -17,6 +18,7 @@ pub mod dependency;
 pub mod dialect;
 pub mod guardrail;
 pub mod execution;
+pub mod blame;
 mod judgement;
 pub mod outcome;
 pub mod contract;

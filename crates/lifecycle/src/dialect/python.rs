@@ -23,7 +23,8 @@ use summary::constant;
 
 use super::recorder::{InspectionRecorder, without_filled};
 use super::{
-    Definition, DefinitionKind, DefinitionOwner, Inspection, Operand, Position, SyntaxFault,
+    Definition, DefinitionKind, DefinitionOwner, Inspection, Operand, Parameter, ParameterKind,
+    Position, Signature, SyntaxFault,
 };
 
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
@@ -92,7 +93,11 @@ impl Reader<'_> {
         walk_body(self, &node.body);
         self.classes = classes;
         let (parameters, reads_parameters) = self.recorder.leave();
+        let is_plain = node.decorator_list.is_empty();
+        let signature =
+            is_plain.then(|| signature(&node.parameters, owner == DefinitionOwner::Program));
         self.define(DefinitionKind::Function, &node.name, node.name.start().to_usize(), |it| {
+            it.signature = signature;
             (it.owner, it.parameters, it.reads_parameters) = (owner, parameters, reads_parameters);
         });
     }
@@ -123,6 +128,7 @@ impl Reader<'_> {
             kind,
             name: name.to_owned(),
             owner: DefinitionOwner::Program,
+            signature: None,
             parameters: Vec::new(),
             reads_parameters: false,
             position: self.recorder.position(offset),
@@ -404,6 +410,24 @@ fn elements(expression: &Expr) -> Option<&[Expr]> {
 fn parameters(given: &Parameters, may_be_filled: bool) -> (Vec<String>, Option<String>) {
     let names = given.iter().map(|parameter| parameter.name().to_string()).collect();
     without_filled(names, may_be_filled)
+}
+
+/// What a function takes; what a decorator makes of it is not known.
+fn signature(given: &Parameters, may_be_filled: bool) -> Signature {
+    let listed = [
+        (&given.posonlyargs, ParameterKind::Positional),
+        (&given.args, ParameterKind::Either),
+        (&given.kwonlyargs, ParameterKind::Keyword),
+    ];
+    let all = listed.into_iter().flat_map(|(parameters, kind)| {
+        parameters.iter().map(move |it| Parameter {
+            name: it.parameter.name.to_string(),
+            kind,
+            required: it.default.is_none(),
+        })
+    });
+    let (rest, keyword_rest) = (given.vararg.is_some(), given.kwarg.is_some());
+    Signature { parameters: all.collect(), rest, keyword_rest, filled: false }.filled(may_be_filled)
 }
 
 /// Whether a handler catches the absence of a library.

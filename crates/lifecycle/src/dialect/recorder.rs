@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Names a leading parameter of the function form may have; the harness fills it with the context.
-const FILLED_PARAMETERS: [&str; 3] = ["self", "ctx", "context"];
+pub(super) const FILLED_PARAMETERS: [&str; 3] = ["self", "ctx", "context"];
 
 /// Methods of a map that read one key, given first.
 const READERS: [&str; 3] = ["get", "fetch", "dig"];

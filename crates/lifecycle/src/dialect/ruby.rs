@@ -17,7 +17,7 @@ use super::{
     Operand, SyntaxFault, Target,
 };
 use dispatch::NodeDispatch;
-use parameters::{block_parameters, parameters};
+use parameters::{block_parameters, parameters, signature};
 use summary::{constant, text};
 use write::{updates, writes};
 
@@ -183,6 +183,7 @@ impl<'pr> Reader<'_> {
             kind: DefinitionKind::Class,
             name: name.clone(),
             owner: DefinitionOwner::Program,
+            signature: None,
             parameters: Vec::new(),
             reads_parameters: false,
             position: self.recorder.position(at),
@@ -328,7 +329,17 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         let (parameters, reads_parameters) = self.recorder.leave();
         let position = self.recorder.position(self.at(&node.name_loc()));
         let (kind, name) = (DefinitionKind::Function, text(node.name().as_slice()));
-        self.define(Definition { kind, name, owner, parameters, reads_parameters, position });
+        let signature =
+            Some(signature(node.parameters().as_ref(), owner == DefinitionOwner::Program));
+        self.define(Definition {
+            kind,
+            name,
+            owner,
+            signature,
+            parameters,
+            reads_parameters,
+            position,
+        });
     }
 
     fn visit_class_node(&mut self, node: &prism::ClassNode<'pr>) {
@@ -349,6 +360,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
             kind: DefinitionKind::Singleton,
             name: String::new(),
             owner,
+            signature: None,
             parameters: Vec::new(),
             reads_parameters: false,
             position: self.recorder.position(self.at(&node.location())),

@@ -3,6 +3,7 @@
 use ruby_prism as prism;
 
 use super::super::recorder::without_filled;
+use super::super::{Parameter, ParameterKind, Signature};
 use super::summary::text;
 
 /// The names of the parameters, and the leading one the harness fills, which is not an input.
@@ -11,6 +12,30 @@ pub(super) fn parameters(
     may_be_filled: bool,
 ) -> (Vec<String>, Option<String>) {
     without_filled(given.map(parameter_names).unwrap_or_default(), may_be_filled)
+}
+
+/// What a method takes.
+pub(super) fn signature(
+    given: Option<&prism::ParametersNode<'_>>,
+    may_be_filled: bool,
+) -> Signature {
+    let Some(given) = given else { return Signature::default() };
+    let all = [
+        (given.requireds(), ParameterKind::Positional, true),
+        (given.optionals(), ParameterKind::Positional, false),
+        (given.posts(), ParameterKind::Positional, true),
+        (given.keywords(), ParameterKind::Keyword, false),
+    ];
+    let parameters = all.iter().flat_map(|(nodes, kind, required)| {
+        nodes.iter().map(|node| {
+            let name = parameter_name(&node).map(|name| text(name.as_slice()));
+            let required = *required || node.as_required_keyword_parameter_node().is_some();
+            Parameter { name: name.unwrap_or_default(), kind: *kind, required }
+        })
+    });
+    let parameters = parameters.collect();
+    let (rest, keyword_rest) = (given.rest().is_some(), given.keyword_rest().is_some());
+    Signature { parameters, rest, keyword_rest, filled: false }.filled(may_be_filled)
 }
 
 fn parameter_names(given: &prism::ParametersNode<'_>) -> Vec<String> {
