@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::request::Arguments;
+use crate::artifact::ShapeDigest;
+use crate::request::{Arguments, CallRequest};
 
 /// Items of a list that are looked at.
 const MAX_ITEMS: usize = 64;
@@ -36,6 +37,13 @@ impl ArgumentShape {
 impl fmt::Display for ArgumentShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl ShapeDigest {
+    /// The digest of the shape of a call's arguments.
+    pub fn of_call(request: &CallRequest) -> Self {
+        Self::of(&ArgumentShape::of(&request.arguments).to_string())
     }
 }
 

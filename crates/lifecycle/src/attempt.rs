@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::blame::Blame;
 use crate::dialect::Position;
 use crate::event::EventKind;
 use crate::execution::{Output, Packages, WorkerTrace};
@@ -93,6 +94,11 @@ impl Rejection {
             violations: Vec::new(),
             repeated: false,
         }
+    }
+
+    /// What it is attributed to.
+    pub fn blame(&self) -> Blame {
+        self.reason.row().blame
     }
 
     /// The guest's exception class, or the failure's code.
@@ -295,6 +301,8 @@ fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
         .with("last_violation_subtype", violation.subtype())
         .with("last_violation_message", violation.message.clone()),
         (RetryLane::Guardrail, _, _) => last.with("guardrail_recovery_attempts", retries),
+        // Without a retry nothing was exhausted: the program's own error is the answer.
+        (RetryLane::Outcome, Reason::ReportedRetriable, _) if retries == 0 => last,
         (RetryLane::Outcome, Reason::ReportedRetriable, _) => Failure {
             metadata: last.metadata,
             ..Failure::new(

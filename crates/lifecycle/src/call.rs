@@ -21,18 +21,19 @@ mod underway;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::artifact::Artifact;
+use crate::artifact::{Artifact, ShapeDigest};
 use crate::attempt::{Attempt, Budgets, Origin, Rejection};
+use crate::blame::GrantedAccess;
 use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::Example;
 use crate::guardrail::{GuardrailPolicy, SiblingState};
-use crate::judgement::{barred, fit, malformed, undrafted};
+use crate::judgement::{barred, fit, malformed, undrafted, unfit_arguments};
 use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
 use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
 use crate::request::CallRequest;
-use crate::select::{Miss, select};
+use crate::select::{Miss, degraded, select};
 use crate::settlement::{Accepted, Receipt};
 use crate::standing::StandingMode;
 
@@ -47,7 +48,7 @@ use underway::Underway;
 pub const BOUNDARY_MESSAGE: &str = "This request couldn't be completed after multiple attempts.";
 
 /// What the embedding program may tune.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Policy {
     /// Retries per lane.
     pub budgets: Budgets,
@@ -59,6 +60,24 @@ pub struct Policy {
     pub manifest_mode: ManifestMode,
     /// Whether standings decide what runs.
     pub standing_mode: StandingMode,
+    /// Whether a model may widen a stored program to arguments it was not written for.
+    pub widen: bool,
+    /// What programs may reach outside their sandbox.
+    pub access: GrantedAccess,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            budgets: Budgets::default(),
+            guardrails: GuardrailPolicy::default(),
+            dependencies: DependencyPolicy::default(),
+            manifest_mode: ManifestMode::default(),
+            standing_mode: StandingMode::default(),
+            widen: true,
+            access: GrantedAccess::default(),
+        }
+    }
 }
 
 /// What the store knew before the call.
@@ -142,6 +161,8 @@ struct Call {
     siblings: Vec<SiblingState>,
     /// A program with advisory violations: it runs if no better one can be obtained.
     advised: Option<Box<Advised>>,
+    /// A degraded program, proven on arguments of this shape: it runs if no better one can be obtained.
+    fallback: Option<Box<Artifact>>,
     /// The call before it that this one may correct.
     earlier: Option<PatternEvent>,
     usage: Usage,
@@ -192,9 +213,10 @@ impl Recall {
             Err(fault) => return call.end(Err(fault.into_failure()), None),
         };
         call.earlier = memory.earlier;
+        call.fallback = degraded(&memory.artifacts, &call.request, call.policy.standing_mode);
         call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
         match call.selected.clone() {
-            Ok(artifact) => call.run_stored(artifact, &memory.inspection_cache),
+            Ok(artifact) => call.run_stored(artifact, None, &memory.inspection_cache),
             Err(_) => call.generate(Origin::Fresh, None),
         }
     }
@@ -209,6 +231,7 @@ impl Call {
             selected: Err(Miss::NoArtifact),
             siblings: Vec::new(),
             advised: None,
+            fallback: None,
             earlier: None,
             usage: Usage::default(),
             model_calls: 0,
@@ -219,9 +242,15 @@ impl Call {
         Step::Generate(Box::new(Generate { call: self, origin, feedback }))
     }
 
-    fn run_stored(self, artifact: Artifact, known: &[CachedInspection]) -> Step {
-        let mut underway =
-            Underway { origin: Origin::Artifact(artifact.checksum), ..Underway::default() };
+    fn run_stored(
+        self,
+        artifact: Artifact,
+        last_resort: Option<Box<Failure>>,
+        known: &[CachedInspection],
+    ) -> Step {
+        let origin = Origin::Artifact(artifact.checksum);
+        let proven = Some(artifact.repute.shapes.contains(&ShapeDigest::of_call(&self.request)));
+        let mut underway = Underway { origin, proven, last_resort, ..Underway::default() };
         underway.packages.declared = Some(artifact.manifest.to_json());
         match artifact.manifest.readmitted(artifact.language) {
             Ok(manifest) => {
@@ -257,13 +286,28 @@ impl Call {
                 self.advised = Some(Box::new(Advised { program, origin, declared }));
                 self.reject(underway, &rejection)
             }
-            Ok(program) => self.prepare(program, underway),
+            Ok(program) => self.prepare_fitting(program, underway),
             Err((program, fault)) => {
                 let rejection = match fault {
                     VetFault::Syntax(fault) => malformed(&fault),
                     VetFault::Barred(violations) => barred(violations, &self.policy.guardrails),
                 };
                 self.reject(underway, &Rejection { program: Some(program), ..rejection })
+            }
+        }
+    }
+
+    /// A stored function that cannot be called with these arguments is not run.
+    fn prepare_fitting(self, program: VettedProgram, underway: Underway) -> Step {
+        let unfit = match underway.origin {
+            Origin::Artifact(_) => unfit_arguments(&program, &self.request),
+            Origin::Repair { .. } | Origin::Fresh => None,
+        };
+        match unfit {
+            None => self.prepare(program, underway),
+            Some(rejection) => {
+                let program = Some(program.program().clone());
+                self.reject(underway, &Rejection { program, ..rejection })
             }
         }
     }
@@ -292,14 +336,25 @@ impl Call {
         result: Result<Value, Failure>,
     ) -> Step {
         let code = accepted.program.program().source.clone();
+        let note = underway.note();
         self.attempts.push(underway.ended(None, Some(code)));
-        self.end(result, Some(accepted))
+        self.end_noted(result, Some(accepted), note)
     }
 
     fn end(self, result: Result<Value, Failure>, accepted: Option<Accepted>) -> Step {
+        self.end_noted(result, accepted, None)
+    }
+
+    fn end_noted(
+        self,
+        result: Result<Value, Failure>,
+        accepted: Option<Accepted>,
+        note: Option<String>,
+    ) -> Step {
         let result = result.map_err(|failure| at_boundary(failure, self.request.lineage.depth()));
         let (role, method) = (self.request.role.clone(), self.request.method.clone());
-        let outcome = Outcome::new(role, method, result);
+        let notes = note.into_iter().collect();
+        let outcome = Outcome { notes, ..Outcome::new(role, method, result) };
         Step::Commit(Box::new(Commit {
             call: self,
             outcome,

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::attempt::{Reason, Rejection};
+use crate::blame::{Attribution, Blame, GrantedAccess, Incident, Outside, attribute};
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
-use crate::dialect::{Position, SyntaxFault};
+use crate::dialect::{AssignmentStatement, Fit, Position, SyntaxFault, Target};
 use crate::excerpt::shortened;
-use crate::execution::{ReportEnding, limited};
+use crate::execution::{ExceptionFacts, ReportEnding, limited};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
@@ -21,6 +22,9 @@ pub(crate) struct Standards<'a> {
     pub(crate) request: &'a CallRequest,
     pub(crate) guardrails: &'a GuardrailPolicy,
     pub(crate) program: &'a VettedProgram,
+    pub(crate) access: &'a GrantedAccess,
+    /// Whether the program was accepted with arguments of this shape before; `None`: it is new.
+    pub(crate) proven: Option<bool>,
 }
 
 /// Accepts a program's answer (a value, or a truthful error), or says why not.
@@ -47,12 +51,8 @@ pub(crate) fn judge(
             let failure = Failure { kind, message, metadata };
             if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
         }
-        ReportEnding::Raised { class, message, location, facts: _ } => {
-            let class = shortened(&class, MAX_CODE_CHARS);
-            let failure = Failure::new(FailureKind::Execution, format!("{class}: {message}"))
-                .with("error_class", class)
-                .with("location", json!(location));
-            Err(Box::new(Rejection { location, ..Rejection::new(Reason::Raised, failure) }))
+        ReportEnding::Raised { class, message, location, facts } => {
+            Err(Box::new(raised(standards, &class, &message, location, &facts)))
         }
         ReportEnding::Malformed(fault) => Err(Box::new(malformed(&fault))),
         ReportEnding::Unserializable { path, message } => reject(
@@ -73,6 +73,126 @@ pub(crate) fn judge(
             reject(Reason::LimitReached, limited(limit, detail))
         }
     }
+}
+
+/// An exception, attributed before it is counted or repaired.
+fn raised(
+    standards: &Standards<'_>,
+    class: &str,
+    message: &str,
+    location: Option<Position>,
+    facts: &ExceptionFacts,
+) -> Rejection {
+    let class = shortened(class, MAX_CODE_CHARS);
+    let text = format!("{class}: {message}");
+    let attribution = attribute(&Incident {
+        class: &class,
+        facts,
+        request: standards.request,
+        inspection: standards.program.inspection(),
+        access: standards.access,
+        proven: standards.proven,
+    });
+    let (reason, failure) = match attribution {
+        Attribution::Program => (Reason::Raised, Failure::new(FailureKind::Execution, text)),
+        Attribution::Caller => (Reason::CallerRaised, unproven(standards, text)),
+        Attribution::World { outside, granted, chosen } => {
+            let reason = match outside {
+                Outside::Agent => Reason::CallFailed,
+                Outside::Service { .. } | Outside::File { .. } if chosen => Reason::OutsideChosen,
+                Outside::Service { .. } | Outside::File { .. } => Reason::OutsideFailed,
+            };
+            let failed_call = facts.failed_call.as_deref();
+            (reason, unusable(&outside, granted, &text).with("failed_call", failed_call))
+        }
+    };
+    let failure = failure.with("error_class", class).with("location", json!(location));
+    let rejection = Rejection { location, ..Rejection::new(reason, failure) };
+    let blame = rejection.blame().name();
+    Rejection { failure: rejection.failure.with("blame", blame), ..rejection }
+}
+
+/// The failure of a stored program on arguments it was never accepted with: its own error, and what it takes.
+fn unproven(standards: &Standards<'_>, text: String) -> Failure {
+    let method = standards.request.method.as_str();
+    let function = standards.program.inspection().function(method);
+    let Some(signature) = function.and_then(|it| it.signature.as_ref()) else {
+        let message =
+            format!("{text}; the stored program was never called with such arguments, check them");
+        return Failure::new(FailureKind::Execution, message);
+    };
+    let message = format!(
+        "{text}; the stored program takes ({signature}) and was never called with such arguments, check them"
+    );
+    Failure::new(FailureKind::Execution, message).with("parameters", signature.to_string())
+}
+
+/// The failure of a program that could not use something outside: what, why, and the grant to give if one is missing.
+fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
+    match outside {
+        Outside::Agent => Failure::new(FailureKind::Execution, text),
+        Outside::Service { host } if granted => {
+            let what = host.as_deref().unwrap_or("a service the program needs");
+            let message = format!("{what} cannot be used ({text}); run it again when it answers");
+            Failure::new(FailureKind::ServiceUnavailable, message).with("host", host.as_deref())
+        }
+        Outside::Service { host } => {
+            let grant = format!("--network {}", host.as_deref().unwrap_or("HOST"));
+            let message = format!(
+                "the program may not use the network for this ({text}); grant it with `{grant}`"
+            );
+            Failure::new(FailureKind::UnsupportedCapability, message)
+                .with("host", host.as_deref())
+                .with("grant", grant)
+        }
+        Outside::File { path } if granted => {
+            let message = format!("{text}; check that the file exists and can be read");
+            Failure::new(FailureKind::Execution, message).with("path", path.as_deref())
+        }
+        Outside::File { path } => {
+            let grant = format!("--read {}", path.as_deref().unwrap_or("PATH"));
+            let message = format!(
+                "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \
+                 `--write` to change it"
+            );
+            Failure::new(FailureKind::UnsupportedCapability, message)
+                .with("path", path.as_deref())
+                .with("grant", grant)
+        }
+    }
+}
+
+/// Why a stored function cannot be called with the call's arguments; `None`: it can, or it is not known.
+pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
+    let found = program.inspection();
+    // A result assigned at top level is the answer, and the function may never be called.
+    let assigns = |it: &AssignmentStatement| {
+        it.target == Target::Name("result".to_owned()) && it.position.column == 1
+    };
+    let function = found.function(request.method.as_str())?;
+    let signature =
+        function.signature.as_ref().filter(|_| !found.assignments.iter().any(assigns))?;
+    let (reason, what) = match signature.fit(request.language, &request.arguments) {
+        Fit::Fits => return None,
+        Fit::Missing(names) => (Reason::ArgumentsMissing, format!("{} missing", named(&names))),
+        Fit::Extra => {
+            (Reason::ArgumentsExtra, "it does not take all of these arguments".to_owned())
+        }
+    };
+    let message = format!(
+        "`{}` takes ({signature}) and was called with ({}): {what}; correct the call",
+        function.name, request.arguments
+    );
+    let failure = Failure::new(FailureKind::InvalidCall, message)
+        .with("parameters", signature.to_string())
+        .with("blame", Blame::Caller.name());
+    Some(Rejection::new(reason, failure))
+}
+
+/// `h is`, or `w and h are`.
+fn named(names: &[String]) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", names.join(" and "))
 }
 
 /// Where a program was refused an ask, if the refusal ended it.

@@ -164,6 +164,7 @@ fn program(entry: &mut Map<String, Value>, commit: &Commit) {
         "dependency_notes": packages.map(|p| p.notes.as_slice()).unwrap_or_default(),
         "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
         "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
+        "blame": last.and_then(|attempt| attempt.rejection.as_ref()).map(|it| it.blame().name()),
         "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
     });
 }
@@ -256,6 +257,7 @@ fn failure(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Option<Val
         "error_class": rejection.class(),
         "error_message": short(&rejection.failure.message),
         "location": rejection.location,
+        "blame": rejection.blame().name(),
         "metadata": metadata(rejection),
         "violation": rejection.violations.first().map(|violation| violation.to_json(policy)),
         "repeated": rejection.repeated,
@@ -363,6 +365,7 @@ fn outcome(entry: &mut Map<String, Value>, commit: &Commit) {
         "outcome_error_message": failure.map(|failure| logged_message(&failure.message)),
         "outcome_error_metadata": failure.filter(|f| !f.metadata.is_empty()).map(|f| bounded_map(&f.metadata)),
         "outcome_value": outcome.value().map(bounded),
+        "outcome_notes": outcome.notes,
     });
 }
 

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub method: Method,
     /// The value, or why there is none.
     pub result: Result<Value, Failure>,
+    /// What the caller should know beside the result.
+    pub notes: Vec<String>,
     /// Facts about the call. `None`: memory was read or written, or the call was refused before it began.
     pub details: Option<Box<CallDetails>>,
 }
@@ -47,7 +49,7 @@ pub struct CallDetails {
 impl Outcome {
     /// An outcome without facts about its call.
     pub fn new(role: Role, method: Method, result: Result<Value, Failure>) -> Self {
-        Self { role, method, result, details: None }
+        Self { role, method, result, notes: Vec::new(), details: None }
     }
 
     /// Whether the call gave a value.
@@ -81,8 +83,19 @@ impl Outcome {
             "retriable": failure.is_some_and(|f| f.kind.retriable()),
             "tool_role": self.role,
             "method_name": self.method,
-            "metadata": failure.map(|f| &f.metadata),
+            "metadata": self.metadata(),
         })
+    }
+
+    /// The failure's metadata, and the notes if there are any.
+    fn metadata(&self) -> Option<Map<String, Value>> {
+        let metadata = self.failure().map(|failure| failure.metadata.clone());
+        if self.notes.is_empty() {
+            return metadata;
+        }
+        let mut metadata = metadata.unwrap_or_default();
+        metadata.insert("notes".to_owned(), json!(self.notes));
+        Some(metadata)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which stored program may run, or why none.
 
-use crate::artifact::{Artifact, RUNTIME_VERSION};
+use crate::artifact::{Artifact, RUNTIME_VERSION, ShapeDigest};
 use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::standing::{Standing, StandingMode};
@@ -60,6 +60,20 @@ pub fn select(
         Some(miss) => Err(miss),
         None => Ok(artifact),
     }
+}
+
+/// The program that is not selected only because it is degraded, if it was accepted with arguments of this shape: it
+/// runs when no better one can be obtained.
+pub(crate) fn degraded(
+    stored: &[Artifact],
+    request: &CallRequest,
+    mode: StandingMode,
+) -> Option<Box<Artifact>> {
+    let wanted = request.contract_fingerprint();
+    let artifact = stored.iter().find(|artifact| artifact.contract_fingerprint == wanted)?;
+    let is_proven = || artifact.repute.shapes.contains(&ShapeDigest::of_call(request));
+    let runs = unfit(artifact, mode) == Some(Miss::Degraded) && is_proven();
+    runs.then(|| Box::new(artifact.clone()))
 }
 
 /// Why a stored program may not run. One that fails again and again may not, in either mode: its next call would

@@ -10,11 +10,12 @@ use crate::artifact::{
     ShapeDigest, Trigger,
 };
 use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
+use crate::blame::Blame;
 use crate::context::ContextChanges;
 use crate::dependency::DependencyManifest;
 use crate::guardrail::Rule;
 use crate::history::{self, Content};
-use crate::outcome::{Cause, Outcome};
+use crate::outcome::Outcome;
 use crate::pattern::PatternEvent;
 use crate::program::{Checksum, VettedProgram};
 use crate::purity::is_pure;
@@ -213,7 +214,7 @@ fn scores(
 
 fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
     let unsourced = |rule| rule == Rule::MissingExternalProvenance;
-    if rejection.failure.kind.cause() == Cause::Extrinsic || rejection.reason.is_misfit() {
+    if rejection.blame() != Blame::Program {
         RunVerdict::Excused
     } else if matches!(exhausted, Some(RetryLane::Guardrail | RetryLane::Outcome)) {
         RunVerdict::Exhausted

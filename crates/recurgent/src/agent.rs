@@ -378,6 +378,8 @@ impl Agent {
             dependencies: config.dependency_policy(language),
             manifest_mode: config.manifest_mode(),
             standing_mode: config.standing_mode(),
+            widen: true,
+            access: self.options.grants.access(),
         }
     }
 

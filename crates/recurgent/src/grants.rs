@@ -5,8 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use lifecycle::blame::GrantedAccess;
 use serde_json::{Value, json};
 
+/// Names of this machine's loopback interface.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// Most hosts in a list.
 const MAX_HOSTS: usize = 200;
 
@@ -22,6 +25,19 @@ pub struct Grants {
 }
 
 impl Grants {
+    /// What programs may reach, as failures are attributed by it.
+    pub(crate) fn access(&self) -> GrantedAccess {
+        let hosts = match &self.network {
+            Network::Off => Some(Vec::new()),
+            Network::Loopback => Some(LOOPBACK.map(str::to_owned).to_vec()),
+            Network::Hosts(hosts) => Some(hosts.clone()),
+            Network::Open => None,
+        };
+        let paths = self.read.iter().chain(&self.write);
+        let paths = paths.map(|path| path.to_string_lossy().into_owned()).collect();
+        GrantedAccess { hosts, paths }
+    }
+
     /// The form used in the log.
     pub fn to_json(&self) -> Value {
         json!({"network": self.network.to_string(), "read": self.read, "write": self.write})

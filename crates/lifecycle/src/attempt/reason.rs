@@ -1,5 +1,7 @@
 //! The retry table: every reason an attempt is rejected for, and everything that follows from it.
 
+use crate::blame::Blame;
+
 /// Retries with a budget of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryLane {
@@ -96,6 +98,8 @@ pub enum StoredNext {
     Repair,
     /// The same, unless the program ran: a terminal rule broken at run time ends the call.
     RepairUnlessRan,
+    /// A model widens the program to arguments it was not written for, if the policy allows; else the call ends.
+    Widen,
 }
 
 impl StoredNext {
@@ -105,6 +109,7 @@ impl StoredNext {
             Self::Ends => "ends",
             Self::Repair => "repair",
             Self::RepairUnlessRan => "repair unless it ran",
+            Self::Widen => "widen",
         }
     }
 }
@@ -116,8 +121,6 @@ pub enum ReasonClass {
     Plain,
     /// The model's service failed: the next try waits, and gets the same feedback.
     Transport,
-    /// The program does not fit its agent's environment or policy: it is not counted against the program.
-    Misfit,
     /// The call ends, even if an advised or degraded program could still run.
     Final,
 }
@@ -128,7 +131,6 @@ impl ReasonClass {
         match self {
             Self::Plain => "plain",
             Self::Transport => "transport",
-            Self::Misfit => "misfit",
             Self::Final => "final",
         }
     }
@@ -143,13 +145,15 @@ pub struct RetryRow {
     pub lane: Option<RetryLane>,
     /// What happens when the program came from storage.
     pub stored: StoredNext,
+    /// What it is attributed to: only a fault of the program counts against it.
+    pub blame: Blame,
     /// What else is particular to it.
     pub class: ReasonClass,
 }
 
 /// Declares the reasons and their rows together.
 macro_rules! retry_table {
-    ($($(#[$doc:meta])* $reason:ident: $stage:ident, $lane:expr, $stored:ident, $class:ident;)*) => {
+    ($($(#[$doc:meta])* $reason:ident: $stage:ident, $lane:expr, $stored:ident, $blame:ident, $class:ident;)*) => {
         /// Every reason an attempt can be rejected for: the rows of the retry table.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reason {
@@ -167,6 +171,7 @@ macro_rules! retry_table {
                         stage: Stage::$stage,
                         lane: $lane,
                         stored: StoredNext::$stored,
+                        blame: Blame::$blame,
                         class: ReasonClass::$class,
                     },)*
                 }
@@ -182,71 +187,83 @@ const OUTCOME: Option<RetryLane> = Some(RetryLane::Outcome);
 
 retry_table! {
     /// The payload is not a program.
-    PayloadInvalid:       Generation,  GENERATION, Repair, Plain;
+    PayloadInvalid:       Generation,  GENERATION, Repair,          Program, Plain;
     /// The answer was cut off at the output limit.
-    Truncated:            Generation,  GENERATION, Repair, Plain;
+    Truncated:            Generation,  GENERATION, Repair,          Program, Plain;
     /// The service failed.
-    ProviderDown:         Generation,  GENERATION, Repair, Transport;
+    ProviderDown:         Generation,  GENERATION, Repair,          World,   Transport;
     /// The service asked us to slow down.
-    RateLimited:          Generation,  GENERATION, Repair, Transport;
+    RateLimited:          Generation,  GENERATION, Repair,          World,   Transport;
     /// The service did not answer in time.
-    ProviderTimeout:      Generation,  GENERATION, Repair, Transport;
+    ProviderTimeout:      Generation,  GENERATION, Repair,          World,   Transport;
     /// No usable key.
-    ProviderAuth:         Generation,  None, Ends, Plain;
+    ProviderAuth:         Generation,  None,       Ends,            World,   Plain;
     /// The model refused.
-    ProviderRefusal:      Generation,  None, Ends, Plain;
+    ProviderRefusal:      Generation,  None,       Ends,            World,   Plain;
     /// The service rejected the request.
-    ProviderRejected:     Generation,  None, Ends, Plain;
+    ProviderRejected:     Generation,  None,       Ends,            World,   Plain;
     /// A recording lacks the reply.
-    ReplayDiverged:       Generation,  None, Ends, Final;
+    ReplayDiverged:       Generation,  None,       Ends,            World,   Final;
     /// The store could not be read for the prompt.
-    StoreDown:            Generation,  None, Ends, Plain;
+    StoreDown:            Generation,  None,       Ends,            World,   Plain;
     /// The allowance of the call tree is spent.
-    AllowanceSpent:       Generation,  None, Ends, Plain;
+    AllowanceSpent:       Generation,  None,       Ends,            Caller,  Plain;
     /// The caller cancelled.
-    Cancelled:            Execution,   None, Ends, Final;
+    Cancelled:            Execution,   None,       Ends,            World,   Final;
     /// The program does not parse.
-    SyntaxInvalid:        Validation,  GENERATION, Repair, Plain;
+    SyntaxInvalid:        Validation,  GENERATION, Repair,          Program, Plain;
     /// A dependency declaration cannot be read.
-    ManifestInvalid:      Validation,  GUARDRAIL, Repair, Plain;
+    ManifestInvalid:      Validation,  GUARDRAIL,  Repair,          Program, Plain;
     /// The program broke a guardrail.
-    Barred:               Validation,  GUARDRAIL, Repair, Plain;
+    Barred:               Validation,  GUARDRAIL,  Repair,          Program, Plain;
     /// The program broke a terminal guardrail.
-    BarredForGood:        Validation,  None, RepairUnlessRan, Final;
+    BarredForGood:        Validation,  None,       RepairUnlessRan, Program, Final;
     /// A declared version does not fit the agent's environment.
-    ManifestIncompatible: Preparation, GUARDRAIL, Repair, Misfit;
+    ManifestIncompatible: Preparation, GUARDRAIL,  Repair,          World,   Plain;
     /// The packages changed in strict mode.
-    ManifestChanged:      Preparation, GUARDRAIL, Repair, Misfit;
+    ManifestChanged:      Preparation, GUARDRAIL,  Repair,          World,   Plain;
     /// Configuration forbids a package.
-    PolicyViolated:       Preparation, GUARDRAIL, Repair, Misfit;
+    PolicyViolated:       Preparation, GUARDRAIL,  Repair,          World,   Plain;
     /// No versions satisfy the manifest.
-    Unresolvable:         Preparation, EXECUTION, Ends, Plain;
+    Unresolvable:         Preparation, EXECUTION,  Ends,            World,   Plain;
     /// A package could not be fetched or built.
-    InstallFailed:        Preparation, EXECUTION, Ends, Plain;
+    InstallFailed:        Preparation, EXECUTION,  Ends,            World,   Plain;
     /// A package cannot be loaded.
-    ActivationFailed:     Preparation, EXECUTION, Ends, Plain;
+    ActivationFailed:     Preparation, EXECUTION,  Ends,            World,   Plain;
     /// A package source did not answer.
-    SourceUnreachable:    Preparation, None, Ends, Plain;
+    SourceUnreachable:    Preparation, None,       Ends,            World,   Plain;
     /// The packages are still being installed.
-    StillPreparing:       Preparation, None, Ends, Plain;
+    StillPreparing:       Preparation, None,       Ends,            World,   Plain;
     /// The guest language or the sandbox is missing.
-    GuestMissing:         Preparation, None, Ends, Final;
+    GuestMissing:         Preparation, None,       Ends,            World,   Final;
     /// The program raised an exception.
-    Raised:               Execution,   EXECUTION, Repair, Plain;
+    Raised:               Execution,   EXECUTION,  Repair,          Program, Plain;
+    /// A stored program raised on arguments of a shape it was never accepted with.
+    CallerRaised:         Execution,   EXECUTION,  Widen,           Caller,  Plain;
+    /// A required parameter of the stored function gets nothing.
+    ArgumentsMissing:     Validation,  None,       Ends,            Caller,  Plain;
+    /// The stored function does not take all arguments.
+    ArgumentsExtra:       Validation,  EXECUTION,  Widen,           Caller,  Plain;
+    /// A service or file that the call names cannot be used.
+    OutsideFailed:        Execution,   None,       Ends,            World,   Plain;
+    /// A service or file that the program chose cannot be used.
+    OutsideChosen:        Execution,   EXECUTION,  Ends,            World,   Plain;
+    /// A call of another agent failed, and the program did not handle it.
+    CallFailed:           Execution,   EXECUTION,  Ends,            World,   Plain;
     /// The program ran past its time limit.
-    TimedOut:             Execution,   EXECUTION, Repair, Plain;
+    TimedOut:             Execution,   EXECUTION,  Repair,          Program, Plain;
     /// The program reached a limit.
-    LimitReached:         Execution,   EXECUTION, Repair, Plain;
+    LimitReached:         Execution,   EXECUTION,  Repair,          Program, Plain;
     /// The program ended its worker.
-    CrashedByProgram:     Execution,   EXECUTION, Repair, Plain;
+    CrashedByProgram:     Execution,   EXECUTION,  Repair,          Program, Plain;
     /// The host ended the worker.
-    CrashedByHost:        Execution,   None, Ends, Final;
+    CrashedByHost:        Execution,   None,       Ends,            World,   Final;
     /// The result cannot be written as JSON.
-    Unserializable:       Execution,   EXECUTION, Repair, Plain;
+    Unserializable:       Execution,   EXECUTION,  Repair,          Program, Plain;
     /// The value breaks the contract.
-    ContractBroken:       Judgement,   OUTCOME, Repair, Plain;
+    ContractBroken:       Judgement,   OUTCOME,    Repair,          Program, Plain;
     /// The program reported a retriable error.
-    ReportedRetriable:    Judgement,   OUTCOME, Repair, Plain;
+    ReportedRetriable:    Judgement,   OUTCOME,    Repair,          Program, Plain;
 }
 
 impl Reason {
@@ -258,11 +275,6 @@ impl Reason {
     /// When it was found.
     pub fn stage(self) -> Stage {
         self.row().stage
-    }
-
-    /// Whether the program does not fit its agent's environment or policy: elsewhere it may run.
-    pub fn is_misfit(self) -> bool {
-        self.row().class == ReasonClass::Misfit
     }
 
     /// Whether it ends the call even if another program could still run.

@@ -110,6 +110,7 @@ impl Execute {
     pub fn executed(self, answer: Result<Report, WorkerFault>, took: Duration) -> Step {
         let Self { call, mut underway, program, environment } = self;
         underway.took += environment.prepare_time + took;
+        underway.sent = call.sent(&program);
         let manifest = environment.manifest.clone();
         underway.packages.environment = Some(environment);
         let report = match answer {
@@ -130,6 +131,8 @@ impl Execute {
             request: &call.request,
             guardrails: &call.policy.guardrails,
             program: &program,
+            access: &call.policy.access,
+            proven: underway.proven,
         };
         let judged = judge(&standards, report.ending, report.violations);
         match judged {

@@ -1,6 +1,6 @@
 //! What follows a rejection: another try, a repair, a last resort, or the end.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::attempt::{self, Attempt, Next, Origin, Rejection, RetryLane, StoredNext, spent};
 use crate::execution::Packages;
@@ -12,6 +12,29 @@ use super::{Call, Step, Underway};
 
 /// Repairs of one stored program before it is written from nothing again.
 const REPAIRS_PER_LINEAGE: u32 = 3;
+
+/// What a model must know to widen a stored program.
+const WIDEN: &str = "this program works for its earlier calls and must give the same answers for them; write one that \
+                     also takes these arguments, or that reports an error for them";
+
+/// A failure whose program could not be repaired: its own error first.
+fn unrepaired(failure: Failure, repair: &Failure) -> Failure {
+    let message = format!("{}; it could not be repaired ({repair})", failure.message);
+    Failure { message, ..failure }
+        .with("repair_error_type", repair.kind.code())
+        .with("repair_error_message", repair.message.clone())
+}
+
+/// The failure of a program that may have sent something: running it again could send it twice.
+fn not_run_again(rejection: &Rejection, sent: &[String]) -> Failure {
+    let failure = rejection.failure.clone();
+    let calls = if sent.is_empty() { "a request".to_owned() } else { sent.join(", ") };
+    let message = format!(
+        "{}; the program may have sent something ({calls}), so nothing was run again: check before calling again",
+        failure.message
+    );
+    Failure { message, ..failure }.with("sent", json!(sent))
+}
 
 /// A program that may run, with advisory violations.
 #[derive(Debug)]
@@ -26,14 +49,22 @@ impl Call {
         let rejection = &self.attributed(rejection);
         let code = rejection.program.as_ref().map(|program| program.source.clone());
         let (origin, feedback) = (underway.origin.clone(), underway.feedback.take());
-        let withheld = underway.last_resort.clone();
+        let (withheld, sent) = (underway.last_resort.clone(), underway.sent.take());
         self.attempts.push(underway.ended(Some(rejection.clone()), code));
-        if let Origin::Artifact(checksum) = origin {
-            return self.replace_stored(checksum, rejection);
+        if let Some(sent) = sent {
+            return self.end(Err(not_run_again(rejection, &sent)), None);
         }
         if let Some(withheld) = withheld {
-            let own = rejection.reason.is_final().then(|| rejection.failure.clone());
-            return self.end(Err(own.unwrap_or(*withheld)), None);
+            let own = || rejection.failure.clone();
+            let failure = match origin {
+                _ if rejection.reason.is_final() => own(),
+                Origin::Artifact(_) => unrepaired(own(), &withheld),
+                Origin::Repair { .. } | Origin::Fresh => *withheld,
+            };
+            return self.end(Err(failure), None);
+        }
+        if let Origin::Artifact(checksum) = origin {
+            return self.replace_stored(checksum, rejection);
         }
         // An earlier retry would be refused again; the caller may wait that long.
         let too_long = asked_wait(rejection).is_some_and(|wait| wait > LONGEST_PAUSE);
@@ -50,11 +81,37 @@ impl Call {
                 let feedback = rejection.feedback(remaining, &self.policy.guardrails);
                 self.generate(origin, Some(feedback))
             }
-            Next::End(failure) => match self.advised.take() {
-                Some(advised) if !rejection.reason.is_final() => self.settle_for(*advised, failure),
-                _ => self.end(Err(*failure), None),
-            },
+            Next::End(failure) if rejection.reason.is_final() => self.end(Err(*failure), None),
+            Next::End(failure) => self.settle(failure),
         }
+    }
+
+    /// No better program comes: one that was advised against or is degraded runs, or the call fails.
+    fn settle(mut self, failure: Box<Failure>) -> Step {
+        if let Some(advised) = self.advised.take() {
+            return self.settle_for(*advised, failure);
+        }
+        if let Some(artifact) = self.fallback.take() {
+            return self.run_stored(*artifact, Some(failure), &[]);
+        }
+        let failure = self.first_failure(*failure);
+        self.end(Err(failure), None)
+    }
+
+    /// The failure of the stored program, if none that replaces it could be obtained: the real error comes first.
+    fn first_failure(&self, last: Failure) -> Failure {
+        let Some((first, later)) = self.attempts.split_first() else { return last };
+        let stored = matches!(first.origin, Origin::Artifact(_));
+        let Some(rejection) = first.rejection.as_ref().filter(|_| stored) else { return last };
+        let widened = rejection.reason.row().stored == StoredNext::Widen;
+        let none_ran = later.iter().all(|attempt| attempt.worker.is_none());
+        if widened || none_ran { unrepaired(rejection.failure.clone(), &last) } else { last }
+    }
+
+    /// What a program that just ran may have sent; `None`: nothing.
+    pub(super) fn sent(&self, program: &VettedProgram) -> Option<Vec<String>> {
+        let may_send = program.may_send() && self.policy.access.has_network();
+        may_send.then(|| program.inspection().sending_calls())
     }
 
     /// A right answer is never lost to advice: the advised program runs before the call fails.
@@ -87,18 +144,26 @@ impl Call {
             // A program stored before the rule was terminal did nothing wrong in this call if it did not run; ending the
             // call would end every call of the method from now on.
             StoredNext::RepairUnlessRan => ran,
+            StoredNext::Widen => !self.policy.widen,
         };
         if ends {
             return self.end(Err(rejection.failure.clone()), None);
         }
+        let widens = rejection.reason.row().stored == StoredNext::Widen;
         let repairs = self.selected.as_ref().map_or(0, |artifact| artifact.repairs);
-        let origin = if repairs < REPAIRS_PER_LINEAGE {
+        let origin = if widens {
+            Origin::Repair { of: checksum, number: repairs }
+        } else if repairs < REPAIRS_PER_LINEAGE {
             Origin::Repair { of: checksum, number: repairs + 1 }
         } else {
             Origin::Fresh
         };
         let lane = rejection.reason.lane().unwrap_or(RetryLane::Guardrail);
-        let feedback = rejection.feedback(self.policy.budgets.of(lane), &self.policy.guardrails);
+        let mut feedback =
+            rejection.feedback(self.policy.budgets.of(lane), &self.policy.guardrails);
+        if let (true, Value::Object(block)) = (widens, &mut feedback) {
+            block.insert("widen".to_owned(), WIDEN.into());
+        }
         self.generate(origin, Some(feedback))
     }
 

@@ -13,6 +13,10 @@ use crate::pattern::Capabilities;
 #[derive(Debug)]
 pub(super) struct Underway {
     pub(super) origin: Origin,
+    /// Whether its stored program was accepted with arguments of this shape; `None`: the program is new.
+    pub(super) proven: Option<bool>,
+    /// What the program may have sent, once it ran: then no program runs again in this call.
+    pub(super) sent: Option<Vec<String>>,
     /// The feedback in the prompt.
     pub(super) feedback: Option<Value>,
     pub(super) took: Duration,
@@ -28,6 +32,8 @@ impl Default for Underway {
     fn default() -> Self {
         Self {
             origin: Origin::Fresh,
+            proven: None,
+            sent: None,
             feedback: None,
             took: Duration::ZERO,
             packages: Packages::default(),
@@ -40,9 +46,18 @@ impl Default for Underway {
 }
 
 impl Underway {
+    /// What the outcome must say of the program, if it is accepted.
+    pub(super) fn note(&self) -> Option<String> {
+        let withheld = self.last_resort.as_ref()?;
+        matches!(self.origin, Origin::Artifact(_)).then(|| {
+            format!(
+                "the stored program is degraded; it ran because no better one could be obtained ({withheld})"
+            )
+        })
+    }
+
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, feedback: _, took, packages, capabilities, output, worker, last_resort } =
-            self;
+        let Self { origin, took, packages, capabilities, output, worker, last_resort, .. } = self;
         let last_resort = last_resort.is_some();
         Attempt {
             origin,

@@ -8,6 +8,7 @@ mod python;
 mod ruby;
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use super::{Call, Inspection, Language, Operand, Position};
 
@@ -310,6 +311,15 @@ impl Inspection {
     /// Whether the program may send something that changes the outside.
     pub fn may_send(&self) -> bool {
         self.uses_any(SEND) || (self.uses_any(NETWORK) && self.calls_any(SEND_METHOD))
+    }
+
+    /// The names of the calls that may send something, each once and at most a few.
+    pub fn sending_calls(&self) -> Vec<String> {
+        const MAX_NAMES: usize = 4;
+        let calls = self.calls_with(SEND).chain(self.calls_with(SEND_METHOD));
+        let names: BTreeSet<String> =
+            calls.map(|(call, _)| call.path().unwrap_or_else(|| call.name.clone())).collect();
+        names.into_iter().take(MAX_NAMES).collect()
     }
 }
 
