@@ -164,7 +164,7 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> 
         kept: kept.cloned().map(Kept::from),
         artifacts,
         case: case(call),
-        shape: None,
+        shape: call.accepted.map(|_| ShapeDigest::of_call(request)),
         record: history::record(request, outcome, &contents, moment),
         contents,
         contents_kept_since: None,

@@ -243,10 +243,10 @@ fn count_all(world: &World) -> String {
     line
 }
 
-const GOLDEN: &str = "101941 calls, longest 14: contract_violation 6384 dependency_install_failed 7282 \
-    dependency_policy_violation 6384 dependency_resolution_failed 6386 execution 6384 \
-    guardrail_retry_exhausted 6384 guest_unavailable 7282 invalid_code 13296 not_found 7282 ok 7282 \
-    outcome_repair_retry_exhausted 6384 provider 6648 provider_auth 7280 store_unavailable 1 \
+const GOLDEN: &str = "101941 calls, longest 14: contract_violation 7296 dependency_install_failed 6892 \
+    dependency_policy_violation 6060 dependency_resolution_failed 6104 execution 7296 flaky 912 \
+    guardrail_retry_exhausted 6060 guest_unavailable 7282 invalid_code 12612 not_found 7282 ok 7282 \
+    outcome_repair_retry_exhausted 6384 provider 6306 provider_auth 6890 store_unavailable 1 \
     worker_crash 7282";
 
 #[test]
@@ -260,5 +260,5 @@ fn what_cannot_be_committed_did_not_happen() {
     assert!(kept.is_none());
 }
 
-const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 53 execution 38 \
-    guardrail_retry_exhausted 24 not_found 81 ok 81 provider_auth 28 worker_crash 81";
+const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 50 execution 44 \
+    guardrail_retry_exhausted 23 not_found 81 ok 81 provider_auth 26 worker_crash 81";

@@ -12,16 +12,19 @@ mod common;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lifecycle::artifact::ArtifactChange;
+use lifecycle::artifact::{ArtifactChange, ProvenShapes, ShapeDigest};
 use lifecycle::attempt::{Attempt, Budgets, RetryLane};
 use lifecycle::call::{Commit, Generate, Memory, Policy, Step, StoreFault, begin};
 use lifecycle::draft::{Draft, DraftFault, Overdraft, Usage};
-use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
+use lifecycle::execution::{
+    Environment, EnvironmentFault, ExceptionFacts, Report, ReportEnding, WorkerFault,
+};
 use lifecycle::guardrail::{Rule, check_role};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
 use lifecycle::prompt::PromptContext;
 use lifecycle::request::CallId;
 use lifecycle::settlement::Timing;
+use lifecycle::standing::Window;
 use serde_json::{Map, Value, json};
 
 use common::{artifact, report, request};
@@ -49,7 +52,6 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
 4 1 1 1: slower by a minute
     generated: generation
     rate_limited: slower; 1 asked, generation exhausted
-
 # An exhausted generation lane counts every try.
 2 1 1 1: no object, unparsable, truncated
     generated: generation
@@ -71,7 +73,7 @@ child 1 0 1 1: forks
     generated: execution
     generated told execution (execution 1): execution, repeated
     generated told execution (execution 0): execution
-    execution: E: boom; execution_repair_attempts 2; 3 asked, execution exhausted
+    execution: E: boom; blame "program"; execution_repair_attempts 2; 3 asked, execution exhausted
 # An exhausted outcome lane counts retries; an authored error becomes the last of many.
 1 1 1 1: fine, contract broken, fine2, flaky
     generated: outcome
@@ -138,12 +140,12 @@ child 1 0 1 1: forks
 1 2 3 4 stored fine 0: violation and raises, no key
     persisted: rejected
     repaired told self_materialization (guardrail 2): rejected
-    provider_auth: no key; 1 asked, Failed
+    tool_registry_violation: the agent asks for a tool of its own role `lister`; it could not be repaired (provider_auth: no key); violation_subtype "self_materialization"; repair_error_type "provider_auth"; 1 asked, Failed
 # The same, of the outcome lane.
 1 2 3 4 stored fine 0: contract broken, no key
     persisted: rejected
     repaired told contract_violation (outcome 4): rejected
-    provider_auth: no key; 1 asked, ContractBroken
+    contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; it could not be repaired (provider_auth: no key); repair_error_type "provider_auth"; 1 asked, ContractBroken
 # What a rule now bars for good is mended, too.
 terminal 1 2 3 4 stored forks 0: fine, value
     persisted: rejected
@@ -222,12 +224,112 @@ terminal 1 1 1 1: baked, forks
 1 2 3 4 stored fine 2: raises, no key
     persisted: rejected
     repaired told execution (execution 3): rejected
-    provider_auth: no key; 1 asked, Failed
+    execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
 # After three repairs a program is written from nothing.
 1 2 3 4 stored fine 3: raises, fine2, value
     persisted: rejected
     generated told execution (execution 3): accepted
     ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 0 repairs
+# A type error on arguments of a proven shape is the program's fault.
+1 1 1 1 stored fine 0 proven: type error, no key
+    persisted: rejected
+    repaired told execution (execution 1): rejected
+    execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
+# On another shape it is the caller's: not counted, and the program's own error comes first.
+1 1 1 1 stored fine 0 proven text: type error, no key
+    persisted: rejected
+    repaired told execution (execution 1): rejected
+    execution: TypeError: boom; the stored program was never called with such arguments, check them; it could not be repaired (provider_auth: no key); blame "caller"; repair_error_type "provider_auth"; 1 asked, Excused
+# With a model the program is widened.
+1 1 1 1 stored fine 0 proven text: type error, fine2, value
+    persisted: rejected
+    repaired told execution (execution 1): accepted
+    ok; 1 asked, kept, Excused, admitted as delegated_contract_tool after 0 repairs
+# A widening that fails gives the caller's error.
+1 1 1 1 stored fine 0 proven text: type error, fine2, raises, fine3, raises
+    persisted: rejected
+    repaired told execution (execution 1): execution
+    repaired told execution (execution 0): execution
+    execution: TypeError: boom; the stored program was never called with such arguments, check them; it could not be repaired (execution: E: boom); blame "caller"; repair_error_type "execution"; 2 asked, execution exhausted, Excused
+# Nothing is widened if the policy says so.
+narrow 1 1 1 1 stored fine 0 proven text: type error
+    persisted: rejected
+    execution: TypeError: boom; the stored program was never called with such arguments, check them; blame "caller"; 0 asked, Excused
+# Another error is the program's, whatever the shape.
+1 1 1 1 stored fine 0 proven text: raises, no key
+    persisted: rejected
+    repaired told execution (execution 1): rejected
+    execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
+# A missing argument of a stored function is an invalid call: the program does not run, no model is asked.
+1 1 1 1 stored pair 0:
+    persisted: rejected
+    invalid_call: `list` takes (w, h) and was called with (7): h is missing; correct the call; blame "caller"; 0 asked, Excused
+# A service that is down ends a stored program's call: not counted, not repaired.
+network 1 1 1 1 stored fetches 0 url: refused connection
+    persisted: rejected
+    service_unavailable: shop.example cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 0 asked, Excused
+# The same, wrapped in another exception.
+network 1 1 1 1 stored fetches 0 url: wrapped refusal
+    persisted: rejected
+    service_unavailable: shop.example cannot be used (requests.exceptions.RequestException: boom); run it again when it answers; blame "world"; 0 asked, Excused
+# Without the grant the message names it.
+1 1 1 1 stored fetches 0 url: refused connection
+    persisted: rejected
+    unsupported_capability: the program may not use the network for this (ConnectionRefusedError: boom); grant it with `--network shop.example`; grant "--network shop.example"; blame "world"; 0 asked, Excused
+# A new program cannot do better if the call names the service.
+network 1 1 1 1 url: fetches, refused connection
+    generated: rejected
+    service_unavailable: shop.example cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 1 asked
+# It may choose a better one if it chose the service itself.
+network 1 1 1 1: chooses, refused connection, fine, value
+    generated: execution
+    generated told service_unavailable (execution 0): accepted
+    ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
+# When it does not, the service is named.
+network 1 1 1 1: chooses, refused connection, fetches, refused connection
+    generated: execution
+    generated told service_unavailable (execution 0): rejected
+    service_unavailable: a service the program needs cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 2 asked
+# A file that is not granted.
+1 1 1 1 path: reads, no file
+    generated: rejected
+    unsupported_capability: the program cannot open a file (FileNotFoundError: boom); check that it exists, and grant it with `--read sales.csv`, or `--write` to change it; grant "--read sales.csv"; blame "world"; 1 asked
+# A failed call of another agent counts there, not here.
+1 1 1 1 stored fine 0 proven: nested failure
+    persisted: rejected
+    execution: TypeError: boom; blame "world"; 0 asked, Excused
+# A wrong call of another agent counts here.
+1 1 1 1 stored fine 0 proven: nested misuse, no key
+    persisted: rejected
+    repaired told execution (execution 1): rejected
+    execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
+# Nothing runs again after something may have been sent.
+network 1 2 3 4: posts, contract broken
+    generated: guardrail
+    external_data_violation: external data is returned without its provenance; the program may have sent something (urllib.request.urlopen), so nothing was run again: check before calling again; violation_subtype "missing_external_provenance"; sent ["urllib.request.urlopen"]; 1 asked, guardrail exhausted
+# Without a network nothing was sent.
+1 1 1 1: posts, contract broken, fine, value
+    generated: guardrail
+    generated told missing_external_provenance (guardrail 0): accepted
+    ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
+# A degraded program runs when no better one can be obtained,
+1 1 1 1 stored fine 0 proven degraded: no key, value
+    generated: rejected
+    persisted as a last resort: accepted
+    ok; note: the stored program is degraded; it ran because no better one could be obtained (provider_auth: no key); 1 asked, kept, Succeeded
+# and its own error comes first.
+1 1 1 1 stored fine 0 proven degraded: no key, raises
+    generated: rejected
+    persisted as a last resort: rejected
+    execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
+# It does not run on arguments it was never accepted with.
+1 1 1 1 stored fine 0 proven degraded text: no key
+    generated: rejected
+    provider_auth: no key; 1 asked
+# An authored error without a budget to repair it is returned unchanged.
+1 1 1 0: fine, flaky
+    generated: outcome
+    flaky: sorry; 1 asked, outcome exhausted
 "#;
 
 #[test]
@@ -286,6 +388,26 @@ fn answer(word: &str) -> Answer {
             location: None,
             facts: Box::default(),
         }),
+        "type error" => raises("TypeError", &["TypeError", "Exception"], |_| {}),
+        "refused connection" => raises(
+            "ConnectionRefusedError",
+            &["ConnectionRefusedError", "ConnectionError", "OSError"],
+            |facts| facts.errno = Some("ECONNREFUSED".into()),
+        ),
+        "wrapped refusal" => {
+            raises("requests.exceptions.RequestException", &["OSError"], |facts| {
+                facts.cause_chain = vec!["ConnectionRefusedError".into(), "ConnectionError".into()];
+            })
+        }
+        "no file" => raises("FileNotFoundError", &["FileNotFoundError", "OSError"], |facts| {
+            (facts.errno, facts.path) = (Some("ENOENT".into()), Some("sales.csv".into()));
+        }),
+        "nested failure" => raises("TypeError", &["TypeError"], |facts| {
+            facts.failed_call = Some("execution".into());
+        }),
+        "nested misuse" => raises("TypeError", &["TypeError"], |facts| {
+            facts.failed_call = Some("invalid_call".into());
+        }),
         "not_found" => says(word, false),
         "flaky" | "network_error" => says(word, true),
         "shutdown" => {
@@ -306,6 +428,15 @@ fn program(name: &str) -> &'static str {
         "baked" => "result = [7]",
         "baked2" => "result = [7, 2]",
         "forks" => "import os\nos.fork()\nresult = [args[0]]",
+        "pair" => "def list(w, h): return [w, h]",
+        "fetches" => "import urllib.request\nresult = [urllib.request.urlopen(args[0]).read()]",
+        "chooses" => {
+            "import urllib.request\nurl = 'http://prices.example/list'\nresult = [urllib.request.urlopen(url).read(), args[0]]"
+        }
+        "reads" => "result = open(args[0]).readlines()",
+        "posts" => {
+            "import urllib.request\nurllib.request.urlopen('http://hook.example', data=b'x')\nresult = [args[0]]"
+        }
         "forks2" => "import os\nos.fork()\nresult = [args[0], 2]",
         _ => panic!("no answer is called {name:?}"),
     }
@@ -313,6 +444,15 @@ fn program(name: &str) -> &'static str {
 
 fn ran(ending: ReportEnding) -> Answer {
     Answer::Runs(Ok(Box::new(report(ending))))
+}
+
+/// The program raised; `known` adds to what the guest reports of it.
+fn raises(class: &str, chain: &[&str], known: impl Fn(&mut ExceptionFacts)) -> Answer {
+    let mut facts = ExceptionFacts::default();
+    facts.class_chain = chain.iter().map(|name| (*name).to_owned()).collect();
+    known(&mut facts);
+    let (class, message) = (class.to_owned(), "boom".to_owned());
+    ran(ReportEnding::Raised { class, message, location: None, facts: Box::new(facts) })
 }
 
 fn says(code: &str, retriable: bool) -> Answer {
@@ -329,8 +469,9 @@ fn violating(answer: Answer) -> Answer {
 
 /// Answers until the call ends; environments are there unless an answer says otherwise.
 fn run(script: &str) -> Vec<String> {
-    let (scene, answers) = script.split_once(": ").unwrap();
-    let mut answers = answers.split(", ").map(answer).peekable();
+    let (scene, answers) = script.split_once(':').unwrap();
+    let answers: Vec<&str> = answers.trim().split(", ").filter(|word| !word.is_empty()).collect();
+    let mut answers = answers.into_iter().map(answer).peekable();
     let mut asked = Vec::new();
     let mut step = recalled(scene);
     loop {
@@ -367,6 +508,23 @@ fn recalled(scene: &str) -> Step {
                 let code = program(words.next().unwrap());
                 memory.artifacts.push(artifact(code, number(words.next())));
             }
+            // Accepted before with a number.
+            "proven" => {
+                for artifact in &mut memory.artifacts {
+                    let shape = ShapeDigest::of_call(&common::request());
+                    artifact.repute.shapes = ProvenShapes::stored(shape.as_str().to_owned());
+                }
+            }
+            "degraded" => {
+                for artifact in &mut memory.artifacts {
+                    artifact.repute.recent = Window::stored("fff".to_owned());
+                }
+            }
+            "narrow" => policy.widen = false,
+            "text" => request.arguments.args = vec![json!("foo")],
+            "url" => request.arguments.args = vec![json!("http://shop.example/list")],
+            "path" => request.arguments.args = vec![json!("sales.csv")],
+            "network" => policy.access.hosts = None,
             generation => {
                 policy.budgets = Budgets {
                     generation: number(Some(generation)),
@@ -419,7 +577,17 @@ fn tried(attempt: &Attempt, asked: &mut impl Iterator<Item = String>) -> String 
 }
 
 /// Parts of the metadata keys that the retry policy writes.
-const OF_THE_POLICY: [&str; 5] = ["_attempts", "normaliz", "raw_", "violation_sub", "last_error"];
+const OF_THE_POLICY: [&str; 9] = [
+    "_attempts",
+    "normaliz",
+    "raw_",
+    "violation_sub",
+    "last_error",
+    "blame",
+    "repair_error_type",
+    "grant",
+    "sent",
+];
 
 fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
     let mut asked = asked.into_iter();
@@ -430,6 +598,7 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
             lines.push(format!("{key} {value}"));
         }
     }
+    lines.extend(commit.outcome().notes.iter().map(|note| format!("note: {note}")));
     let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
     let changes = commit.changes(&moment);
     let mut effects = vec![format!("{} asked", commit.model_calls())];
@@ -449,7 +618,8 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
             "mended".to_owned()
         }
         ArtifactChange::Score { checksum, verdict } => {
-            assert_eq!(*checksum, commit.selected().unwrap().checksum);
+            let selected = commit.selected().map_or(checksum, |artifact| &artifact.checksum);
+            assert_eq!(checksum, selected);
             format!("{verdict:?}")
         }
     }));

@@ -1,4 +1,5 @@
-//! Is each row of the retry policy as intended? Columns: stage, lane, what happens to a stored program, class. The table below is written by hand; a changed row fails.
+//! Is each row of the retry policy as intended? Columns: stage, lane, what happens to a stored
+//! program, blame, class. The table below is written by hand; a changed row fails.
 
 use lifecycle::attempt::{Attempt, Budgets, Next, Origin, Reason, Rejection, RetryLane, next};
 use lifecycle::execution::{Output, Packages, WorkerTrace};
@@ -8,39 +9,45 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 const TABLE: &str = "\
-PayloadInvalid       generation      generation  repair                plain
-Truncated            generation      generation  repair                plain
-ProviderDown         generation      generation  repair                transport
-RateLimited          generation      generation  repair                transport
-ProviderTimeout      generation      generation  repair                transport
-ProviderAuth         generation      ends        ends                  plain
-ProviderRefusal      generation      ends        ends                  plain
-ProviderRejected     generation      ends        ends                  plain
-ReplayDiverged       generation      ends        ends                  final
-StoreDown            generation      ends        ends                  plain
-AllowanceSpent       generation      ends        ends                  plain
-Cancelled            execution       ends        ends                  final
-SyntaxInvalid        validation      generation  repair                plain
-ManifestInvalid      validation      guardrail   repair                plain
-Barred               validation      guardrail   repair                plain
-BarredForGood        validation      ends        repair unless it ran  final
-ManifestIncompatible preparation     guardrail   repair                misfit
-ManifestChanged      preparation     guardrail   repair                misfit
-PolicyViolated       preparation     guardrail   repair                misfit
-Unresolvable         preparation     execution   ends                  plain
-InstallFailed        preparation     execution   ends                  plain
-ActivationFailed     preparation     execution   ends                  plain
-SourceUnreachable    preparation     ends        ends                  plain
-StillPreparing       preparation     ends        ends                  plain
-GuestMissing         preparation     ends        ends                  final
-Raised               execution       execution   repair                plain
-TimedOut             execution       execution   repair                plain
-LimitReached         execution       execution   repair                plain
-CrashedByProgram     execution       execution   repair                plain
-CrashedByHost        execution       ends        ends                  final
-Unserializable       execution       execution   repair                plain
-ContractBroken       outcome_policy  outcome     repair                plain
-ReportedRetriable    outcome_policy  outcome     repair                plain
+PayloadInvalid       generation      generation  repair                program  plain
+Truncated            generation      generation  repair                program  plain
+ProviderDown         generation      generation  repair                world    transport
+RateLimited          generation      generation  repair                world    transport
+ProviderTimeout      generation      generation  repair                world    transport
+ProviderAuth         generation      ends        ends                  world    plain
+ProviderRefusal      generation      ends        ends                  world    plain
+ProviderRejected     generation      ends        ends                  world    plain
+ReplayDiverged       generation      ends        ends                  world    final
+StoreDown            generation      ends        ends                  world    plain
+AllowanceSpent       generation      ends        ends                  caller   plain
+Cancelled            execution       ends        ends                  world    final
+SyntaxInvalid        validation      generation  repair                program  plain
+ManifestInvalid      validation      guardrail   repair                program  plain
+Barred               validation      guardrail   repair                program  plain
+BarredForGood        validation      ends        repair unless it ran  program  final
+ManifestIncompatible preparation     guardrail   repair                world    plain
+ManifestChanged      preparation     guardrail   repair                world    plain
+PolicyViolated       preparation     guardrail   repair                world    plain
+Unresolvable         preparation     execution   ends                  world    plain
+InstallFailed        preparation     execution   ends                  world    plain
+ActivationFailed     preparation     execution   ends                  world    plain
+SourceUnreachable    preparation     ends        ends                  world    plain
+StillPreparing       preparation     ends        ends                  world    plain
+GuestMissing         preparation     ends        ends                  world    final
+Raised               execution       execution   repair                program  plain
+CallerRaised         execution       execution   widen                 caller   plain
+ArgumentsMissing     validation      ends        ends                  caller   plain
+ArgumentsExtra       validation      execution   widen                 caller   plain
+OutsideFailed        execution       ends        ends                  world    plain
+OutsideChosen        execution       execution   ends                  world    plain
+CallFailed           execution       execution   ends                  world    plain
+TimedOut             execution       execution   repair                program  plain
+LimitReached         execution       execution   repair                program  plain
+CrashedByProgram     execution       execution   repair                program  plain
+CrashedByHost        execution       ends        ends                  world    final
+Unserializable       execution       execution   repair                program  plain
+ContractBroken       outcome_policy  outcome     repair                program  plain
+ReportedRetriable    outcome_policy  outcome     repair                program  plain
 ";
 
 #[test]
@@ -50,11 +57,12 @@ fn every_row_is_as_written() {
         let row = reason.row();
         writeln!(
             table,
-            "{:<20} {:<15} {:<11} {:<21} {}",
+            "{:<20} {:<15} {:<11} {:<21} {:<8} {}",
             format!("{reason:?}"),
             row.stage.name(),
             row.lane.map_or("ends", RetryLane::name),
             row.stored.name(),
+            row.blame.name(),
             row.class.name()
         )
         .unwrap();
