@@ -24,7 +24,17 @@ def exception_facts(problem):
     path = next(filter(None, map(file_name, chain)), None)
     if path:
         facts["path"] = path
+    failed = next(filter(None, map(failed_call, chain)), None)
+    if failed:
+        facts["failed_call"] = failed
     return facts
+
+
+def failed_call(problem):
+    """The error type of the failed call of another agent whose value was used, or of a refused ask."""
+    fields = object.__getattribute__(problem, "__dict__")
+    code = fields.get("error_type" if isinstance(problem, AskError) else "failed_call")
+    return valid_text(code[:MAX_CLASS_NAME]) if isinstance(code, str) else None
 
 
 def causes_of(problem):

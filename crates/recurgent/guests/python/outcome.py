@@ -94,7 +94,9 @@ class Outcome:
     def _value_for(self, wanted, error=TypeError):
         if self.is_ok:
             return self.value
-        raise error(f"no {wanted}: the outcome is an error: {self}")
+        problem = error(f"no {wanted}: the outcome is an error: {self}")
+        problem.failed_call = self.error_type
+        raise problem
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -8,6 +8,7 @@ module Recurgent
     CAUSE = Exception.instance_method(:cause)
     SUPERCLASS = Class.instance_method(:superclass)
     TEXT = Exception.instance_method(:to_s)
+    IVAR = Kernel.instance_method(:instance_variable_get)
 
     class << self
       # The optional fields of a `done` with error type `execution`.
@@ -19,6 +20,8 @@ module Recurgent
         facts[:errno] = number if number
         path = first(chain) { |it| file_name(it) }
         facts[:path] = path if path
+        failed = first(chain) { |it| failed_call(it) }
+        facts[:failed_call] = failed if failed
         facts
       end
 
@@ -33,6 +36,13 @@ module Recurgent
       end
 
       private
+
+      # The error type of the failed call of another agent whose value was used, or of a refused ask.
+      def failed_call(problem)
+        name = AskError === problem ? :@error_type : :@failed_call
+        code = IVAR.bind_call(problem, name)
+        Recurgent.valid_text(code.to_s[0, MAX_CLASS_NAME]) if String === code || Symbol === code
+      end
 
       # Class names up the hierarchy.
       def class_chain(problem)

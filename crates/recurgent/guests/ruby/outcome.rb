@@ -68,9 +68,14 @@ class Agent::Outcome
   def ==(other) = other.is_a?(Agent::Outcome) ? to_h == other.to_h : ok? && @value == other
 
   def method_missing(name, ...)
-    return super unless respond_to_missing?(name)
+    return @value.public_send(name, ...) if respond_to_missing?(name)
 
-    @value.public_send(name, ...)
+    begin
+      super
+    rescue NoMethodError => problem
+      problem.instance_variable_set(:@failed_call, @error_type) if error?
+      raise
+    end
   end
 
   def respond_to_missing?(name, _private = false) = ok? && @value.respond_to?(name)
