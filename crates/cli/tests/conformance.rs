@@ -1,5 +1,5 @@
-//! The runner, held to account: our scenarios pass on both guests, broken ones fail and say why, and a
-//! suite in the format of other runtimes runs as it is.
+//! Tests of the conformance runner: our scenarios pass on both guests, broken ones fail with the reason, and a suite in
+//! the format of other runtimes runs unchanged.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test")]
 
 use std::fmt::Write as _;
@@ -243,11 +243,11 @@ const BROKEN: &[(&str, u64, &str, &str)] = &[
       - {op: call, method: sing, expect_outcome: {status: error}}",
     ),
     (
-        "nobody",
+        "unknown_agent",
         2,
-        "no agent is named \"nobody\"",
+        "no agent is named \"stranger\"",
         "
-      - {op: call, target: nobody, method: answer}",
+      - {op: call, target: stranger, method: answer}",
     ),
 ];
 
@@ -374,7 +374,7 @@ version: 1
 scenarios:
   - id: memory.kept_and_shown
     verifies:
-      - what an agent is told to remember it remembers
+      - an agent remembers its entries
       - and it is still the same agent
     steps:
       - op: construct
