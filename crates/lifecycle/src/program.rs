@@ -151,8 +151,8 @@ pub fn type_name(value: &Value) -> &'static str {
 ///
 /// ```compile_fail
 /// # use lifecycle::program::{GeneratedProgram, VettedProgram};
-/// fn forge(program: GeneratedProgram) -> VettedProgram {
-///     VettedProgram { program } // the fields are private to `vet`
+/// fn replace_text(vetted: VettedProgram, program: GeneratedProgram) -> VettedProgram {
+///     VettedProgram { program, ..vetted } // fails only because the fields are private
 /// }
 /// ```
 #[derive(Debug, Clone)]
