@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Fingerprint;
 use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
-use crate::program::Checksum;
+use crate::program::{Checksum, VettedProgram};
+use crate::purity::is_pure;
 use crate::request::{CallRequest, Method, Role};
 use crate::select::Miss;
 use crate::standing::{Standing, StateKeys, Window};
@@ -84,6 +85,9 @@ pub struct Repute {
     pub challenger: Option<Checksum>,
     /// Programs ever made under its key.
     pub generations: u32,
+    /// Who wrote it: what a person wrote may run before it has succeeded.
+    #[serde(default)]
+    pub author: Author,
     /// Whether a person took it out of service.
     #[serde(default)]
     pub rejected: bool,
@@ -310,6 +314,42 @@ pub struct Generation {
     pub state_keys: StateKeys,
     /// Whether its answers depend on arguments and memory alone.
     pub pure: bool,
+}
+
+impl Generation {
+    /// A program that a person wrote for a method; `parent` is the version it replaces.
+    pub fn by_person(key: &ArtifactKey, program: &VettedProgram, parent: Option<Checksum>) -> Self {
+        let ArtifactKey { role, method, language, contract_fingerprint } = key.clone();
+        let text = program.program();
+        let artifact = Artifact {
+            role,
+            method,
+            language,
+            contract_fingerprint,
+            runtime_version: RUNTIME_VERSION.to_owned(),
+            code: text.source.clone(),
+            checksum: program.checksum().clone(),
+            manifest: text.manifest.clone(),
+            cacheability: Cacheability::StableMethodDefault,
+            successes: 0,
+            failures: 0,
+            repairs: 0,
+            repute: Repute {
+                standing: Standing::Candidate,
+                author: Author::Person,
+                ..Repute::default()
+            },
+        };
+        Self {
+            artifact,
+            author: Author::Person,
+            trigger: Trigger::Edited,
+            parent,
+            failure: None,
+            state_keys: program.state_keys(),
+            pure: is_pure(program),
+        }
+    }
 }
 
 /// What a call does to storage.

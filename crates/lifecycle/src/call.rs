@@ -26,7 +26,7 @@ use crate::attempt::{Attempt, Budgets, Origin, Rejection};
 use crate::blame::GrantedAccess;
 use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
-use crate::example::Example;
+use crate::example::{Example, PersonRejection};
 use crate::guardrail::{GuardrailPolicy, SiblingState};
 use crate::judgement::{barred, fit, malformed, undrafted, unfit_arguments};
 use crate::outcome::{Failure, FailureKind, Outcome};
@@ -165,6 +165,8 @@ struct Call {
     fallback: Option<Box<Artifact>>,
     /// The call before it that this one may correct.
     earlier: Option<PatternEvent>,
+    /// Programs of this method that people rejected, as the last prompt named them.
+    rejected: Vec<PersonRejection>,
     usage: Usage,
     model_calls: u32,
 }
@@ -233,6 +235,7 @@ impl Call {
             advised: None,
             fallback: None,
             earlier: None,
+            rejected: Vec::new(),
             usage: Usage::default(),
             model_calls: 0,
         }

@@ -26,12 +26,12 @@ pub struct Example {
     /// What the call is given.
     pub inputs: Inputs,
     /// What must come of it.
-    pub expected: Expected,
+    pub expected: ExpectedResult,
 }
 
 /// What must come of an example's call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Expected {
+pub enum ExpectedResult {
     /// This value.
     Value(Value),
     /// An error of this type.
@@ -84,12 +84,12 @@ impl Example {
             Inputs { args, kwargs: object(fields, "kwargs")?, context: object(fields, "context")? };
         let expected =
             match (fields.get("value"), fields.get("error_type"), fields.get("not_value")) {
-                (Some(value), None, None) => Expected::Value(value.clone()),
-                (None, Some(Value::String(code)), None) => Expected::Error(code.clone()),
+                (Some(value), None, None) => ExpectedResult::Value(value.clone()),
+                (None, Some(Value::String(code)), None) => ExpectedResult::Error(code.clone()),
                 (None, Some(other), None) => {
                     return fault(format!("`error_type` must be a text, not {}", type_name(other)));
                 }
-                (None, None, Some(value)) => Expected::NotValue(value.clone()),
+                (None, None, Some(value)) => ExpectedResult::NotValue(value.clone()),
                 (..) => {
                     return fault(
                         "give exactly one of `value`, `error_type` and `not_value`".to_owned(),
@@ -110,9 +110,9 @@ impl Example {
             }
         }
         let (name, value) = match &self.expected {
-            Expected::Value(value) => ("value", value.clone()),
-            Expected::Error(code) => ("error_type", Value::String(code.clone())),
-            Expected::NotValue(value) => ("not_value", value.clone()),
+            ExpectedResult::Value(value) => ("value", value.clone()),
+            ExpectedResult::Error(code) => ("error_type", Value::String(code.clone())),
+            ExpectedResult::NotValue(value) => ("not_value", value.clone()),
         };
         fields.insert(name.to_owned(), value);
         Value::Object(fields)
@@ -121,11 +121,11 @@ impl Example {
     /// Whether this is what must come of the call: a value, or the type of an error.
     pub fn is_met(&self, actual: Result<&Value, &str>) -> bool {
         match (&self.expected, actual) {
-            (Expected::Value(expected), Ok(actual)) => same_value(expected, actual),
-            (Expected::Error(expected), Err(actual)) => expected == actual,
-            (Expected::NotValue(wrong), Ok(actual)) => !same_value(wrong, actual),
-            (Expected::NotValue(_), Err(_)) => true,
-            (Expected::Value(_), Err(_)) | (Expected::Error(_), Ok(_)) => false,
+            (ExpectedResult::Value(expected), Ok(actual)) => same_value(expected, actual),
+            (ExpectedResult::Error(expected), Err(actual)) => expected == actual,
+            (ExpectedResult::NotValue(wrong), Ok(actual)) => !same_value(wrong, actual),
+            (ExpectedResult::NotValue(_), Err(_)) => true,
+            (ExpectedResult::Value(_), Err(_)) | (ExpectedResult::Error(_), Ok(_)) => false,
         }
     }
 }

@@ -422,11 +422,16 @@ impl Cacheability {
     }
 }
 
+/// Whether a method stands for whatever is asked of it: its programs are never reused.
+pub fn is_dynamic(method: &str) -> bool {
+    let names = ["ask", "chat", "discuss", "host"];
+    names.iter().any(|name| method.eq_ignore_ascii_case(name))
+}
+
 /// Whether a program may be kept for later calls, and why.
 pub fn cacheability(input: &GuardrailInput<'_>, has_contract: bool) -> Cacheability {
-    let method = input.method.to_ascii_lowercase();
     let ignores_inputs = input.has_inputs() && !input.inspection.reads_inputs(input.method);
-    if matches!(method.as_str(), "ask" | "chat" | "discuss" | "host") {
+    if is_dynamic(input.method) {
         Cacheability::DynamicDispatchMethod
     } else if input_baked_code::baked_literal(input).is_some() {
         Cacheability::InputBakedCode

@@ -1,6 +1,7 @@
 //! Which stored program may run, or why none.
 
-use crate::artifact::{Artifact, RUNTIME_VERSION, ShapeDigest};
+use crate::artifact::{Artifact, Author, RUNTIME_VERSION, ShapeDigest};
+use crate::guardrail::is_dynamic;
 use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::standing::{Standing, StandingMode};
@@ -42,7 +43,14 @@ impl Miss {
     }
 }
 
-/// Picks the stored program for this call from those kept for its role, method and language.
+/// Whether nothing is stored yet that answers calls like this one, and a program written for it may be reused.
+pub fn is_first_call(stored: &[Artifact], request: &CallRequest) -> bool {
+    let wanted = request.contract_fingerprint();
+    let is_known = stored.iter().any(|artifact| artifact.contract_fingerprint == wanted);
+    !is_known && !is_dynamic(request.method.as_str())
+}
+
+/// Picks the stored program for this call from those kept for its role, method and language: the first that may run.
 pub fn select(
     stored: Vec<Artifact>,
     request: &CallRequest,
@@ -52,14 +60,14 @@ pub fn select(
         return Err(Miss::NoArtifact);
     }
     let wanted = request.contract_fingerprint();
-    let artifact = stored
-        .into_iter()
-        .find(|artifact| artifact.contract_fingerprint == wanted)
-        .ok_or(Miss::ContractChanged)?;
-    match unfit(&artifact, mode) {
-        Some(miss) => Err(miss),
-        None => Ok(artifact),
+    let mut first_miss = None;
+    for artifact in stored.into_iter().filter(|kept| kept.contract_fingerprint == wanted) {
+        match unfit(&artifact, mode) {
+            Some(miss) => first_miss = first_miss.or(Some(miss)),
+            None => return Ok(artifact),
+        }
     }
+    Err(first_miss.unwrap_or(Miss::ContractChanged))
 }
 
 /// The program that is not selected only because it is degraded, if it was accepted with arguments of this shape: it
@@ -86,7 +94,7 @@ pub fn unfit(artifact: &Artifact, mode: StandingMode) -> Option<Miss> {
         Some(Miss::NotCacheable)
     } else if Checksum::of(&artifact.code) != artifact.checksum {
         Some(Miss::ChecksumMismatch)
-    } else if artifact.successes == 0 {
+    } else if artifact.successes == 0 && repute.author == Author::Model {
         Some(Miss::NeverSucceeded)
     } else if repute.rejected {
         Some(Miss::Rejected)
@@ -175,6 +183,7 @@ mod tests {
             (vec![degraded()], Shadow, None),
             (vec![degraded()], Enforced, Some(Miss::Degraded)),
             (vec![rejected()], Shadow, Some(Miss::Rejected)),
+            (vec![rejected(), good()], Shadow, None),
             (vec![truthful()], Enforced, None),
             (vec![Artifact { failures: 1000, ..good() }], Enforced, None),
         ] {

@@ -151,7 +151,7 @@ pub struct Proceedings<'a> {
 /// Derives the changes from what happened.
 pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> Changes {
     let Proceedings { request, attempts, outcome, .. } = *call;
-    let kept = call.accepted.filter(|_| outcome.is_ok());
+    let accepted = call.accepted.filter(|_| outcome.is_ok());
     let contents = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
     let mut artifacts = scores(attempts, outcome, exhausted);
@@ -159,9 +159,14 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> 
     if artifacts.iter().any(blames) {
         artifacts.extend(mended(attempts));
     }
-    artifacts.extend(kept.and_then(|accepted| admit(call, accepted)));
+    artifacts.extend(accepted.and_then(|accepted| admit(call, accepted)));
+    let mut kept = accepted.cloned().map(Kept::from);
+    if let (1.., Some(kept)) = (request.lineage.depth(), &mut kept) {
+        // What a nested call forged becomes durable with the call at the root, if every attempt between is accepted.
+        kept.tools.clear();
+    }
     Changes {
-        kept: kept.cloned().map(Kept::from),
+        kept,
         artifacts,
         case: case(call),
         shape: call.accepted.map(|_| ShapeDigest::of_call(request)),

@@ -39,6 +39,8 @@ pub struct VersionRow {
     pub recent: Window,
     /// Calls that gave a value.
     pub successes: u32,
+    /// Who wrote it.
+    pub author: Author,
     /// Whether a person took it out of service.
     pub rejected: bool,
 }
@@ -51,7 +53,7 @@ impl VersionRow {
 
     /// Whether it may run again after the current version was taken back.
     fn may_return(&self) -> bool {
-        self.successes > 0 && !self.rejected
+        (self.successes > 0 || self.author == Author::Person) && !self.rejected
     }
 }
 
@@ -145,9 +147,24 @@ pub fn admitted(
         Author::Model if is_rejected => Admission::KeptRejected,
         Author::Model => admit(new, generation.pure, rival),
     };
-    let decision = (admission == Admission::TakesOver)
-        .then(|| decide(new.repute.standing, &first_calls(&new.repute.recent)))
-        .filter(Decision::is_change);
+    let standing = new.repute.standing;
+    let decision = match (admission, generation.author) {
+        (Admission::TakesOver, Author::Person) => {
+            Some(Decision::by_hand(standing, Standing::Probation, "edited"))
+        }
+        (Admission::TakesOver, Author::Model) => {
+            Some(decide(standing, &first_calls(&new.repute.recent)))
+        }
+        (
+            Admission::AwaitsTrial
+            | Admission::KeptForPinned
+            | Admission::KeptForReusable
+            | Admission::KeptUntried
+            | Admission::KeptRejected,
+            Author::Person | Author::Model,
+        ) => None,
+    };
+    let decision = decision.filter(Decision::is_change);
     let mut changes = Vec::new();
     match admission {
         Admission::TakesOver => changes.push(RowChange::Run(number)),

@@ -13,6 +13,7 @@ use lifecycle::log_entry::{self, Circumstances, Debug};
 use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
 use lifecycle::request::CallRequest;
+use lifecycle::select::is_first_call;
 use lifecycle::settlement::{Kept, Timing};
 use serde_json::Value;
 
@@ -20,14 +21,21 @@ use crate::agent::Agent;
 use crate::environment::Aim;
 use crate::host::Host;
 use crate::provider::DraftLimits;
+use crate::single_flight::FlightLead;
 use crate::tree::Tree;
 use crate::upkeep::time_before;
 
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
     let runtime = agent.runtime();
-    let mut call =
-        Performance { agent, tree, started: Instant::now(), rolled_back: 0, prompt: None };
+    let mut call = Performance {
+        agent,
+        tree,
+        started: Instant::now(),
+        rolled_back: 0,
+        prompt: None,
+        lead: None,
+    };
     runtime
         .observers()
         .notify(&request, || EventKind::Started { arguments: request.arguments.to_string() });
@@ -82,13 +90,24 @@ struct Performance<'a> {
     rolled_back: usize,
     /// The last prompt, for the debug log.
     prompt: Option<Prompt>,
+    /// Held while this call asks the model for a method's first program.
+    lead: Option<FlightLead<'a>>,
 }
 
 impl Performance<'_> {
-    /// Reads the store, and adds cached inspections of the programs found.
-    fn recall(&self, request: &CallRequest) -> Result<Memory, StoreFault> {
+    /// Reads the store, and adds cached inspections of the programs found. The first call of a method waits while
+    /// another one asks the model for its program.
+    fn recall(&mut self, request: &CallRequest) -> Result<Memory, StoreFault> {
         let runtime = self.agent.runtime();
-        let mut memory = runtime.store().recall(self.agent.owner(), request)?;
+        let read = || runtime.store().recall(self.agent.owner(), request);
+        let mut memory = read()?;
+        if is_first_call(&memory.artifacts, request) {
+            self.lead = runtime.single_flight().lead(&ArtifactKey::of(request), self.tree);
+            if self.lead.as_ref().is_some_and(|lead| lead.waited) {
+                memory = read()?;
+                self.lead = self.lead.take().filter(|_| is_first_call(&memory.artifacts, request));
+            }
+        }
         let read = |it: &Artifact| runtime.inspection_cache().of(it.language, &it.code);
         memory.inspection_cache = memory.artifacts.iter().filter_map(read).collect();
         Ok(memory)
@@ -171,13 +190,17 @@ impl Performance<'_> {
         self.log(&settled, moment, summary.unwrap_or_default());
         if let Some(challenger) = settled.challenger() {
             let key = ArtifactKey::of(settled.commit().request());
-            runtime.trials().hold(key, challenger.clone());
+            runtime.trials().enqueue(key, challenger.clone());
         }
         runtime
             .observers()
             .notify(settled.commit().request(), || settled.commit().event(self.started.elapsed()));
         let details = Box::new(self.details(settled.commit()));
+        let is_nested = settled.commit().request().lineage.depth() > 0;
         let (outcome, kept) = settled.into_parts();
+        if let (true, Some(kept)) = (is_nested, &kept) {
+            self.tree.forged(&kept.tools);
+        }
         (Outcome { details: Some(details), ..outcome }, kept)
     }
 

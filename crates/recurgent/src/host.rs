@@ -1,19 +1,19 @@
 //! What a running program may ask, and the answer: an ordinary call, a read, or a refusal.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lifecycle::contract;
 use lifecycle::execution::{Environment, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
 use lifecycle::request::{Arguments, Role};
-use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
 use crate::guest::{Answer, Ask, RunLimits, Said};
-use crate::tree::Tree;
+use crate::tree::{AttemptTools, Tree};
 use crate::upkeep::time_before;
 
 /// Most history records one ask may read.
@@ -34,7 +34,8 @@ pub(crate) struct Host<'a> {
     tree: &'a Tree,
     /// Agents the program holds, by handle.
     held: BTreeMap<String, Agent>,
-    forged: Vec<Tool>,
+    /// Tools it forged, and those that accepted calls under it forged.
+    tools: Arc<AttemptTools>,
     violations: Vec<Violation>,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Host<'a> {
             order,
             tree,
             held: BTreeMap::new(),
-            forged: Vec::new(),
+            tools: AttemptTools::new(tree),
             violations: Vec::new(),
         }
     }
@@ -84,7 +85,7 @@ impl<'a> Host<'a> {
                     return Ok(Report {
                         ending: done.ending,
                         changes: done.changes,
-                        forged: self.forged,
+                        forged: self.tools.to_vec(),
                         violations: self.violations,
                         output: done.output,
                         worker: done.worker,
@@ -170,7 +171,7 @@ impl<'a> Host<'a> {
     /// A tool forged in this attempt, or a known one.
     fn tool(&mut self, name: &str) -> Result<Answer, Refusal> {
         let role = self.other_role(name)?;
-        let forged = self.forged.iter().find(|tool| tool.name == role).cloned();
+        let forged = self.tools.find(&role);
         let known = if forged.is_some() {
             forged
         } else {
@@ -232,7 +233,7 @@ impl<'a> Host<'a> {
         let answer = self.hold(child.within(self.agent.options()))?;
         if let (false, Answer::Agent { handle, .. }) = (detached, &answer) {
             let tool = self.held(handle)?.as_tool();
-            self.forged.push(tool);
+            self.tools.add(tool);
         }
         Ok(answer)
     }
@@ -261,7 +262,9 @@ impl<'a> Host<'a> {
 
     fn child(&self, role: &str) -> AgentBuilder {
         let request = self.order.request;
-        self.agent.delegate(role).under(request.lineage.child_of(&request.id), self.tree.clone())
+        self.agent
+            .delegate(role)
+            .under(request.lineage.child_of(&request.id), self.tree.of_attempt(&self.tools))
     }
 
     fn hold(&mut self, child: AgentBuilder) -> Result<Answer, Refusal> {

@@ -22,6 +22,9 @@ mod host;
 mod identity;
 mod preparation;
 mod inspection_cache;
+mod lock_file;
+mod single_flight;
+mod stored_programs;
 mod tree;
 mod trial;
 
@@ -34,6 +37,10 @@ pub use lifecycle::outcome::{CallDetails, Failure, FailureKind, Outcome};
 pub use lifecycle::request::Arguments;
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
+pub use stored_programs::{
+    EditReport, ProgramFault, ProgramSummary, RejectionReport, StoredPrograms, TestSource,
+    TestedCall,
+};
 
 /// JSON as calls use it: strict, with integers of any size and objects in the order they were written. It is not the
 /// embedding program's own `serde_json`, whose features it leaves alone.

@@ -17,6 +17,7 @@ use crate::inspection_cache::InspectionCache;
 use crate::observe::{Log, Observer, Observers};
 use crate::preparation::Preparation;
 use crate::provider::{self, Provider, ProviderFault, Recorder};
+use crate::single_flight::SingleFlight;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::trial::{TrialRunner, Trials};
@@ -56,6 +57,7 @@ struct Shared {
     log: Option<Log>,
     turns: Turns,
     inspection_cache: InspectionCache,
+    single_flight: SingleFlight,
 }
 
 /// The locks of sessions: calls of one session follow each other.
@@ -140,6 +142,10 @@ impl Runtime {
 
     pub(crate) fn inspection_cache(&self) -> &InspectionCache {
         &self.0.inspection_cache
+    }
+
+    pub(crate) fn single_flight(&self) -> &SingleFlight {
+        &self.0.single_flight
     }
 
     pub(crate) fn environments(&self) -> &Environments {
@@ -228,9 +234,14 @@ impl RuntimeBuilder {
             let model = config.agent_options().model;
             provider = Arc::new(Recorder::new(provider, &model, &path)?);
         }
-        let store = match store {
-            Some(store) => store,
-            None => Arc::new(SqliteStore::open(&config.store_path()?)?),
+        // A store that was given may be shared in ways unknown here: only our own file has locks beside it.
+        let (store, locks): (Arc<dyn Store>, _) = match store {
+            Some(store) => (store, None),
+            None => {
+                let path = config.store_path()?;
+                let locks = path.parent().map(|folder| folder.join("locks"));
+                (Arc::new(SqliteStore::open(&path)?), locks)
+            }
         };
         let mut options = config.worker_options();
         options.layers = layers.unwrap_or(options.layers);
@@ -255,6 +266,7 @@ impl RuntimeBuilder {
             log,
             turns: Turns::default(),
             inspection_cache: InspectionCache::default(),
+            single_flight: SingleFlight::new(locks),
         })))
     }
 }

@@ -1,13 +1,15 @@
 //! What a whole call tree shares: one allowance, one clock, one cancellation.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::execution::WorkerFault;
 use lifecycle::prompt::Prompt;
-use lifecycle::request::Allowance;
+use lifecycle::request::{Allowance, Role};
 use lifecycle::spending::{ModelCall, Reservation, Spent, overdraft};
+use lifecycle::tool::Tool;
 use serde_json::json;
 
 use crate::guest::Cancellation;
@@ -22,17 +24,96 @@ pub(crate) struct Tree {
     allowance: Allowance,
     spent: Arc<Mutex<Spent>>,
     started: Instant,
+    /// First calls for which it asks the model; see [`crate::single_flight`].
+    leads: Arc<AtomicUsize>,
+    /// Tools forged by the attempt that made this call; `None` at the root.
+    attempt: Option<Arc<AttemptTools>>,
     pub(crate) cancellation: Cancellation,
+}
+
+/// Tools forged by one attempt and by the accepted calls under it. Only calls of that attempt can use them until the
+/// call at the root is accepted.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptTools {
+    own: Mutex<Vec<Tool>>,
+    /// Those of the attempt that made the call of this attempt.
+    parent: Option<Arc<Self>>,
+}
+
+impl AttemptTools {
+    /// For an attempt of a call in a tree.
+    pub(crate) fn new(tree: &Tree) -> Arc<Self> {
+        Arc::new(Self { own: Mutex::default(), parent: tree.attempt.clone() })
+    }
+
+    /// Adds a tool.
+    pub(crate) fn add(&self, tool: Tool) {
+        self.own().push(tool);
+    }
+
+    /// A tool by name: the attempt's own, or one of the attempts above.
+    pub(crate) fn find(&self, name: &Role) -> Option<Tool> {
+        let own = self.own().iter().find(|tool| tool.name == *name).cloned();
+        own.or_else(|| self.parent.as_ref()?.find(name))
+    }
+
+    /// Its own tools, in the order they were forged.
+    pub(crate) fn to_vec(&self) -> Vec<Tool> {
+        self.own().clone()
+    }
+
+    fn own(&self) -> MutexGuard<'_, Vec<Tool>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One first call for which a tree asks the model, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct TreeLead(Arc<AtomicUsize>);
+
+impl Drop for TreeLead {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Tree {
     pub(crate) fn new(allowance: Allowance, cancellation: Cancellation) -> Self {
-        Self { allowance, spent: Arc::default(), started: Instant::now(), cancellation }
+        let (spent, leads) = (Arc::default(), Arc::default());
+        Self { allowance, spent, started: Instant::now(), leads, attempt: None, cancellation }
     }
 
     /// The same tree, seen by a child whose own allowance may be narrower.
     pub(crate) fn narrowed(&self, allowance: Allowance) -> Self {
         Self { allowance, ..self.clone() }
+    }
+
+    /// The same tree, seen by a call that an attempt makes.
+    pub(crate) fn of_attempt(&self, attempt: &Arc<AttemptTools>) -> Self {
+        Self { attempt: Some(Arc::clone(attempt)), ..self.clone() }
+    }
+
+    /// Hands tools that an accepted call forged to the attempt that made the call.
+    pub(crate) fn forged(&self, tools: &[Tool]) {
+        if let Some(attempt) = &self.attempt {
+            attempt.own().extend_from_slice(tools);
+        }
+    }
+
+    /// Counts a first call for which this tree asks the model.
+    pub(crate) fn lead(&self) -> TreeLead {
+        self.leads.fetch_add(1, Ordering::SeqCst);
+        TreeLead(Arc::clone(&self.leads))
+    }
+
+    /// Whether it asks the model for a first call.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether it does so for more than one.
+    pub(crate) fn leads_others(&self) -> bool {
+        self.leads.load(Ordering::SeqCst) > 1
     }
 
     /// Takes one model call from the allowance before anything is done for it.

@@ -1,8 +1,8 @@
-//! Trials: a new version shows, on recorded calls, that it may take over. After the reply, out of band.
+//! Trials: a new version shows, on recorded calls, that it may take over. They run after the reply, on one thread.
 //!
-//! Each recorded call is run again in a worker of its own. What the challenger does not reproduce is run
-//! with the incumbent too: a call its own program does not repeat proves nothing and is forgotten. What
-//! could not be tried (no worker, no environment, the process ends) is tried at a later call, a few times.
+//! Each recorded call is run again in a worker of its own. A call that the challenger does not reproduce is run with
+//! the incumbent too: if the incumbent does not repeat it either, the call proves nothing and is forgotten. A trial
+//! that could not be run (no worker, no environment, the process ends) is run at a later call, a few times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,11 +12,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lifecycle::admission::{Case, Observed};
+use lifecycle::admission::{Case, Inputs, Observed};
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::StoreFault;
-use lifecycle::context::Context;
-use lifecycle::execution::Order;
+use lifecycle::context::{Context, ContextChanges};
+use lifecycle::execution::{Order, ReportEnding};
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::program::{Checksum, GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
@@ -30,13 +30,13 @@ use crate::worker::Workers;
 
 /// Time one recorded call may take to run again.
 const CASE_TIME: Duration = Duration::from_secs(5);
-/// Time the end of a process waits for trials under way.
+/// Time that the end of a process waits for running trials.
 const GRACE: Duration = Duration::from_secs(2);
 /// Trials that may wait; more are left for later calls.
 const MAX_WAITING: usize = 64;
-/// Times one process sets out to try a challenger that cannot be tried.
+/// Times one process starts a trial that cannot be run.
 const MAX_TRIES: u32 = 3;
-/// Challengers that could not be tried which are remembered.
+/// Challengers remembered whose trial could not be run.
 const MAX_UNTRIED: usize = 1024;
 
 /// What a trial is about: a challenger, by what it is stored under.
@@ -49,7 +49,7 @@ pub(crate) struct TrialRunner {
     pub(crate) environments: Arc<Environments>,
 }
 
-/// The trials of one runtime: a queue and, from the first one on, a thread.
+/// The trials of one runtime: a queue, and a thread that starts with the first trial.
 pub(crate) struct Trials {
     trial_runner: Arc<TrialRunner>,
     trial_queue: Arc<TrialQueue>,
@@ -61,7 +61,7 @@ struct TrialThread {
     thread: JoinHandle<()>,
 }
 
-/// What waits or is under way, and what could not be tried.
+/// Trials that wait or run, and those that could not be run.
 #[derive(Default)]
 struct TrialQueue {
     state: Mutex<TrialQueueState>,
@@ -77,7 +77,7 @@ struct TrialQueueState {
 }
 
 impl TrialQueueState {
-    /// Enters a challenger, unless it already waits, could not be tried too often, or too many wait.
+    /// Enters a challenger, unless it already waits, its trial could not be run too often, or too many wait.
     fn enter(&mut self, candidacy: &Candidacy) -> bool {
         let tries = self.untried.get(candidacy).copied().unwrap_or(0);
         tries < MAX_TRIES && self.open.len() < MAX_WAITING && self.open.insert(candidacy.clone())
@@ -112,8 +112,12 @@ impl Trials {
         }
     }
 
-    /// Has a challenger tried soon, unless it already waits or cannot be tried.
-    pub(crate) fn hold(&self, key: ArtifactKey, challenger: Checksum) {
+    pub(crate) fn runner(&self) -> &TrialRunner {
+        &self.trial_runner
+    }
+
+    /// Queues the trial of a challenger, unless it is queued already or could not be run too often.
+    pub(crate) fn enqueue(&self, key: ArtifactKey, challenger: Checksum) {
         let candidacy = (key, challenger);
         if !self.trial_queue.state().enter(&candidacy) {
             return;
@@ -130,7 +134,7 @@ impl Trials {
         }
     }
 
-    /// Waits until no trial waits or is under way.
+    /// Waits until no trial waits or runs.
     pub(crate) fn wait(&self) {
         let mut state = self.trial_queue.state();
         while !state.open.is_empty() {
@@ -145,10 +149,10 @@ impl Trials {
         let thread = thread::Builder::new()
             .name("trials".to_owned())
             .spawn(move || {
-                let hear = |(key, challenger): &Candidacy| {
-                    trial_runner.hear(key, challenger, &trial_queue.cancellation).is_ok()
+                let run = |(key, challenger): &Candidacy| {
+                    trial_runner.try_challenger(key, challenger, &trial_queue.cancellation).is_ok()
                 };
-                sit(&trial_queue, &receiver, hear);
+                run_trials(&trial_queue, &receiver, run);
             })
             .ok()?;
         Some(TrialThread { sender, thread })
@@ -156,7 +160,7 @@ impl Trials {
 }
 
 impl Drop for Trials {
-    /// What is not done in time stays a challenger, and is tried at a later call.
+    /// A trial that does not end in time is run at a later call.
     fn drop(&mut self) {
         let trial_thread =
             self.trial_thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -167,7 +171,7 @@ impl Drop for Trials {
             self.trial_queue.changed.wait_timeout_while(self.trial_queue.state(), GRACE, busy);
         drop(waited);
         self.trial_queue.cancellation.cancel();
-        // The thread survives whatever its trials do.
+        // Joining cannot fail: the thread catches the panics of its trials.
         let _ = thread.join();
     }
 }
@@ -183,46 +187,61 @@ impl TrialQueue {
     }
 }
 
-/// Holds one trial after the other. One that panics was not held: who waits for it must not wait for ever.
-fn sit(
+/// Runs one trial after the other. One that panics counts as not run, so that nothing waits for it for ever.
+fn run_trials(
     trial_queue: &TrialQueue,
     receiver: &Receiver<Candidacy>,
-    hear: impl Fn(&Candidacy) -> bool,
+    run: impl Fn(&Candidacy) -> bool,
 ) {
     while let Ok(candidacy) = receiver.recv() {
-        let held = || !trial_queue.cancellation.is_cancelled() && hear(&candidacy);
-        let tried = catch_unwind(AssertUnwindSafe(held)).unwrap_or(false);
+        let attempt = || !trial_queue.cancellation.is_cancelled() && run(&candidacy);
+        let tried = catch_unwind(AssertUnwindSafe(attempt)).unwrap_or(false);
         trial_queue.close(&candidacy, tried);
     }
 }
 
-/// Why nothing was settled: the store, an environment or a worker was not to be had, or the process ends.
-struct Untried;
+/// Why a program could not be run: the store, an environment or a worker is missing, or the process ends.
+#[derive(Debug)]
+pub(crate) struct Untried(String);
+
+impl Untried {
+    fn new(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
+
+impl fmt::Display for Untried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl From<StoreFault> for Untried {
-    fn from(_: StoreFault) -> Self {
-        Self
+    fn from(fault: StoreFault) -> Self {
+        Self::new(fault)
     }
 }
 
 impl TrialRunner {
-    /// Tries a challenger and settles it.
-    fn hear(
+    /// Runs the trial of a challenger and ends it.
+    fn try_challenger(
         &self,
         key: &ArtifactKey,
         challenger: &Checksum,
         cancellation: &Cancellation,
     ) -> Result<(), Untried> {
         let versions = self.store.versions(key)?;
-        let incumbent = versions.iter().find(|version| version.is_current).ok_or(Untried)?;
+        let incumbent = versions.iter().find(|version| version.is_current);
+        let incumbent = incumbent.ok_or_else(|| Untried::new("no version runs"))?;
         let named = |version: &&StoredVersion| version.artifact.checksum == *challenger;
-        let rival = versions.iter().find(named).ok_or(Untried)?;
-        let verdict = self.rule(key, incumbent, rival, cancellation)?;
+        let rival = versions.iter().find(named);
+        let rival = rival.ok_or_else(|| Untried::new("the challenger is gone"))?;
+        let verdict = self.verdict(key, incumbent, rival, cancellation)?;
         self.store.conclude(key, &incumbent.artifact.checksum, challenger, &verdict)?;
         Ok(())
     }
 
-    fn rule(
+    fn verdict(
         &self,
         key: &ArtifactKey,
         incumbent: &StoredVersion,
@@ -231,7 +250,7 @@ impl TrialRunner {
     ) -> Result<Verdict, Untried> {
         for case in self.store.corpus(key)? {
             let repeats = |version: &StoredVersion| {
-                self.run_again(key, &version.artifact, &case, cancellation)
+                self.observe(key, &version.artifact, &case, cancellation)
                     .map(|observed| observed.as_ref() == Some(&case.observed))
             };
             if repeats(challenger)? {
@@ -246,21 +265,34 @@ impl TrialRunner {
     }
 
     /// What comes of a recorded call with this program; `None`: nothing that could be accepted.
-    fn run_again(
+    fn observe(
         &self,
         key: &ArtifactKey,
         artifact: &Artifact,
         case: &Case,
         cancellation: &Cancellation,
     ) -> Result<Option<Observed>, Untried> {
-        let request = case.inputs.again(&request(key));
-        let program = vetted(artifact, &request).ok_or(Untried)?;
+        let (ending, changes) = self.run(key, artifact, &case.inputs, cancellation)?;
+        Ok(Observed::of_report(&ending, &changes))
+    }
+
+    /// Runs a program on the inputs of one call: in a worker of its own, without grants, for a short time.
+    pub(crate) fn run(
+        &self,
+        key: &ArtifactKey,
+        artifact: &Artifact,
+        inputs: &Inputs,
+        cancellation: &Cancellation,
+    ) -> Result<(ReportEnding, ContextChanges), Untried> {
+        let request = inputs.again(&trial_request(key));
+        let program = vetted(artifact, &request)
+            .ok_or_else(|| Untried::new("the guardrails of this version bar the program"))?;
         let aim = Aim { cancellation, progress: &|_| {}, replaces: None };
         let manifest = &program.program().manifest;
         let environment = self
             .environments
             .prepare(key.language, manifest, &self.workers, &aim)
-            .map_err(|_| Untried)?;
+            .map_err(|fault| Untried::new(fault.into_failure().message))?;
         let order = Order { request: &request, program: &program, proven: false };
         let run_limits = RunLimits {
             agent: &request.id.0,
@@ -269,13 +301,15 @@ impl TrialRunner {
             grants: &Grants::default(),
         };
         let guest = self.workers.guest(key.language);
-        let mut turn = guest.start(&environment, &order, &run_limits).map_err(|_| Untried)?;
+        let started = guest.start(&environment, &order, &run_limits);
+        let mut turn = started.map_err(|_| Untried::new("no worker could be started"))?;
+        let unaccepted = || ReportEnding::Exited { status: 1 };
         match turn.listen() {
-            Ok(Said::Done(done)) => Ok(Observed::of_report(&done.ending, &done.changes)),
-            // A program that asks the host is not what it seemed: its answer is not its own.
-            Ok(Said::Ask(_)) => Ok(None),
-            Err(_) if cancellation.is_cancelled() => Err(Untried),
-            Err(_) => Ok(None),
+            Ok(Said::Done(done)) => Ok((done.ending, done.changes)),
+            // A program that asks the host does not answer from its inputs alone.
+            Ok(Said::Ask(_)) => Ok((unaccepted(), ContextChanges::default())),
+            Err(_) if cancellation.is_cancelled() => Err(Untried::new("the process ends")),
+            Err(_) => Ok((unaccepted(), ContextChanges::default())),
         }
     }
 }
@@ -288,8 +322,8 @@ fn vetted(artifact: &Artifact, request: &CallRequest) -> Option<VettedProgram> {
     vet(program, request, &[], &GuardrailPolicy::default()).ok()
 }
 
-/// Nobody's call: it has no memory, no tools, and nobody waits for it.
-fn request(key: &ArtifactKey) -> CallRequest {
+/// A call outside every session: it has no memory and no tools.
+pub(crate) fn trial_request(key: &ArtifactKey) -> CallRequest {
     let id = crate::identity::call_id();
     CallRequest {
         lineage: Lineage::Root { trace: TraceId(id.0.clone()) },
@@ -324,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_panics_holds_up_nobody() {
+    fn a_trial_that_panics_blocks_nothing() {
         let (trial_queue, (sender, receiver)) = (TrialQueue::default(), mpsc::channel());
         let both = [candidacy("panics"), candidacy("fine")];
         for one in &both {
@@ -332,11 +366,11 @@ mod tests {
             sender.send(one.clone()).unwrap();
         }
         drop(sender);
-        sit(&trial_queue, &receiver, |heard| {
-            assert_ne!(*heard, both[0], "a panic on purpose");
+        run_trials(&trial_queue, &receiver, |tried| {
+            assert_ne!(*tried, both[0], "a panic on purpose");
             true
         });
-        assert!(trial_queue.state().open.is_empty(), "nobody waits any more");
+        assert!(trial_queue.state().open.is_empty(), "nothing waits any more");
         assert_eq!(trial_queue.state().untried.keys().collect::<Vec<_>>(), [&both[0]]);
     }
 
@@ -351,8 +385,8 @@ mod tests {
             assert!(trial_queue.enter(&one));
         }
         trial_queue.close(&one, false);
-        assert!(!trial_queue.enter(&one), "a worker was not to be had three times");
-        assert!(trial_queue.enter(&other), "which is no other's fault");
+        assert!(!trial_queue.enter(&one), "no worker could be started three times");
+        assert!(trial_queue.enter(&other), "other challengers are not affected");
         trial_queue.close(&other, true);
         assert!(trial_queue.enter(&other));
     }

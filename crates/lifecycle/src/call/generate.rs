@@ -43,6 +43,7 @@ impl Generate {
     pub fn prompt(&mut self, prompt_context: &PromptContext) -> Prompt {
         let request = &self.call.request;
         self.call.siblings = [prompt_context.siblings.clone(), setters(request)].concat();
+        self.call.rejected.clone_from(&prompt_context.rejections);
         prompt::build(request, prompt_context, self.feedback.as_ref())
     }
 

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::attempt::{self, Attempt, Next, Origin, Rejection, RetryLane, StoredNext, spent};
+use crate::attempt::{
+    self, Attempt, Next, Origin, Reason, Rejection, RetryLane, StoredNext, spent,
+};
 use crate::execution::Packages;
-use crate::outcome::Failure;
+use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, GeneratedProgram, VettedProgram};
 
 use super::generate::{LONGEST_PAUSE, asked_wait};
@@ -169,6 +171,9 @@ impl Call {
 
     /// A program equal to a rejected one is not run again: it costs a try, and the failure says so.
     pub(super) fn repeats(&self, program: &GeneratedProgram) -> Option<Rejection> {
+        if let Some(rejection) = self.rejected_before(program) {
+            return Some(rejection);
+        }
         // A stored program may have failed because of its kept worker's state: it may run once more in a new one.
         let written = |attempt: &&Attempt| !matches!(attempt.origin, Origin::Artifact(_));
         let is_same = |rejection: &&Rejection| {
@@ -177,6 +182,26 @@ impl Call {
         };
         let rejected = self.attempts.iter().filter(written).filter_map(|a| a.rejection.as_ref());
         rejected.rev().find(is_same).map(|rejection| rejection.clone().again())
+    }
+
+    /// A text that a person rejected is not run again.
+    fn rejected_before(&self, program: &GeneratedProgram) -> Option<Rejection> {
+        if self.rejected.is_empty() {
+            return None;
+        }
+        let checksum = Checksum::of(&program.source);
+        let found = self.rejected.iter().find(|rejected| rejected.checksum == checksum)?;
+        let because = match found.because.as_str() {
+            "" => String::new(),
+            because => format!(" ({because})"),
+        };
+        let message =
+            format!("a person rejected exactly this program{because}; write a different one");
+        let failure = Failure::new(FailureKind::InvalidCode, message);
+        Some(Rejection {
+            program: Some(program.clone()),
+            ..Rejection::new(Reason::PayloadInvalid, failure)
+        })
     }
 
     /// Advice is given once, while a guardrail retry is left; then the program may run as it is.

@@ -1,7 +1,8 @@
-//! What a store can hand to another: tools, their programs and what was observed of them.
+//! What one store can give to another: tools, their programs and what was observed of them.
 //!
-//! [`super::layout`] writes a bundle as files and reads it back; [`super::sqlite::SqliteStore`] gives one and
-//! takes one in.
+//! [`super::layout`] writes a bundle as files and reads it back; [`super::AdminStore`] gives one and takes one in.
+
+use std::collections::BTreeMap;
 
 use lifecycle::artifact::{ArtifactKey, Cacheability};
 use lifecycle::contract::{Contract, Fingerprint};
@@ -21,6 +22,8 @@ pub struct Bundle {
     pub artifacts: Vec<ArtifactEntry>,
     /// By role, each role's oldest first.
     pub patterns: Vec<PatternEvent>,
+    /// What was left out when the bundle was read, and why; a merge reports it as skipped.
+    pub notes: Vec<ImportNote>,
 }
 
 /// A tool of the registry.
@@ -32,11 +35,13 @@ pub struct ToolEntry {
     pub contract: Option<Contract>,
     /// Methods that were called on it.
     pub methods: Vec<String>,
-    /// How often it was asked for.
+    /// How its methods were called, by method, where another runtime described it.
+    pub signatures: BTreeMap<String, String>,
+    /// Its calls.
     pub usage_count: u64,
     /// Calls that gave a value.
     pub success_count: u64,
-    /// Calls that did not.
+    /// Calls that failed through its own fault.
     pub failure_count: u64,
     /// RFC 3339, UTC.
     pub created_at: String,
@@ -59,7 +64,7 @@ pub struct ArtifactEntry {
     pub current: Checksum,
     /// All that are kept, oldest first.
     pub versions: Vec<VersionEntry>,
-    /// What else the store knows of it; travels as it is.
+    /// Other columns of its row, unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -106,11 +111,11 @@ pub struct VersionEntry {
     pub repairs: u64,
     /// RFC 3339, UTC.
     pub admitted_at: String,
-    /// What else the store knows of it; travels as it is.
+    /// Other columns of its row, unchanged.
     pub rest: Map<String, Value>,
 }
 
-/// What became of one thing that was offered.
+/// What was done with one entry of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNote {
     /// What it is: a tool, a method's programs, a role's patterns.
@@ -119,7 +124,7 @@ pub struct ImportNote {
     pub why: String,
 }
 
-/// What became of a bundle.
+/// What was done with a bundle.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
     /// What the store now has.

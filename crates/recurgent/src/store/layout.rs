@@ -1,8 +1,8 @@
 //! A bundle as files: `registry.json`, `patterns.json` and `artifacts/<role>/<method>.json`.
 //!
-//! What is written is canonical (sorted, indented, nothing of the moment), so that the same store gives the
-//! same bytes. What is read may come from elsewhere: names inside the files count, paths do not; every file
-//! stands or falls by itself. [`reference`] reads the older Ruby runtime's form of the same files.
+//! What is written is canonical (sorted, indented, without times of the export), so that the same store gives the
+//! same bytes. What is read may come from elsewhere: names inside the files count, paths do not, and a bad entry does
+//! not refuse its neighbours. [`reference`] reads the older Ruby runtime's form of the same files.
 
 mod reference;
 mod wire;
@@ -30,6 +30,18 @@ const MAX_FILES: usize = 100_000;
 const MAX_SLUG: usize = 48;
 /// Digits of a digest that tell names apart whose slugs are equal.
 const DIGEST_DIGITS: usize = 8;
+
+/// Files of the reference runtime that have no counterpart here.
+const NOT_IMPORTED: [(&str, &str); 2] = [
+    (
+        "proposals.json",
+        "proposals are not kept here; `recurgent tools recommend` makes its own from what was observed",
+    ),
+    (
+        "role_profiles.json",
+        "role profiles are not kept here; state a role's rules in the contracts of its tools",
+    ),
+];
 
 /// Why nothing could be written or read at all.
 #[derive(Debug, Error)]
@@ -61,7 +73,7 @@ pub enum LayoutFault {
 pub struct Read {
     /// What could be read.
     pub bundle: Bundle,
-    /// Files that were refused as a whole, by their path in the directory.
+    /// Files and entries that were refused, by their path in the directory and their name.
     pub refused: Vec<ImportNote>,
 }
 
@@ -165,17 +177,26 @@ pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
     if !is_there(registry) && !is_there(patterns) && artifacts.is_empty() {
         return Err(LayoutFault::NothingThere(directory.to_owned()));
     }
+    for (name, why) in NOT_IMPORTED {
+        if is_there(Path::new(name)) {
+            read.bundle.notes.push(ImportNote { what: name.to_owned(), why: why.to_owned() });
+        }
+    }
     if is_there(registry) {
+        let mut refused = Vec::new();
         read.file(directory, registry, |value, bundle| {
-            bundle.tools = wire::read_registry(value)?;
+            bundle.tools = wire::read_registry(value, &mut refused, &mut bundle.notes)?;
             Ok(())
         });
+        read.refused.extend(refused);
     }
     if is_there(patterns) {
+        let mut refused = Vec::new();
         read.file(directory, patterns, |value, bundle| {
-            bundle.patterns = wire::read_patterns(value)?;
+            bundle.patterns = wire::read_patterns(value, &mut refused)?;
             Ok(())
         });
+        read.refused.extend(refused);
     }
     let mut known = BTreeSet::new();
     for path in artifacts {
@@ -211,7 +232,7 @@ impl Read {
 fn content(path: &Path) -> Result<Value, String> {
     let metadata = path.symlink_metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
-        return Err("it is no plain file".to_owned());
+        return Err("it is not a plain file".to_owned());
     }
     let mut text = String::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;

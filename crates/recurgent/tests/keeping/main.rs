@@ -2,8 +2,10 @@
 //! guests, some of them in a second process.
 #![cfg(test)]
 
+mod first_calls;
+mod fixture;
+mod people;
 mod processes;
 mod records;
 mod replacing;
 mod reuse;
-mod world;

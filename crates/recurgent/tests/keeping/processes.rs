@@ -12,7 +12,7 @@ use recurgent::Language;
 use recurgent::provider::Scripted;
 use serde_json::json;
 
-use crate::world::{check, open};
+use crate::fixture::{check, open};
 
 const PROCESSES: usize = 8;
 const DELEGATIONS: usize = 20;
@@ -21,18 +21,18 @@ const CALLS: u64 = 25;
 /// A tool's very first call is made before the call that forges it is committed.
 #[test]
 fn a_tools_first_call_is_counted() {
-    check(|world| {
-        world.writes(
+    check(|fixture| {
+        fixture.writes(
             "c.run",
             "result = delegate('adder', purpose='add').add(args[0]).value",
             "delegate('adder', purpose: 'add').add(args[0]).value",
         );
-        world.writes("adder.add", "result = args[0] + 1", "args[0] + 1");
-        let mut c = world.agent("c");
-        assert_eq!(world.call(&mut c, "run", &[json!(1)], 2), json!(2));
-        assert_eq!(world.call(&mut c, "run", &[json!(2)], 0), json!(3));
+        fixture.writes("adder.add", "result = args[0] + 1", "args[0] + 1");
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "run", &[json!(1)], 2), json!(2));
+        assert_eq!(fixture.call(&c, "run", &[json!(2)], 0), json!(3));
         let adder = Role::parse("adder").unwrap();
-        let [known] = &world.runtime().store().tools(Some(&adder), 1).unwrap()[..] else {
+        let [known] = &fixture.runtime().store().tools(Some(&adder), 1).unwrap()[..] else {
             panic!()
         };
         assert_eq!((known.usage_count, known.success_count, known.failure_count), (2, 2, 0));

@@ -7,110 +7,110 @@ use lifecycle::standing::Standing;
 use recurgent::Language;
 use serde_json::json;
 
-use crate::world::{World, check, log};
+use crate::fixture::{Fixture, check, log};
 
 /// A repair that keeps what worked takes over, once it has shown that it does.
 #[test]
 fn a_repair_that_reproduces_recorded_calls_takes_over() {
-    check(|world| {
-        world.writes_half();
-        world.writes_half_repaired();
-        let mut c = world.agent("c");
-        assert_eq!(world.call(&mut c, "half", &[json!(8), json!(2)], 1), json!(4));
-        assert_eq!(world.call(&mut c, "half", &[json!(9), json!(3)], 0), json!(3));
-        assert_eq!(world.call(&mut c, "half", &[json!(1), json!(0)], 1), json!(null));
-        let entry = log(world).pop().unwrap();
+    check(|fixture| {
+        fixture.writes_half();
+        fixture.writes_half_repaired();
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 1), json!(4));
+        assert_eq!(fixture.call(&c, "half", &[json!(9), json!(3)], 0), json!(3));
+        assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
+        let entry = log(fixture).pop().unwrap();
         assert_eq!(entry["artifact_admission"], json!(Admission::AwaitsTrial.name()));
         assert_eq!(entry["artifact_generation_trigger"], json!("repair"));
         assert_eq!(entry["artifact_generation_count"], json!(2));
         assert_eq!(
-            world.line("c", "half"),
+            fixture.line("c", "half"),
             [
                 (Trigger::Repair, Standing::Probation, true),
                 (Trigger::Fresh, Standing::Probation, false)
             ]
         );
-        assert_eq!(world.call(&mut c, "half", &[json!(1), json!(0)], 0), json!(null));
+        assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 0), json!(null));
     });
 }
 
 #[test]
 fn a_repair_that_breaks_a_recorded_call_does_not_take_over() {
-    check(|world| {
-        world.writes_half();
+    check(|fixture| {
+        fixture.writes_half();
         // Fixes one case and breaks the others.
-        world.writes(
+        fixture.writes(
             "c.half",
             "result = None if args[1] == 0 else args[0] + args[1]",
             "args[1] == 0 ? nil : args[0] + args[1]",
         );
-        let mut c = world.agent("c");
-        assert_eq!(world.call(&mut c, "half", &[json!(8), json!(2)], 1), json!(4));
-        assert_eq!(world.call(&mut c, "half", &[json!(1), json!(0)], 1), json!(null));
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 1), json!(4));
+        assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
         assert_eq!(
-            world.line("c", "half"),
+            fixture.line("c", "half"),
             [
                 (Trigger::Repair, Standing::Candidate, false),
                 (Trigger::Fresh, Standing::Probation, true)
             ]
         );
-        let key = world.key("c", "half");
-        let versions = world.runtime().store().versions(&key).unwrap();
+        let key = fixture.key("c", "half");
+        let versions = fixture.runtime().store().versions(&key).unwrap();
         let failing = versions[0].failing_case.as_ref().unwrap();
         assert_eq!(failing.inputs.args, [json!(8), json!(2)], "kept with what it breaks");
         assert!(versions[0].failure.as_ref().unwrap().contains("ZeroDivisionError"));
-        assert_eq!(world.call(&mut c, "half", &[json!(8), json!(2)], 0), json!(4));
+        assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 0), json!(4));
     });
 }
 
 /// A call that its own program does not repeat proves nothing.
 #[test]
 fn a_recorded_call_that_does_not_repeat_is_forgotten() {
-    check(|world| {
+    check(|fixture| {
         // The clock is hidden well enough to pass for a pure program.
-        world.writes(
+        fixture.writes(
             "c.stamp",
             "import logging\nnow = logging.LogRecord('n', 1, 'p', 1, 'm', None, None).created\n\
              result = [now * 1e6 // args[0], 1 // args[0]]",
             "[Object.const_get('Ti' + 'me').now.nsec / args[0], 1 / args[0]]",
         );
-        world.writes("c.stamp", "result = [0, args[0]]", "[0, args[0]]");
-        let mut c = world.agent("c");
-        world.call(&mut c, "stamp", &[json!(1)], 1);
-        let key = world.key("c", "stamp");
-        assert_eq!(world.runtime().store().corpus(&key).unwrap().len(), 1);
-        world.call(&mut c, "stamp", &[json!(0)], 1);
-        assert!(world.runtime().store().corpus(&key).unwrap().is_empty());
-        assert!(world.line("c", "stamp")[0].2, "nothing that repeats speaks against it");
+        fixture.writes("c.stamp", "result = [0, args[0]]", "[0, args[0]]");
+        let c = fixture.agent("c");
+        fixture.call(&c, "stamp", &[json!(1)], 1);
+        let key = fixture.key("c", "stamp");
+        assert_eq!(fixture.runtime().store().corpus(&key).unwrap().len(), 1);
+        fixture.call(&c, "stamp", &[json!(0)], 1);
+        assert!(fixture.runtime().store().corpus(&key).unwrap().is_empty());
+        assert!(fixture.line("c", "stamp")[0].2, "nothing that repeats speaks against it");
     });
 }
 
 /// What was not tried in one process is tried at a call in the next.
 #[test]
 fn a_challenger_left_behind_is_tried_later() {
-    check(|world| {
-        world.writes_half();
-        let mut c = world.agent("c");
-        world.call(&mut c, "half", &[json!(8), json!(2)], 1);
-        let key = world.key("c", "half");
+    check(|fixture| {
+        fixture.writes_half();
+        let c = fixture.agent("c");
+        fixture.call(&c, "half", &[json!(8), json!(2)], 1);
+        let key = fixture.key("c", "half");
         // As a process leaves it that ends between its commit and the trial.
-        let store = world.runtime().store();
+        let store = fixture.runtime().store();
         let mut left = store.versions(&key).unwrap().remove(0).artifact;
         left.code = left.code.replace("result = ", "result = 0 + ");
         left.code = left.code.replace("args[0] /", "0 + args[0] /");
         left.checksum = lifecycle::program::Checksum::of(&left.code);
-        leave(world, left);
-        assert!(!world.line("c", "half")[0].2);
+        leave(fixture, left);
+        assert!(!fixture.line("c", "half")[0].2);
         drop(c);
-        world.restart();
-        let mut c = world.agent("c");
-        world.call(&mut c, "half", &[json!(8), json!(2)], 0);
-        assert!(world.line("c", "half")[0].2, "it had its trial");
+        fixture.restart();
+        let c = fixture.agent("c");
+        fixture.call(&c, "half", &[json!(8), json!(2)], 0);
+        assert!(fixture.line("c", "half")[0].2, "it had its trial");
     });
 }
 
 /// Commits a version without trying it.
-fn leave(world: &mut World, artifact: lifecycle::artifact::Artifact) {
+fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
     use lifecycle::artifact::{ArtifactChange, Author, Generation};
     use lifecycle::context::Context;
     use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
@@ -152,39 +152,39 @@ fn leave(world: &mut World, artifact: lifecycle::artifact::Artifact) {
         event: PatternEvent::default(),
         counted: ToolCount::Success,
     };
-    let receipt = world.runtime().store().commit(&owner, &request, &changes).unwrap();
+    let receipt = fixture.runtime().store().commit(&owner, &request, &changes).unwrap();
     assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));
 }
 
 /// Three repairs of one line, whether they worked or not; then it is written from nothing.
 #[test]
 fn repairs_are_counted_by_line_and_then_it_is_written_anew() {
-    check(|world| {
-        world.writes_half();
+    check(|fixture| {
+        fixture.writes_half();
         for n in 0..3 {
             let failing = ("raise ValueError(args[0] - NN)", "raise (args[0] - NN).to_s");
             let number = n.to_string();
             let [python, ruby] = [failing.0, failing.1].map(|text| text.replace("NN", &number));
-            world.writes("c.half", &python, &ruby);
-            world.writes("c.half", &format!("{python} # again"), &format!("{ruby} # again"));
+            fixture.writes("c.half", &python, &ruby);
+            fixture.writes("c.half", &format!("{python} # again"), &format!("{ruby} # again"));
         }
-        world.writes("c.half", "result = [args[0], args[1]]", "[args[0], args[1]]");
-        let mut c = world.agent("c");
+        fixture.writes("c.half", "result = [args[0], args[1]]", "[args[0], args[1]]");
+        let c = fixture.agent("c");
         for n in 0..4 {
             // Something works in between: what it is asked for is not all it fails at.
-            world.call(&mut c, "half", &[json!(8 + n), json!(2)], usize::from(n == 0));
+            fixture.call(&c, "half", &[json!(8 + n), json!(2)], usize::from(n == 0));
         }
         let mut told = Vec::new();
         for n in 0..4 {
             let asked = if n < 3 { 2 } else { 1 };
-            let outcome = world.try_call(&mut c, "half", &[json!(1), json!(0)], asked);
+            let outcome = fixture.try_call(&c, "half", &[json!(1), json!(0)], asked);
             told.push(outcome.is_ok());
         }
         assert_eq!(told, [false, false, false, true]);
-        let entry = log(world).pop().unwrap();
+        let entry = log(fixture).pop().unwrap();
         assert_eq!(entry["artifact_generation_trigger"], json!("regeneration"));
         assert_eq!(entry["program_source"], json!("generated"));
-        let line = world.line("c", "half");
+        let line = fixture.line("c", "half");
         assert_eq!(
             line[0],
             (Trigger::Regeneration, Standing::Candidate, false),
@@ -196,108 +196,108 @@ fn repairs_are_counted_by_line_and_then_it_is_written_anew() {
 
 #[test]
 fn a_pinned_version_is_not_replaced_and_a_rollback_brings_the_last_one_back() {
-    check(|world| {
-        world.writes_half();
-        world.writes_half_repaired();
-        let mut c = world.agent("c");
-        world.call(&mut c, "half", &[json!(8), json!(2)], 1);
-        let key = world.key("c", "half");
-        assert!(world.runtime().store().pin(&key, true).unwrap());
-        assert_eq!(world.call(&mut c, "half", &[json!(1), json!(0)], 1), json!(null));
-        assert!(world.line("c", "half")[1].2, "pinned");
-        assert!(world.runtime().store().pin(&key, false).unwrap());
-        assert_eq!(world.call(&mut c, "half", &[json!(1), json!(0)], 1), json!(null));
-        assert!(world.line("c", "half")[0].2);
-        world.runtime().store().rollback(&key, None).unwrap().unwrap();
+    check(|fixture| {
+        fixture.writes_half();
+        fixture.writes_half_repaired();
+        let c = fixture.agent("c");
+        fixture.call(&c, "half", &[json!(8), json!(2)], 1);
+        let key = fixture.key("c", "half");
+        assert!(fixture.runtime().store().pin(&key, true).unwrap());
+        assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
+        assert!(fixture.line("c", "half")[1].2, "pinned");
+        assert!(fixture.runtime().store().pin(&key, false).unwrap());
+        assert_eq!(fixture.call(&c, "half", &[json!(1), json!(0)], 1), json!(null));
+        assert!(fixture.line("c", "half")[0].2);
+        fixture.runtime().store().rollback(&key, None).unwrap().unwrap();
         assert_eq!(
-            world.line("c", "half"),
+            fixture.line("c", "half"),
             [
                 (Trigger::Repair, Standing::Degraded, false),
                 (Trigger::Fresh, Standing::Probation, true)
             ]
         );
-        assert_eq!(world.call(&mut c, "half", &[json!(8), json!(4)], 0), json!(2));
+        assert_eq!(fixture.call(&c, "half", &[json!(8), json!(4)], 0), json!(2));
     });
 }
 
 /// A program with effects cannot be tried on recorded calls: it takes over when none are held against it.
 #[test]
 fn an_impure_repair_takes_over_when_nothing_is_recorded() {
-    check(|world| {
-        world.writes(
+    check(|fixture| {
+        fixture.writes(
             "c.stamp",
             "import time\nresult = 1 // args[0] + 0 * time.time_ns()",
             "1 / args[0] + 0 * Time.now.to_i",
         );
-        world.writes(
+        fixture.writes(
             "c.stamp",
             "import time\nresult = None if args[0] == 0 else 1 // args[0] + 0 * time.time_ns()",
             "args[0] == 0 ? nil : 1 / args[0] + 0 * Time.now.to_i",
         );
-        let mut c = world.agent("c");
-        world.call(&mut c, "stamp", &[json!(1)], 1);
-        let key = world.key("c", "stamp");
-        assert!(world.runtime().store().corpus(&key).unwrap().is_empty());
-        world.call(&mut c, "stamp", &[json!(0)], 1);
-        assert_eq!(log(world).pop().unwrap()["artifact_admission"], json!("takes_over"));
-        world.call(&mut c, "stamp", &[json!(0)], 0);
+        let c = fixture.agent("c");
+        fixture.call(&c, "stamp", &[json!(1)], 1);
+        let key = fixture.key("c", "stamp");
+        assert!(fixture.runtime().store().corpus(&key).unwrap().is_empty());
+        fixture.call(&c, "stamp", &[json!(0)], 1);
+        assert_eq!(log(fixture).pop().unwrap()["artifact_admission"], json!("takes_over"));
+        fixture.call(&c, "stamp", &[json!(0)], 0);
     });
 }
 
 /// A broken contract is repaired in the same call; the repair takes over after it passed.
 #[test]
 fn a_stored_program_that_breaks_its_contract_is_repaired_in_that_call() {
-    check(|world| {
-        world.writes("m.list", "result = ['x'] * args[0]", "['x'] * args[0]");
-        world.writes("m.list", "result = ['x'] * max(args[0], 1)", "['x'] * [args[0], 1].max");
-        let language = world.language;
+    check(|fixture| {
+        fixture.writes("m.list", "result = ['x'] * args[0]", "['x'] * args[0]");
+        fixture.writes("m.list", "result = ['x'] * max(args[0], 1)", "['x'] * [args[0], 1].max");
+        let language = fixture.language;
         let deliverable = json!({"type": "array", "min_items": 1});
         let mut m =
-            world.runtime().agent("m").guest(language).deliverable(deliverable).build().unwrap();
-        assert_eq!(world.call(&mut m, "list", &[json!(2)], 1), json!(["x", "x"]));
-        assert_eq!(world.call(&mut m, "list", &[json!(0)], 1), json!(["x"]));
-        let entry = log(world).pop().unwrap();
+            fixture.runtime().agent("m").guest(language).deliverable(deliverable).build().unwrap();
+        assert_eq!(fixture.call(&m, "list", &[json!(2)], 1), json!(["x", "x"]));
+        assert_eq!(fixture.call(&m, "list", &[json!(0)], 1), json!(["x"]));
+        let entry = log(fixture).pop().unwrap();
         assert_eq!(entry["repair_succeeded"], json!(true));
         assert_eq!(entry["attempts"][0]["failure"]["error_type"], json!("contract_violation"));
-        assert_eq!(world.call(&mut m, "list", &[json!(0)], 0), json!(["x"]), "it took over");
+        assert_eq!(fixture.call(&m, "list", &[json!(0)], 0), json!(["x"]), "it took over");
     });
 }
 
 /// A truthful 404 is a result: it is not repaired, and costs the program nothing.
 #[test]
 fn a_truthful_error_leaves_the_incumbent_untouched() {
-    check(|world| {
-        world.writes(
+    check(|fixture| {
+        fixture.writes(
             "c.fetch",
             "result = 'page' if args[0] == '/' else Outcome.error(error_type='http_error', error_message='404', retriable=False)",
             "args[0] == '/' ? 'page' : Outcome.error(error_type: 'http_error', error_message: '404', retriable: false)",
         );
-        let mut c = world.agent("c");
-        world.call(&mut c, "fetch", &[json!("/")], 1);
-        let key = world.key("c", "fetch");
-        let before = world.runtime().store().versions(&key).unwrap();
+        let c = fixture.agent("c");
+        fixture.call(&c, "fetch", &[json!("/")], 1);
+        let key = fixture.key("c", "fetch");
+        let before = fixture.runtime().store().versions(&key).unwrap();
         for _ in 0..5 {
-            let outcome = world.try_call(&mut c, "fetch", &[json!("/gone")], 0);
+            let outcome = fixture.try_call(&c, "fetch", &[json!("/gone")], 0);
             assert_eq!(outcome.failure().unwrap().kind.code(), "http_error");
         }
-        let after = world.runtime().store().versions(&key).unwrap();
+        let after = fixture.runtime().store().versions(&key).unwrap();
         assert_eq!(after.len(), 1);
         assert_eq!(after[0].artifact.code, before[0].artifact.code);
         assert_eq!((after[0].artifact.successes, after[0].artifact.failures), (1, 0));
-        assert_eq!(world.call(&mut c, "fetch", &[json!("/")], 0), json!("page"));
+        assert_eq!(fixture.call(&c, "fetch", &[json!("/")], 0), json!("page"));
     });
 }
 
 /// Shadow: told, not enforced. Enforced: what is degraded does not run.
 #[test]
 fn standings_are_told_in_shadow_mode_and_decide_when_enforced() {
-    let mut world = World::new(Language::Python);
-    world.writes("c.half", "result = args[0] // args[1]", "");
-    world.writes("c.half", "result = args[0] // args[1] + 0", "");
-    let mut c = world.agent("c");
-    world.call(&mut c, "half", &[json!(8), json!(2)], 1);
-    world.call(&mut c, "half", &[json!(8), json!(2)], 0);
-    let entry = log(&world).pop().unwrap();
+    let mut fixture = Fixture::new(Language::Python);
+    fixture.writes("c.half", "result = args[0] // args[1]", "");
+    fixture.writes("c.half", "result = args[0] // args[1] + 0", "");
+    let c = fixture.agent("c");
+    fixture.call(&c, "half", &[json!(8), json!(2)], 1);
+    fixture.call(&c, "half", &[json!(8), json!(2)], 0);
+    let entry = log(&fixture).pop().unwrap();
     assert_eq!(entry["promotion_policy_version"], json!("solver_promotion_v1"));
     assert_eq!(entry["promotion_shadow_mode"], json!(true));
     assert_eq!(entry["lifecycle_state"], json!("probation"));
@@ -305,21 +305,21 @@ fn standings_are_told_in_shadow_mode_and_decide_when_enforced() {
     assert_eq!(entry["promotion_decision_rationale"]["calls"], json!(2));
     drop(c);
     // Degraded by hand: a rollback takes the current version back.
-    let key = world.key("c", "half");
-    let store = world.state.path().join("recurgent.sqlite");
-    world.restart();
+    let key = fixture.key("c", "half");
+    let store = fixture.state.path().join("recurgent.sqlite");
+    fixture.restart();
     let connection = rusqlite::Connection::open(&store).unwrap();
     connection.execute("UPDATE artifact_versions SET standing = 'degraded'", []).unwrap();
     drop(connection);
-    let mut c = world.agent("c");
-    world.call(&mut c, "half", &[json!(9), json!(3)], 0);
+    let c = fixture.agent("c");
+    fixture.call(&c, "half", &[json!(9), json!(3)], 0);
     drop(c);
-    world.restart();
-    world.mode = "enforced";
-    let mut c = world.agent("c");
-    world.call(&mut c, "half", &[json!(9), json!(3)], 1);
-    let entry = log(&world).pop().unwrap();
+    fixture.restart();
+    fixture.mode = "enforced";
+    let c = fixture.agent("c");
+    fixture.call(&c, "half", &[json!(9), json!(3)], 1);
+    let entry = log(&fixture).pop().unwrap();
     assert_eq!(entry["selection_miss_reason"], json!("degraded"));
     assert_eq!(entry["promotion_enforced"], json!(true));
-    assert_eq!(world.runtime().store().versions(&key).unwrap().len(), 2);
+    assert_eq!(fixture.runtime().store().versions(&key).unwrap().len(), 2);
 }

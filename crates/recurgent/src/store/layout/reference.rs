@@ -1,15 +1,47 @@
-//! A method's file as the reference runtime wrote it: Ruby, counters for the whole method, a card per version.
+//! A method's file as the reference runtime wrote it: Ruby, counters for the whole method, a scorecard per version.
 
 use std::collections::BTreeMap;
 
-use lifecycle::artifact::RUNTIME_VERSION;
+use lifecycle::artifact::{RUNTIME_VERSION, RunVerdict, Trigger};
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dialect::Language;
 use lifecycle::program::Checksum;
-use serde_json::{Map, Value};
+use lifecycle::redact::redacted_text;
+use lifecycle::standing::{Standing, Window};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
 
+use super::super::SESSION_MARK_CHARS;
 use super::super::bundle::{ArtifactEntry, ToolEntry, VersionEntry};
 use super::wire::JsonFields;
+
+/// Sessions taken from a card.
+const MAX_SESSIONS: usize = 8;
+/// Characters kept of the failure a program was written for.
+const MAX_FAILURE_CHARS: usize = 400;
+/// Errors that were the world's fault, as that runtime classed them.
+const EXTRINSIC: [&str; 10] = [
+    "timeout",
+    "provider",
+    "network_error",
+    "rate_limit",
+    "rate_limited",
+    "environment_preparing",
+    "worker_crash",
+    "dependency_resolution_failed",
+    "dependency_install_failed",
+    "dependency_activation_failed",
+];
+/// Errors that a program reports truthfully.
+const TRUTHFUL: [&str; 7] = [
+    "low_utility",
+    "missing_input",
+    "parse_failed",
+    "parse_error",
+    "invalid_format",
+    "schema_mismatch",
+    "not_found",
+];
 
 /// Reads one. Its programs are for the guest surface that runs here too, and are vetted again before each use.
 pub(super) fn artifact(
@@ -70,8 +102,100 @@ fn version(
         failures: counted("failures", "failure_count")?,
         repairs: if is_head { file.number("repair_count_since_regen")?.unwrap_or(0) } else { 0 },
         admitted_at: own.time("created_at")?.unwrap_or_default(),
-        rest: Map::new(),
+        rest: evidence(file, card.as_ref(), checksum),
     })
+}
+
+/// What was observed of a version and how it came to be, as columns of its row. What cannot be read is left out.
+fn evidence(
+    file: &JsonFields<'_>,
+    card: Option<&JsonFields<'_>>,
+    checksum: &str,
+) -> Map<String, Value> {
+    let mut rest = Map::new();
+    let state = standing(file, card, checksum);
+    rest.extend(state.map(|state| ("standing".to_owned(), json!(state.name()))));
+    if let Some(card) = card {
+        rest.insert("recent".to_owned(), json!(recent(card).as_str()));
+        rest.insert("sessions".to_owned(), json!(sessions(card)));
+    }
+    rest.extend(generation(file, checksum));
+    rest
+}
+
+/// The state of a version in the file's lifecycle, or on its card.
+fn standing(
+    file: &JsonFields<'_>,
+    card: Option<&JsonFields<'_>>,
+    checksum: &str,
+) -> Option<Standing> {
+    let in_lifecycle =
+        || file.get("lifecycle")?.get("versions")?.get(checksum)?.get("lifecycle_state");
+    let on_card = || card?.get("lifecycle_state");
+    let state = in_lifecycle().or_else(on_card)?;
+    match Standing::deserialize(state.clone()).ok()? {
+        // It ran, so it is past its first call.
+        Standing::Candidate => Some(Standing::Probation),
+        known => Some(known),
+    }
+}
+
+/// The last calls on a card, a letter each; faults of the world are not counted.
+fn recent(card: &JsonFields<'_>) -> Window {
+    let mut window = Window::default();
+    let calls = card.get("short_window").and_then(Value::as_array);
+    for call in calls.into_iter().flatten() {
+        let text = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default();
+        window.push(match (text("status"), text("error_type")) {
+            ("ok", _) => RunVerdict::Succeeded,
+            (_, "wrong_tool_boundary") => RunVerdict::Referred,
+            (_, "contract_violation") => RunVerdict::ContractBroken,
+            (_, "guardrail_retry_exhausted" | "outcome_repair_retry_exhausted") => {
+                RunVerdict::Exhausted
+            }
+            (_, code) if EXTRINSIC.contains(&code) => RunVerdict::Excused,
+            (_, code) if TRUTHFUL.contains(&code) => RunVerdict::Answered,
+            (_, _) => RunVerdict::Failed,
+        });
+    }
+    window
+}
+
+/// Digests of the sessions on a card, as a row keeps them.
+fn sessions(card: &JsonFields<'_>) -> String {
+    let traces = card.get("sessions").and_then(Value::as_array);
+    let digest = |trace: &Value| -> String {
+        let trace = trace.as_str().unwrap_or_default();
+        Checksum::of(trace).as_str().chars().rev().take(SESSION_MARK_CHARS).collect()
+    };
+    traces.into_iter().flatten().take(MAX_SESSIONS).map(digest).collect()
+}
+
+/// Why a version was written, from the file's history.
+fn generation(file: &JsonFields<'_>, checksum: &str) -> Map<String, Value> {
+    let history = file.get("history").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+    let is_own = |entry: &&Value| text(entry, "code_checksum").as_deref() == Some(checksum);
+    let Some(own) = history.iter().find(is_own) else { return Map::new() };
+    let mut rest = Map::new();
+    let trigger = match text(own, "trigger").unwrap_or_default() {
+        repair if repair.contains("repair") => Trigger::Repair,
+        again if again.starts_with("regenerate") => Trigger::Regeneration,
+        _ => Trigger::Fresh,
+    };
+    rest.insert("trigger_reason".to_owned(), json!(trigger.name()));
+    let parent = text(own, "parent_id").and_then(|id| {
+        let parent = history.iter().find(|entry| text(entry, "id").as_ref() == Some(&id))?;
+        text(parent, "code_checksum")
+    });
+    rest.extend(parent.map(|parent| ("parent".to_owned(), json!(parent))));
+    let (class, message) = (text(own, "trigger_error_class"), text(own, "trigger_error_message"));
+    let failure = [class, message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    if !failure.is_empty() {
+        let failure: String = redacted_text(failure).chars().take(MAX_FAILURE_CHARS).collect();
+        rest.insert("failure".to_owned(), json!(failure));
+    }
+    rest
 }
 
 /// Its fingerprints were made otherwise, of the intent too: what counts here is the contract the registry knows.

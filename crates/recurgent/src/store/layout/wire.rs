@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::super::bundle::{ArtifactEntry, ToolEntry, VersionEntry};
+use super::super::bundle::{ArtifactEntry, ImportNote, ToolEntry, VersionEntry};
 use super::{SCHEMA_VERSION, reference};
 
 /// A file without a version is taken for the first one.
@@ -44,6 +44,7 @@ fn tool(entry: &ToolEntry) -> Value {
         "failure_policy": contract.and_then(|c| c.failure_policy.as_ref()),
         "intent_signature": contract.and_then(|c| c.intent_signature.as_ref()),
         "methods": entry.methods,
+        "method_signatures": entry.signatures,
         "usage_count": entry.usage_count,
         "success_count": entry.success_count,
         "failure_count": entry.failure_count,
@@ -52,7 +53,12 @@ fn tool(entry: &ToolEntry) -> Value {
     })
 }
 
-pub(super) fn read_registry(file: &Value) -> Result<Vec<ToolEntry>, String> {
+/// Reads each entry by itself: one that cannot be read is refused, the others are not.
+pub(super) fn read_registry(
+    file: &Value,
+    refused: &mut Vec<ImportNote>,
+    notes: &mut Vec<ImportNote>,
+) -> Result<Vec<ToolEntry>, String> {
     let file = JsonFields::of(file)?;
     let Some(tools) = file.get("tools") else {
         return Err("it has no `tools`".to_owned());
@@ -62,30 +68,41 @@ pub(super) fn read_registry(file: &Value) -> Result<Vec<ToolEntry>, String> {
     for (name, entry) in tools {
         // `:fetcher` and `fetcher` are one name, as keys are elsewhere.
         let name = name.strip_prefix(':').unwrap_or(name);
-        let entry = read_tool(name, entry).map_err(|why| format!("tool {name:?}: {why}"))?;
-        if read.insert(entry.name.clone(), entry).is_some() {
-            return Err(format!("tool {name:?} is there twice"));
+        let what = format!("tool {name:?} of registry.json");
+        match read_tool(name, entry) {
+            Ok((entry, _)) if read.contains_key(&entry.name) => {
+                refused.push(ImportNote {
+                    what,
+                    why: "it is there twice; the first one counts".to_owned(),
+                });
+            }
+            Ok((entry, note)) => {
+                notes.extend(note.map(|why| ImportNote { what, why }));
+                read.insert(entry.name.clone(), entry);
+            }
+            Err(why) => refused.push(ImportNote { what, why }),
         }
     }
     Ok(read.into_values().collect())
 }
 
-fn read_tool(name: &str, entry: &Value) -> Result<ToolEntry, String> {
+/// A tool, and what of its contract could not be kept.
+fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), String> {
     let name = Role::parse(name).map_err(|fault| fault.to_string())?;
     let entry = JsonFields::of(entry)?;
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
     let told = entry.0.iter().filter(|(_, value)| !is_blank(value));
     let told: Map<String, Value> = told.map(|(k, v)| (k.clone(), v.clone())).collect();
-    let (contract, _) =
-        Contract::compose(Some(&told), &Map::new()).map_err(|fault| fault.to_string())?;
+    let (contract, note) = read_contract(&told)?;
     let mut methods: Vec<String> = entry.typed("methods")?.unwrap_or_default();
     methods.sort();
     methods.dedup();
     let created_at = entry.time("created_at")?;
-    Ok(ToolEntry {
+    let tool = ToolEntry {
         name,
         contract,
         methods,
+        signatures: entry.typed("method_signatures").ok().flatten().unwrap_or_default(),
         usage_count: entry.number("usage_count")?.unwrap_or(0),
         success_count: entry.number("success_count")?.unwrap_or(0),
         failure_count: entry.number("failure_count")?.unwrap_or(0),
@@ -94,7 +111,27 @@ fn read_tool(name: &str, entry: &Value) -> Result<ToolEntry, String> {
             .or_else(|| created_at.clone())
             .unwrap_or_default(),
         created_at: created_at.unwrap_or_default(),
-    })
+    };
+    Ok((tool, note))
+}
+
+/// A contract that cannot be enforced is kept as intent: its deliverable becomes text.
+fn read_contract(
+    fields: &Map<String, Value>,
+) -> Result<(Option<Contract>, Option<String>), String> {
+    let fault = match Contract::compose(Some(fields), &Map::new()) {
+        Ok((contract, _)) => return Ok((contract, None)),
+        Err(fault) => fault.to_string(),
+    };
+    let mut intent = fields.clone();
+    for key in ["deliverable", ":deliverable"] {
+        if let Some(deliverable) = intent.get_mut(key) {
+            *deliverable = Value::String(deliverable.to_string());
+        }
+    }
+    let (contract, _) =
+        Contract::compose(Some(&intent), &Map::new()).map_err(|fault| fault.to_string())?;
+    Ok((contract, Some(format!("its deliverable is kept as intent and not enforced: {fault}"))))
 }
 
 // ---- patterns.json ----
@@ -111,26 +148,52 @@ pub(super) fn patterns(events: &[PatternEvent]) -> Value {
     json!({"schema_version": SCHEMA_VERSION, "roles": roles})
 }
 
-pub(super) fn read_patterns(file: &Value) -> Result<Vec<PatternEvent>, String> {
+/// Reads each event by itself: one that cannot be read is refused, the others are not.
+pub(super) fn read_patterns(
+    file: &Value,
+    refused: &mut Vec<ImportNote>,
+) -> Result<Vec<PatternEvent>, String> {
     let file = JsonFields::of(file)?;
     let roles: BTreeMap<String, Value> = file.typed("roles")?.unwrap_or_default();
     let mut read = Vec::new();
     for (name, entry) in &roles {
         let name = name.strip_prefix(':').unwrap_or(name);
-        let role = Role::parse(name).map_err(|fault| format!("role {name:?}: {fault}"))?;
-        let events: Vec<PatternEvent> = JsonFields::of(entry)
-            .and_then(|entry| entry.typed("events"))
-            .map_err(|why| format!("role {name:?}: {why}"))?
-            .unwrap_or_default();
-        for mut event in events {
-            if event.call_id.is_empty() || Method::parse(&event.method_name).is_err() {
-                return Err(format!("role {name:?}: an event has no call_id or method_name"));
+        let what = format!("role {name:?} of patterns.json");
+        let events = Role::parse(name)
+            .map_err(|fault| fault.to_string())
+            .and_then(|role| Ok((role, role_events(entry)?)));
+        let (role, events) = match events {
+            Ok(found) => found,
+            Err(why) => {
+                refused.push(ImportNote { what, why });
+                continue;
             }
-            event.role = role.to_string();
-            read.push(event);
+        };
+        let mut bad = 0;
+        for event in events {
+            match PatternEvent::deserialize(event) {
+                Ok(mut event) if is_named(&event) => {
+                    event.role = role.to_string();
+                    read.push(event);
+                }
+                Ok(_) | Err(_) => bad += 1,
+            }
+        }
+        if bad > 0 {
+            let why =
+                format!("{bad} of its events cannot be read or have no call_id or method_name");
+            refused.push(ImportNote { what, why });
         }
     }
     Ok(read)
+}
+
+fn role_events(entry: &Value) -> Result<Vec<Value>, String> {
+    Ok(JsonFields::of(entry)?.typed("events")?.unwrap_or_default())
+}
+
+fn is_named(event: &PatternEvent) -> bool {
+    !event.call_id.is_empty() && Method::parse(&event.method_name).is_ok()
 }
 
 // ---- artifacts/<role>/<method>.json ----

@@ -67,6 +67,9 @@ CREATE TABLE rejections (
 
 CREATE INDEX rejections_by_method ON rejections (role, method, id);
 
+-- How a tool's method was called, as the runtime it was imported from described it.
+ALTER TABLE tool_methods ADD COLUMN signature TEXT;
+
 -- A tool is used when it is called. Earlier versions counted how often it was asked for.
 UPDATE tools SET usage_count = max(usage_count, success_count + failure_count);
 ALTER TABLE early_calls ADD COLUMN calls INTEGER NOT NULL DEFAULT 0;

@@ -1,7 +1,7 @@
-//! Tools, programs and patterns as a [`Bundle`], out of the file; [`merge`] takes one in.
+//! Tools, programs and patterns as a [`Bundle`]; [`merge`] takes one in.
 //!
-//! Columns that later schemas add travel as they are (`rest`), so that a store gives back what it was given.
-//! Recorded calls and decisions stay: they are evidence about this store's own calls.
+//! Columns without a field are copied unchanged (`rest`), so that a store gives back what it was given. Recorded calls
+//! and decisions are not exported: they are evidence about this store's own calls.
 
 mod merge;
 
@@ -51,13 +51,16 @@ pub(super) fn bundle(connection: &Connection, role: Option<&Role>) -> Result<Bun
         tools: tools(&snapshot, only)?,
         artifacts: artifacts(&snapshot, only)?,
         patterns: patterns(&snapshot, role)?,
+        notes: Vec::new(),
     })
 }
 
 const TOOLS: &str = "
     SELECT name, contract, usage_count, success_count, failure_count, created_at, last_used_at,
            (SELECT json_group_array(method) FROM
-             (SELECT method FROM tool_methods WHERE tool = tools.name ORDER BY method))
+             (SELECT method FROM tool_methods WHERE tool = tools.name ORDER BY method)),
+           (SELECT json_group_object(method, signature) FROM tool_methods
+            WHERE tool = tools.name AND signature IS NOT NULL)
     FROM tools WHERE ?1 IS NULL OR name = ?1 ORDER BY name";
 
 fn tools(connection: &Connection, only: Option<&str>) -> Result<Vec<ToolEntry>, SqliteFault> {
@@ -71,6 +74,7 @@ fn tools(connection: &Connection, only: Option<&str>) -> Result<Vec<ToolEntry>, 
             created_at: row.get(5)?,
             last_used_at: row.get(6)?,
             methods: row.get::<_, Json<_>>(7)?.0,
+            signatures: row.get::<_, Json<_>>(8)?.0,
         })
     })
 }
@@ -117,7 +121,7 @@ fn entries(
     let mut entries = Vec::new();
     for (id, current, mut entry) in rows {
         entry.versions = read::rows(connection, VERSIONS, [id], version)?;
-        // A pointer to nothing is no program.
+        // Skip an artifact whose running version is missing.
         let Some(running) = entry.versions.iter().find(|v| v.number == current) else { continue };
         entry.current = running.checksum.clone();
         entries.push(entry);
@@ -145,7 +149,7 @@ fn version(row: &Row<'_>) -> rusqlite::Result<VersionEntry> {
     })
 }
 
-/// The columns nobody named, by name; those that hold nothing are left out.
+/// The columns that are not in `named`, by name; empty ones are left out.
 fn rest(row: &Row<'_>, named: &[&str]) -> rusqlite::Result<Map<String, Value>> {
     let mut rest = Map::new();
     for (index, column) in row.as_ref().column_names().enumerate() {

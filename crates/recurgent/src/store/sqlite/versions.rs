@@ -30,7 +30,7 @@ macro_rules! artifact_columns {
         concat!(
             "SELECT a.contract_fingerprint, v.runtime_version, v.code, v.checksum, v.manifest, v.cacheability,
                     v.successes, v.failures, v.repairs, v.standing, v.recent, a.cases, a.generations,
-                    v.rejected, v.shapes,
+                    v.rejected, v.shapes, v.author,
                     (SELECT c.checksum FROM artifact_versions c
                      WHERE c.artifact_id = a.id AND c.version = a.challenger)",
             $rest
@@ -48,7 +48,7 @@ pub(super) mod people;
 pub(super) mod version_admin;
 
 /// The first column after those of an artifact.
-const REST: usize = 16;
+const REST: usize = 17;
 
 /// The artifact for the call's contract, and a few of those for others, which say why there is none. The last column
 /// says whether the method has examples.
@@ -89,7 +89,7 @@ pub(super) fn columns(key: &ArtifactKey) -> (&str, &str, &str, &str) {
 }
 
 fn artifact(row: &Row<'_>, key: &ArtifactKey) -> rusqlite::Result<Artifact> {
-    let challenger: Option<String> = row.get(15)?;
+    let challenger: Option<String> = row.get(16)?;
     Ok(Artifact {
         role: key.role.clone(),
         method: key.method.clone(),
@@ -110,6 +110,7 @@ fn artifact(row: &Row<'_>, key: &ArtifactKey) -> rusqlite::Result<Artifact> {
             generations: row.get(12)?,
             rejected: row.get(13)?,
             shapes: ProvenShapes::stored(row.get(14)?),
+            author: row.get::<_, Word<_>>(15)?.0,
             challenger: challenger.map(Checksum::stored),
         },
     })
@@ -276,7 +277,7 @@ struct Loaded {
 
 const ROWS: &str = "
     SELECT a.id, a.current, a.challenger, a.pinned, v.version, v.checksum, v.standing, v.recent, v.successes,
-           v.rejected
+           v.rejected, v.author
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4";
 
@@ -292,6 +293,7 @@ fn load(connection: &Connection, key: &ArtifactKey) -> Result<Option<Loaded>, Sq
             recent: Window::stored(row.get(7)?),
             successes: row.get(8)?,
             rejected: row.get(9)?,
+            author: row.get::<_, Word<_>>(10)?.0,
         };
         let of_artifact = match loaded.take() {
             Some(loaded) => loaded,

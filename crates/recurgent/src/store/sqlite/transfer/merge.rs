@@ -1,4 +1,4 @@
-//! What another store hands over, taken in: what is new, and nothing that contradicts what is here.
+//! Taking in what another store gives: what is new, and nothing that contradicts what is here.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use super::super::write::run;
 use super::super::{pattern, read, versions};
 use super::tools;
 
-/// What a column holds for a program that comes from elsewhere and does not say.
-fn untold() -> [(&'static str, Cell); 6] {
+/// What a column holds if an imported program does not say.
+fn defaults() -> [(&'static str, Cell); 6] {
     let text = |text: &str| Cell::Text(text.to_owned());
     [
         ("standing", text("probation")),
@@ -29,12 +29,12 @@ fn untold() -> [(&'static str, Cell); 6] {
     ]
 }
 
-/// Takes in what is new; what the store has newer stays, and what contradicts it is told.
+/// Takes in what is new; what the store has newer stays, and contradictions are reported.
 pub(in crate::store::sqlite) fn merge(
     transaction: &Connection,
     bundle: &Bundle,
 ) -> Result<Merged, SqliteFault> {
-    let mut merged = Merged::default();
+    let mut merged = Merged { skipped: bundle.notes.clone(), ..Merged::default() };
     for tool in &bundle.tools {
         merge_tool(transaction, tool, &mut merged)?;
     }
@@ -43,7 +43,7 @@ pub(in crate::store::sqlite) fn merge(
         transaction.execute_batch("SAVEPOINT artifact")?;
         match merge_artifact(transaction, artifact, &mut merged) {
             Ok(()) => {}
-            // What travelled along is somebody else's word; one file's nonsense is no other's fault.
+            // Imported columns are not trusted; one bad file does not affect the others.
             Err(SqliteFault::Engine(error)) if is_refusal(&error) => {
                 transaction.execute_batch("ROLLBACK TO artifact")?;
                 merged = before;
@@ -74,7 +74,9 @@ const PUT_TOOL: &str = "
     ON CONFLICT (name) DO UPDATE SET contract = excluded.contract, usage_count = excluded.usage_count,
       success_count = excluded.success_count, failure_count = excluded.failure_count,
       created_at = excluded.created_at, last_used_at = excluded.last_used_at";
-const PUT_METHOD: &str = "INSERT OR IGNORE INTO tool_methods (tool, method) VALUES (?1, ?2)";
+const PUT_METHOD: &str = "
+    INSERT INTO tool_methods (tool, method, signature) VALUES (?1, ?2, ?3)
+    ON CONFLICT (tool, method) DO UPDATE SET signature = coalesce(excluded.signature, signature)";
 
 /// Of two, the one used last is the newer one.
 fn merge_tool(
@@ -107,7 +109,8 @@ fn merge_tool(
     ];
     run(transaction, PUT_TOOL, row)?;
     for method in &tool.methods {
-        run(transaction, PUT_METHOD, params![tool.name.as_str(), method])?;
+        let signature = tool.signatures.get(method);
+        run(transaction, PUT_METHOD, params![tool.name.as_str(), method, signature])?;
     }
     Ok(())
 }
@@ -189,7 +192,7 @@ fn put_version(
         .text("admitted_at", &version.admitted_at)
         .text("manifest", &version.manifest.to_json().to_string())
         .text("code", &version.code)
-        .rest(&version.rest, &untold())
+        .rest(&version.rest, &defaults())
         .insert(transaction, "artifact_versions")
 }
 
@@ -211,8 +214,8 @@ impl Cells {
         self.cell(column, Cell::Integer(signed(number)))
     }
 
-    /// What travelled along, and what stands for it where it did not.
-    fn rest(mut self, rest: &Map<String, Value>, untold: &[(&str, Cell)]) -> Self {
+    /// Adds imported columns, and defaults for those that are missing.
+    fn rest(mut self, rest: &Map<String, Value>, defaults: &[(&str, Cell)]) -> Self {
         for (column, value) in rest {
             let cell = match value {
                 Value::String(text) => Cell::Text(text.clone()),
@@ -223,7 +226,7 @@ impl Cells {
                 self.0.push((column.clone(), cell));
             }
         }
-        for (column, cell) in untold {
+        for (column, cell) in defaults {
             if self.0.iter().all(|(known, _)| known != column) {
                 self.0.push(((*column).to_owned(), cell.clone()));
             }
@@ -231,7 +234,7 @@ impl Cells {
         self
     }
 
-    /// Inserts what the table has columns for: a name that came from a file is only ever compared.
+    /// Inserts the cells that the table has columns for: names from a file are only compared, never used as SQL.
     fn insert(self, transaction: &Connection, table: &str) -> Result<(), SqliteFault> {
         let columns =
             read::rows(transaction, "SELECT name FROM pragma_table_info(?1)", [table], |r| {
@@ -268,7 +271,7 @@ fn merge_patterns(
     let before = events.clone();
     for event in offered {
         if events.iter().all(|(_, known)| known.call_id != event.call_id) {
-            // Of no session here: nothing said here corrects it.
+            // It belongs to no session of this store, so nothing here corrects it.
             events.push((event.trace_id.clone(), (*event).clone()));
         }
     }

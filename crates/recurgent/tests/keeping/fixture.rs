@@ -13,15 +13,15 @@ use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Holds both guests to one story.
-pub(crate) fn check(story: impl Fn(&mut World)) {
+/// Checks one behaviour on both guests.
+pub(crate) fn check(behaviour: impl Fn(&mut Fixture)) {
     for language in Language::ALL {
-        story(&mut World::new(language));
+        behaviour(&mut Fixture::new(language));
     }
 }
 
 /// A model, and a state that outlives runtimes.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) language: Language,
     pub(crate) model: Arc<Scripted>,
     pub(crate) state: TempDir,
@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) mode: &'static str,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new(language: Language) -> Self {
         let state = tempfile::tempdir().unwrap();
         Self { language, model: Arc::new(Scripted::new()), state, runtime: None, mode: "shadow" }
@@ -59,7 +59,7 @@ impl World {
         self.writes("c.half", "result = args[0] // args[1]", "args[0] / args[1]");
     }
 
-    /// The same program, mended.
+    /// The same program, repaired.
     pub(crate) fn writes_half_repaired(&self) {
         self.writes(
             "c.half",
@@ -68,7 +68,7 @@ impl World {
         );
     }
 
-    pub(crate) fn agent(&mut self, role: &str) -> Agent {
+    pub(crate) fn agent(&self, role: &str) -> Agent {
         let language = self.language;
         self.runtime().agent(role).guest(language).build().unwrap()
     }
@@ -80,7 +80,7 @@ impl World {
     /// A call that ends well, the model having been asked so often, and everything tried that is to be.
     pub(crate) fn call(
         &mut self,
-        agent: &mut Agent,
+        agent: &Agent,
         method: &str,
         args: &[Value],
         asked: usize,
@@ -91,7 +91,7 @@ impl World {
 
     pub(crate) fn try_call(
         &mut self,
-        agent: &mut Agent,
+        agent: &Agent,
         method: &str,
         args: &[Value],
         asked: usize,
@@ -115,7 +115,7 @@ impl World {
     }
 
     /// Versions, newest first: why they were written, how they stand, whether they run.
-    pub(crate) fn line(&mut self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
+    pub(crate) fn line(&self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
         let key = self.key(role, method);
         let versions = self.runtime().store().versions(&key).unwrap();
         let told = |v: &recurgent::store::catalog::StoredVersion| {
@@ -133,7 +133,7 @@ pub(crate) fn open(state: &Path, provider: Arc<dyn Provider>, standing_mode: &st
 }
 
 /// Every entry, oldest first.
-pub(crate) fn log(world: &World) -> Vec<Value> {
-    let text = std::fs::read_to_string(world.state.path().join("recurgent.jsonl")).unwrap();
+pub(crate) fn log(fixture: &Fixture) -> Vec<Value> {
+    let text = std::fs::read_to_string(fixture.state.path().join("recurgent.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

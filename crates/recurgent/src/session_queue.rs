@@ -1,0 +1,329 @@
+//! Calls of one session run one after the other, in the order they came: a queue in the process, and two locks
+//! between processes.
+//!
+//! A process takes the gate, then the turn, then opens the gate again. A process that has just had the turn must pass
+//! the gate before it can have the turn again, and one that waits already stands in it, so no process overtakes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use lifecycle::call::StoreFault;
+use lifecycle::outcome::{Failure, FailureKind};
+use lifecycle::program::Checksum;
+use thiserror::Error;
+
+use crate::guest::Cancellation;
+use crate::lock_file::{FileLock, LockFile};
+
+/// Longest wait of a call for the calls of its session that came before it.
+pub(crate) const SESSION_WAIT: Duration = Duration::from_mins(5);
+/// How often a waiting call checks whether it was cancelled.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Characters of a digest that name a session's locks.
+const NAME_CHARS: usize = 32;
+
+/// Why a call did not have its turn.
+#[derive(Debug, Error)]
+pub(crate) enum TurnFault {
+    /// A call of this thread has the turn.
+    #[error(
+        "{0} is already in a call of this thread, which would wait for itself; \
+         use another session, or call it after that call has ended"
+    )]
+    Reentered(String),
+    /// Too many calls came before it, or one took too long.
+    #[error("{name} was in use for {} s; call again", .waited.as_secs())]
+    TimedOut {
+        /// The session.
+        name: String,
+        /// The limit.
+        waited: Duration,
+    },
+    /// The caller gave up.
+    #[error("the call was cancelled while it waited for {0}")]
+    Cancelled(String),
+    /// The locks cannot be used.
+    #[error("the locks of {0} cannot be used: {1}; make the state directory writable")]
+    Unusable(String, io::Error),
+}
+
+impl TurnFault {
+    /// As the failure of a call.
+    pub(crate) fn failure(&self) -> Failure {
+        let kind = match self {
+            Self::Reentered(_) => FailureKind::InvalidCall,
+            Self::TimedOut { .. } => FailureKind::ContextConflict,
+            Self::Cancelled(_) => FailureKind::Cancelled,
+            Self::Unusable(..) => FailureKind::StoreUnavailable,
+        };
+        Failure::new(kind, self.to_string())
+    }
+}
+
+impl From<TurnFault> for StoreFault {
+    fn from(fault: TurnFault) -> Self {
+        Self::Unavailable(fault.to_string())
+    }
+}
+
+/// The queues of a runtime's sessions.
+#[derive(Debug, Default)]
+pub(crate) struct SessionQueues {
+    queues: Mutex<BTreeMap<String, Arc<SessionQueue>>>,
+    /// Where locks between processes are kept; `None`: the store is this process's own.
+    folder: Option<PathBuf>,
+}
+
+impl SessionQueues {
+    pub(crate) fn new(folder: Option<PathBuf>) -> Self {
+        Self { queues: Mutex::default(), folder }
+    }
+
+    /// The queue of a session. Queues that are not in use are dropped when a new one is made: a server may see any
+    /// number of sessions.
+    pub(crate) fn of(&self, session: &str) -> Arc<SessionQueue> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = queues.get(session) {
+            return Arc::clone(queue);
+        }
+        queues.retain(|_, queue| Arc::strong_count(queue) > 1);
+        let queue = SessionQueue {
+            name: format!("session {session:?}"),
+            locks: self.folder.clone().map(|folder| (folder, session.to_owned())),
+            line: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Arc::clone(queues.entry(session.to_owned()).or_insert_with(|| Arc::new(queue)))
+    }
+}
+
+/// The queue of one session, or of one agent without a session.
+#[derive(Debug)]
+pub(crate) struct SessionQueue {
+    /// For messages.
+    name: String,
+    /// The folder of its locks, and the session.
+    locks: Option<(PathBuf, String)>,
+    line: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+/// Who waits, in order, and which thread has the turn.
+#[derive(Debug, Default)]
+struct Waiting {
+    next_ticket: u64,
+    tickets: VecDeque<u64>,
+    holder: Option<ThreadId>,
+}
+
+/// The turn of a call; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SessionTurn<'a> {
+    queue: &'a SessionQueue,
+    lock: Option<FileLock>,
+}
+
+impl Drop for SessionTurn<'_> {
+    fn drop(&mut self) {
+        self.lock = None;
+        self.queue.line().holder = None;
+        self.queue.changed.notify_all();
+    }
+}
+
+impl Drop for SessionQueue {
+    fn drop(&mut self) {
+        if let Ok(Some((gate, turn))) = self.lock_files() {
+            turn.remove_if_free();
+            gate.remove_if_free();
+        }
+    }
+}
+
+impl SessionQueue {
+    /// The queue of an agent without a session.
+    pub(crate) fn of_agent(role: &str) -> Self {
+        Self {
+            name: format!("agent {role:?}"),
+            locks: None,
+            line: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits for the turn of a call.
+    pub(crate) fn turn(&self, cancellation: &Cancellation) -> Result<SessionTurn<'_>, TurnFault> {
+        let deadline = Instant::now() + SESSION_WAIT;
+        self.wait_in_process(deadline, cancellation)?;
+        let mut turn = SessionTurn { queue: self, lock: None };
+        turn.lock = self.lock_between_processes(deadline, cancellation)?;
+        Ok(turn)
+    }
+
+    fn wait_in_process(
+        &self,
+        deadline: Instant,
+        cancellation: &Cancellation,
+    ) -> Result<(), TurnFault> {
+        let own = thread::current().id();
+        let mut line = self.line();
+        if line.holder == Some(own) {
+            return Err(TurnFault::Reentered(self.name.clone()));
+        }
+        let ticket = line.next_ticket;
+        line.next_ticket += 1;
+        line.tickets.push_back(ticket);
+        loop {
+            if line.holder.is_none() && line.tickets.front() == Some(&ticket) {
+                line.tickets.pop_front();
+                line.holder = Some(own);
+                return Ok(());
+            }
+            if let Err(fault) = self.may_wait(deadline, cancellation) {
+                line.tickets.retain(|waiting| *waiting != ticket);
+                self.changed.notify_all();
+                return Err(fault);
+            }
+            let waited = self.changed.wait_timeout(line, POLL_INTERVAL);
+            line = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock_between_processes(
+        &self,
+        deadline: Instant,
+        cancellation: &Cancellation,
+    ) -> Result<Option<FileLock>, TurnFault> {
+        let unusable = |error| TurnFault::Unusable(self.name.clone(), error);
+        let Some((gate, turn)) = self.lock_files().map_err(unusable)? else { return Ok(None) };
+        let at_gate = gate.try_acquire().map_err(unusable)?;
+        if at_gate.is_some()
+            && let Some(lock) = turn.try_acquire().map_err(unusable)?
+        {
+            return Ok(Some(lock));
+        }
+        // The kernel queues waiters, but cannot be asked to give up: a thread waits, and this one watches the time.
+        // A turn that comes too late finds no receiver and ends at once.
+        let (sender, receiver) = mpsc::sync_channel(0);
+        let wait = move || {
+            let _at_gate = match at_gate {
+                Some(held) => held,
+                None => gate.acquire()?,
+            };
+            turn.acquire()
+        };
+        let waiter = move || {
+            let _ = sender.send(wait());
+        };
+        let spawned = thread::Builder::new().name("session-lock".to_owned()).spawn(waiter);
+        spawned.map_err(unusable)?;
+        loop {
+            match receiver.recv_timeout(POLL_INTERVAL) {
+                Ok(lock) => return lock.map(Some).map_err(unusable),
+                Err(RecvTimeoutError::Timeout) => self.may_wait(deadline, cancellation)?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(unusable(io::Error::other("the waiting thread ended")));
+                }
+            }
+        }
+    }
+
+    /// The gate and the turn.
+    fn lock_files(&self) -> io::Result<Option<(LockFile, LockFile)>> {
+        let Some((folder, session)) = &self.locks else { return Ok(None) };
+        let name: String = Checksum::of(session).as_str().chars().rev().take(NAME_CHARS).collect();
+        let gate = LockFile::new(folder, &format!("{name}.gate"))?;
+        let turn = LockFile::new(folder, &format!("{name}.turn"))?;
+        Ok(Some((gate, turn)))
+    }
+
+    fn may_wait(&self, deadline: Instant, cancellation: &Cancellation) -> Result<(), TurnFault> {
+        if cancellation.is_cancelled() {
+            return Err(TurnFault::Cancelled(self.name.clone()));
+        }
+        if Instant::now() >= deadline {
+            return Err(TurnFault::TimedOut { name: self.name.clone(), waited: SESSION_WAIT });
+        }
+        Ok(())
+    }
+
+    fn line(&self) -> MutexGuard<'_, Waiting> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_session_has_one_queue_while_anything_uses_it() {
+        let queues = SessionQueues::default();
+        let held = queues.of("desk");
+        for other in 0..100 {
+            drop(queues.of(&format!("s{other}")));
+        }
+        assert!(Arc::ptr_eq(&held, &queues.of("desk")));
+        assert!(queues.queues.lock().unwrap().len() <= 2, "unused queues are dropped");
+    }
+
+    #[test]
+    fn a_thread_that_has_the_turn_is_refused_another() {
+        let queues = SessionQueues::default();
+        let (queue, cancellation) = (queues.of("desk"), Cancellation::default());
+        let turn = queue.turn(&cancellation).unwrap();
+        let refused = queue.turn(&cancellation).unwrap_err();
+        assert_eq!(refused.failure().kind, FailureKind::InvalidCall, "{refused}");
+        drop(turn);
+        assert!(queue.turn(&cancellation).is_ok());
+    }
+
+    #[test]
+    fn a_cancelled_call_stops_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = SessionQueues::new(Some(folder.path().to_owned()));
+        let queues = SessionQueues::new(Some(folder.path().to_owned()));
+        let (other, queue) = (other.of("desk"), queues.of("desk"));
+        let held = other.turn(&Cancellation::default()).unwrap();
+        let cancelled = Cancellation::default();
+        cancelled.cancel();
+        let refused = queue.turn(&cancelled).unwrap_err();
+        assert_eq!(refused.failure().kind, FailureKind::Cancelled);
+        drop(held);
+        assert!(queue.turn(&Cancellation::default()).is_ok());
+    }
+
+    /// Two sets of queues on one folder stand for two processes: the kernel tells their files apart.
+    #[test]
+    fn turns_are_exclusive_between_threads_and_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = AtomicUsize::new(0);
+        let turns = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (inside, turns) = (&inside, &turns);
+                let queues = Arc::new(SessionQueues::new(Some(folder.path().to_owned())));
+                for _ in 0..3 {
+                    let queues = Arc::clone(&queues);
+                    scope.spawn(move || {
+                        let queue = queues.of("desk");
+                        for _ in 0..20 {
+                            let _turn = queue.turn(&Cancellation::default()).unwrap();
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                            turns.fetch_add(1, Ordering::SeqCst);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        }
+                    });
+                }
+            }
+        });
+        assert_eq!(turns.into_inner(), 3 * 3 * 20);
+    }
+}

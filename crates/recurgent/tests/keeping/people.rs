@@ -1,0 +1,190 @@
+//! People correct: reject, teach, edit, test, forget.
+
+use lifecycle::artifact::Author;
+use lifecycle::context::Context;
+use lifecycle::example::{Example, ExpectedResult};
+use lifecycle::prompt;
+use lifecycle::request::{
+    Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
+};
+use recurgent::store::Owner;
+use recurgent::{Language, ProgramFault, TestSource};
+use serde_json::json;
+
+use crate::fixture::{Fixture, check};
+
+fn example(fields: serde_json::Value) -> Example {
+    Example::parse(&fields).unwrap()
+}
+
+fn last_call(agent: &recurgent::Agent) -> String {
+    agent.history(1).unwrap()[0]["call_id"].as_str().unwrap().to_owned()
+}
+
+fn writes_wrong_double(fixture: &Fixture) {
+    fixture.writes("c.double", "result = args[0] + 1", "args[0] + 1");
+}
+
+fn writes_right_double(fixture: &Fixture) {
+    fixture.writes("c.double", "result = args[0] * 2", "args[0] * 2");
+}
+
+/// What the next model is sent about a method.
+fn next_prompt(fixture: &mut Fixture, method: &str) -> String {
+    let language = fixture.language;
+    let request = CallRequest {
+        id: CallId("p".into()),
+        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        role: Role::parse("c").unwrap(),
+        method: Method::parse(method).unwrap(),
+        arguments: Arguments::default(),
+        contract: None,
+        language,
+        context: Context::default(),
+        manifest: None,
+        allowance: Allowance::default(),
+    };
+    let owner = Owner { instance: "i".into(), session: None, role: request.role.clone() };
+    let known = fixture.runtime().store().prompt_context(&owner, &request).unwrap();
+    prompt::build(&request, &known, None).user
+}
+
+#[test]
+fn a_rejected_program_leaves_service_and_the_reason_reaches_the_next_model() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(6));
+        let key = fixture.key("c", "double");
+        let call = last_call(&c);
+        let programs = fixture.runtime().programs();
+        let report = programs.reject(&key, "double means twice as much", Some(&call)).unwrap();
+        assert_eq!(report.running, None, "there is no other version");
+        let wrong = example(json!({"args": [5], "not_value": 6}));
+        assert_eq!(report.counter_example, Some(wrong.clone()));
+        let store = fixture.runtime().store();
+        assert_eq!(store.corpus(&key).unwrap(), [], "its recorded calls bind nothing any more");
+        assert_eq!(store.examples(&key.role, &key.method).unwrap(), [wrong]);
+        assert!(next_prompt(fixture, "double").contains("double means twice as much"));
+        assert!(!next_prompt(fixture, "half").contains("twice"), "it is about one method");
+        writes_right_double(fixture);
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(10));
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12));
+    });
+}
+
+#[test]
+fn a_rejection_falls_back_to_the_last_good_version() {
+    check(|fixture| {
+        fixture.writes_half();
+        fixture.writes_half_repaired();
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 1), json!(4));
+        fixture.call(&c, "half", &[json!(1), json!(0)], 1);
+        let versions = fixture.line("c", "half");
+        assert!(versions.len() == 2 && versions[0].2, "the repair runs: {versions:?}");
+        let report = c.reject("half", "dividing by 0 is an error").unwrap();
+        assert!(report.running.is_some());
+        assert!(fixture.line("c", "half")[1].2, "the first version runs again");
+        assert_eq!(fixture.call(&c, "half", &[json!(9), json!(3)], 0), json!(3));
+    });
+}
+
+#[test]
+fn a_text_that_was_rejected_does_not_come_back_by_itself() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        fixture.call(&c, "double", &[json!(5)], 1);
+        c.reject("double", "").unwrap();
+        writes_wrong_double(fixture);
+        writes_right_double(fixture);
+        let key = fixture.key("c", "double");
+        fixture.try_call(&c, "double", &[json!(5)], 2);
+        assert_eq!(fixture.call(&c, "double", &[json!(7)], 0), json!(14));
+        let versions = fixture.runtime().store().versions(&key).unwrap();
+        let running = versions.iter().find(|version| version.is_current).unwrap();
+        assert!(!running.artifact.repute.rejected);
+    });
+}
+
+#[test]
+fn examples_are_tested_on_the_running_program_and_on_edits() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        fixture.call(&c, "double", &[json!(1)], 1);
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 0), json!(6));
+        c.teach("double", (5,), 10).unwrap();
+        let tested = c.test("double").unwrap();
+        let told: Vec<_> = tested.iter().map(|call| (call.source, call.passed)).collect();
+        assert_eq!(
+            told,
+            [(TestSource::Example, Some(false)), (TestSource::Recorded, Some(true))],
+            "the recorded call with the same arguments gave way to the example"
+        );
+        assert_eq!(tested[0].actual, Some(json!({"value": 6})));
+        assert_eq!(tested[0].expected, Some(ExpectedResult::Value(json!(10))));
+        let key = fixture.key("c", "double");
+        let [wrong, right] = ["args[0] + 2", "args[0] * 2"].map(|value| match fixture.language {
+            Language::Python => format!("result = {value}"),
+            Language::Ruby => value.to_owned(),
+        });
+        let programs = fixture.runtime().programs();
+        assert_eq!(programs.edit(&key, &wrong, None, false).unwrap().version, None);
+        let malformed = programs.edit(&key, "result = (", None, true);
+        assert!(matches!(malformed, Err(ProgramFault::Invalid(_))), "{malformed:?}");
+        let report = programs.edit(&key, &right, None, false).unwrap();
+        assert_eq!(report.version, Some(2), "{report:?}");
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12));
+        let versions = fixture.runtime().store().versions(&key).unwrap();
+        assert_eq!((versions[0].author, versions[0].is_current), (Author::Person, true));
+        let forced = fixture.runtime().programs().edit(&key, &wrong, None, true).unwrap();
+        assert_eq!(forced.version, Some(3));
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(8));
+    });
+}
+
+#[test]
+fn what_is_forgotten_is_written_again() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        writes_right_double(fixture);
+        let c = fixture.agent("c");
+        fixture.call(&c, "double", &[json!(5)], 1);
+        c.teach("double", (5,), 10).unwrap();
+        assert!(c.forget("double").unwrap());
+        assert!(!c.forget("double").unwrap(), "nothing is left");
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(10));
+        let (role, method) = (Role::parse("c").unwrap(), Method::parse("double").unwrap());
+        assert_eq!(fixture.runtime().store().examples(&role, &method).unwrap(), []);
+        assert!(fixture.runtime().programs().forget(&role, None).unwrap());
+        assert_eq!(fixture.runtime().programs().list(None).unwrap(), []);
+    });
+}
+
+#[test]
+fn every_stored_program_is_listed_and_what_is_not_stored_is_named() {
+    check(|fixture| {
+        fixture.writes(
+            "c.run",
+            "result = delegate('adder', purpose='add').add(args[0]).value",
+            "delegate('adder', purpose: 'add').add(args[0]).value",
+        );
+        fixture.writes("adder.add", "result = args[0] + 1", "args[0] + 1");
+        let c = fixture.agent("c");
+        fixture.call(&c, "run", &[json!(1)], 2);
+        let listed = fixture.runtime().programs().list(None).unwrap();
+        let told: Vec<_> = listed
+            .iter()
+            .map(|summary| (summary.program.current.method.as_str(), summary.is_tool))
+            .collect();
+        assert_eq!(told, [("add", true), ("run", false)]);
+        let missing = c.reject("walk", "").unwrap_err().to_string();
+        assert!(missing.contains("c.walk") && missing.contains("tools list"), "{missing}");
+        let unknown = fixture.key("c", "run");
+        let fault =
+            fixture.runtime().programs().reject(&unknown, "", Some("nonsense")).unwrap_err();
+        assert_eq!(fault, ProgramFault::UnknownCall("nonsense".into()));
+    });
+}

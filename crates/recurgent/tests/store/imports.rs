@@ -1,0 +1,111 @@
+//! What a directory of the reference runtime gives, entry by entry.
+
+use std::fs;
+
+use lifecycle::program::Checksum;
+use recurgent::store::layout;
+use recurgent::store::prelude::*;
+use recurgent::store::sqlite::SqliteStore;
+use serde_json::{Value, json};
+
+use crate::stage::role;
+
+/// A directory of the reference runtime, with this registry and method file.
+fn directory(registry: &Value, artifact: &Value) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("artifacts/converter-b1ab5a0e");
+    fs::create_dir_all(&place).unwrap();
+    for (name, content) in [
+        ("registry.json", registry.clone()),
+        (
+            "patterns.json",
+            json!({"roles": {"converter": {"events": [
+            {"call_id": "c1", "method_name": "convert", "outcome_status": "ok"},
+            {"call_id": 7}, {"method_name": "convert"}]}}}),
+        ),
+        ("proposals.json", json!({"proposals": []})),
+        ("role_profiles.json", json!({"roles": {}})),
+        ("artifacts/converter-b1ab5a0e/convert-0f0f0f0f.json", artifact.clone()),
+    ] {
+        fs::write(folder.path().join(name), content.to_string()).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently() {
+    let registry = json!({"tools": {
+        "converter": {"purpose": "convert", "methods": ["convert"], "deliverable": {"type": "numeric"},
+            "intent_signature": "boil water", "method_signatures": {"convert": "args:0|kwargs:from,to"},
+            "usage_count": 4, "success_count": 2, "failure_count": 1},
+        "shelf": {"purpose": "keep", "methods": 7},
+        "": {"purpose": "nothing"},
+        "poet": {"purpose": "rhyme", "methods": ["rhyme"]},
+    }});
+    let (code, first) = ("result = args[0] * 2", "result = args[0] + args[0]");
+    let (head, older) = (Checksum::of(code), Checksum::of(first));
+    let artifact = json!({"role": "converter", "method_name": "convert", "contract_fingerprint": "none",
+        "cacheable": true, "cacheability_reason": "stable_method_default", "code_checksum": head, "code": code,
+        "versions": {older.as_str(): {"code": first, "created_at": "2026-03-01T10:00:00.000Z"}},
+        "success_count": 3, "failure_count": 1,
+        "scorecards": {head.as_str(): {"successes": 3, "failures": 1, "sessions": ["t1", "t2"], "short_window": [
+            {"status": "ok"}, {"status": "error", "error_type": "timeout"},
+            {"status": "error", "error_type": "execution"}, {"status": "error", "error_type": "low_utility"},
+            {"status": "error", "error_type": "wrong_tool_boundary"}, {"status": "ok"}]}},
+        "history": [
+            {"id": "gen-2", "parent_id": "gen-1", "trigger": "repair:execution", "code_checksum": head,
+             "trigger_error_class": "TypeError", "trigger_error_message": "no"},
+            {"id": "gen-1", "trigger": "initial_forge", "code_checksum": older}],
+        "lifecycle": {"versions": {head.as_str(): {"lifecycle_state": "durable"}}}});
+    let read = layout::read(directory(&registry, &artifact).path()).unwrap();
+    let refused: Vec<_> = read.refused.iter().map(|note| note.what.as_str()).collect();
+    assert_eq!(
+        refused,
+        [
+            "tool \"shelf\" of registry.json",
+            "tool \"\" of registry.json",
+            "role \"converter\" of patterns.json"
+        ],
+        "{:?}",
+        read.refused
+    );
+    let store = SqliteStore::in_memory().unwrap();
+    let merged = store.merge(&read.bundle).unwrap();
+    assert_eq!(merged.conflicts, []);
+    let skipped: Vec<_> = merged.skipped.iter().map(|note| note.what.as_str()).collect();
+    assert!(
+        skipped.contains(&"proposals.json") && skipped.contains(&"role_profiles.json"),
+        "{skipped:?}"
+    );
+    let names: Vec<_> = store
+        .tools(None, 9)
+        .unwrap()
+        .into_iter()
+        .map(|known| known.tool.name.to_string())
+        .collect();
+    assert_eq!(names, ["converter", "poet"]);
+    let converter = store.tools(Some(&role("converter")), 1).unwrap().remove(0);
+    let contract = converter.tool.contract.unwrap();
+    assert_eq!(contract.intent_signature.as_deref(), Some("boil water"));
+    assert_eq!(store.patterns(&role("converter")).unwrap().len(), 1);
+
+    let known = store.artifacts(Some(&role("converter")), 1).unwrap().remove(0);
+    let versions = store.versions(&known.current.key()).unwrap();
+    let (newest, oldest) = (&versions[0], &versions[1]);
+    assert_eq!(newest.artifact.repute.standing.name(), "durable");
+    assert_eq!(newest.artifact.repute.recent.as_str(), "sfabs", "the world's fault is not counted");
+    assert_eq!((newest.artifact.successes, newest.artifact.failures), (3, 1));
+    assert_eq!(newest.trigger.name(), "repair");
+    assert_eq!(newest.parent.as_ref(), Some(&oldest.artifact.checksum));
+    assert_eq!(newest.failure.as_deref(), Some("TypeError: no"));
+    assert_eq!(oldest.trigger.name(), "fresh");
+
+    // What was kept is exported again.
+    let again = store.bundle(None).unwrap();
+    let tool = again.tools.iter().find(|tool| tool.name == role("converter")).unwrap();
+    assert_eq!(tool.signatures["convert"], "args:0|kwargs:from,to");
+    let folder = tempfile::tempdir().unwrap();
+    layout::write(&again, &folder.path().join("out")).unwrap();
+    let back = layout::read(&folder.path().join("out")).unwrap();
+    assert_eq!((back.bundle.tools, back.refused), (again.tools, vec![]));
+}
