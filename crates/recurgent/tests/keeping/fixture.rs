@@ -68,7 +68,7 @@ impl Fixture {
         );
     }
 
-    pub(crate) fn agent(&self, role: &str) -> Agent {
+    pub(crate) fn agent(&mut self, role: &str) -> Agent {
         let language = self.language;
         self.runtime().agent(role).guest(language).build().unwrap()
     }
@@ -115,7 +115,7 @@ impl Fixture {
     }
 
     /// Versions, newest first: why they were written, how they stand, whether they run.
-    pub(crate) fn line(&self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
+    pub(crate) fn line(&mut self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
         let key = self.key(role, method);
         let versions = self.runtime().store().versions(&key).unwrap();
         let told = |v: &recurgent::store::catalog::StoredVersion| {

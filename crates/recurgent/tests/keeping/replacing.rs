@@ -252,7 +252,7 @@ fn a_stored_program_that_breaks_its_contract_is_repaired_in_that_call() {
         fixture.writes("m.list", "result = ['x'] * max(args[0], 1)", "['x'] * [args[0], 1].max");
         let language = fixture.language;
         let deliverable = json!({"type": "array", "min_items": 1});
-        let mut m =
+        let m =
             fixture.runtime().agent("m").guest(language).deliverable(deliverable).build().unwrap();
         assert_eq!(fixture.call(&m, "list", &[json!(2)], 1), json!(["x", "x"]));
         assert_eq!(fixture.call(&m, "list", &[json!(0)], 1), json!(["x"]));

@@ -53,12 +53,12 @@ fn state_key_drift_is_caught_from_a_new_process() {
         let session = |fixture: &mut Fixture| {
             fixture.runtime().agent("c").guest(language).session("s").build().unwrap()
         };
-        let mut c = session(fixture);
+        let c = session(fixture);
         fixture.call(&c, "store", &[json!(5)], 1);
         drop(c);
         fixture.restart();
         // Nothing in the memory of this one says what the key is called.
-        let mut empty = fixture.agent("c");
+        let empty = fixture.agent("c");
         assert_eq!(fixture.call(&empty, "recall", &[], 2), json!(null));
         let entry = log(fixture).pop().unwrap();
         assert_eq!(entry["guardrail_violation_subtype"], json!("state_key_drift"));
@@ -67,7 +67,7 @@ fn state_key_drift_is_caught_from_a_new_process() {
             json!(["generated", "rolled_back"]),
             "before it ran"
         );
-        let mut c = session(fixture);
+        let c = session(fixture);
         assert_eq!(fixture.call(&c, "recall", &[], 0), json!(5));
     });
 }
