@@ -55,6 +55,7 @@ stories! {
     no_second_chance = "09-no-second-chance.md",
     out_of_second_chances = "10-out-of-second-chances.md",
     asked_twice = "11-asked-twice.md",
+    three_typos = "12-three-typos.md",
     that_is_wrong = "14-that-is-wrong.md",
 }
 
