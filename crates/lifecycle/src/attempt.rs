@@ -15,6 +15,7 @@ use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
+use crate::provenance::Observation;
 use feedback::{excerpt, message};
 
 pub use reason::{Budgets, Reason, ReasonClass, RetryLane, RetryRow, Stage, StoredNext};
@@ -184,6 +185,10 @@ pub struct Attempt {
     pub output: Output,
     /// The worker that ran it.
     pub worker: Option<WorkerTrace>,
+    /// What it reached, as far as the runtime saw it.
+    pub observed: Observation,
+    /// Whether it may have sent something that changes the outside: then it is not made again.
+    pub sent: bool,
     /// How long it took, model included.
     pub took: Duration,
     /// Its program was advised against or degraded, and ran because no better one could be obtained.
@@ -254,6 +259,13 @@ impl Attempt {
         }
         stages
     }
+}
+
+/// What a call reached: the sources of its last attempt, and whether any attempt sent something.
+pub(crate) fn observed(attempts: &[Attempt]) -> Observation {
+    let last = attempts.last().map(|attempt| attempt.observed.clone()).unwrap_or_default();
+    let sent = attempts.iter().any(|attempt| attempt.sent);
+    Observation { sent: last.sent || sent, ..last }
 }
 
 /// Rejections so far in one lane.

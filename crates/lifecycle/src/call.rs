@@ -22,7 +22,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::artifact::{Artifact, ShapeDigest};
-use crate::attempt::{Attempt, Budgets, Origin, Rejection};
+use crate::attempt::{self, Attempt, Budgets, Origin, Rejection};
 use crate::blame::GrantedAccess;
 use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
@@ -357,7 +357,8 @@ impl Call {
         let result = result.map_err(|failure| at_boundary(failure, self.request.lineage.depth()));
         let (role, method) = (self.request.role.clone(), self.request.method.clone());
         let notes = note.into_iter().collect();
-        let outcome = Outcome { notes, ..Outcome::new(role, method, result) };
+        let observed = attempt::observed(&self.attempts);
+        let outcome = Outcome { notes, observed, ..Outcome::new(role, method, result) };
         Step::Commit(Box::new(Commit {
             call: self,
             outcome,

@@ -169,15 +169,20 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Whether the program reads what it was called with: `args`, `kwargs`, or the parameters of the
-    /// function that is called with it (the function form): the one named like the method, or else the
-    /// only one, if the program leaves calling it to the harness.
+    /// Whether the program reads the inputs of its call: `args`, `kwargs`, or the parameters of the function
+    /// that the harness calls with them. That is the function or callable named like the method, or else the
+    /// only function, if the program does not call it itself.
     pub fn reads_inputs(&self, method: &str) -> bool {
-        let functions: Vec<&Definition> =
-            self.definitions.iter().filter(|it| it.owner == DefinitionOwner::Program).collect();
+        let functions: Vec<&Definition> = self
+            .definitions
+            .iter()
+            .filter(|it| it.owner == DefinitionOwner::Program)
+            .filter(|it| it.kind != DefinitionKind::Lambda || it.name == method)
+            .collect();
         let is_called =
             |name: &str| self.calls.iter().any(|call| call.receiver.is_none() && call.name == name);
         self.reads_arguments
+            || self.makes_callable(method)
             || match functions.as_slice() {
                 [only] if only.name != method => only.reads_parameters && !is_called(&only.name),
                 several => several.iter().any(|it| it.name == method && it.reads_parameters),
@@ -201,6 +206,32 @@ impl Inspection {
         found.next().is_none().then_some(function)
     }
 
+    /// Whether the program gives a callable object the name of the method: an instance with `__call__`, a
+    /// partial, an imported function, `define_method`. The parameters of a lambda are known, so it is not one.
+    fn makes_callable(&self, method: &str) -> bool {
+        let is_instance_callable =
+            || self.definitions.iter().any(|it| it.name == "__call__" && it.reads_parameters);
+        let is_lambda = || {
+            let mut lambdas =
+                self.definitions.iter().filter(|it| it.kind == DefinitionKind::Lambda);
+            lambdas.any(|it| it.name == method)
+        };
+        let assigned = self.assignments.iter().any(|assignment| {
+            let named = matches!(&assignment.target, Target::Name(name) if name == method);
+            let value = assignment.value.held();
+            named
+                && (matches!(value, Operand::Path(_) | Operand::Instance(_))
+                    || (matches!(value, Operand::Function) && !is_lambda())
+                    || (matches!(value, Operand::Unknown) && is_instance_callable()))
+        });
+        let defines = |call: &Call| {
+            matches!(call.name.as_str(), "define_method" | "define_singleton_method")
+                && call.receiver.is_none()
+                && call.argument(0).and_then(Operand::text) == Some(method)
+        };
+        assigned || self.calls.iter().any(defines)
+    }
+
     /// Whether a text of the program is exactly this.
     pub fn says(&self, text: &str) -> bool {
         self.literals.iter().any(|literal| literal.value == text)
@@ -216,7 +247,8 @@ impl Inspection {
 
     /// Whether the program defines a function of this name.
     pub fn defines(&self, name: &str) -> bool {
-        self.definitions.iter().any(|d| d.kind == DefinitionKind::Function && d.name == name)
+        let is_function = |kind| matches!(kind, DefinitionKind::Function | DefinitionKind::Lambda);
+        self.definitions.iter().any(|it| is_function(it.kind) && it.name == name)
     }
 }
 
@@ -321,6 +353,8 @@ pub struct Definition {
 pub enum DefinitionKind {
     /// A function or method.
     Function,
+    /// A lambda that is given a name.
+    Lambda,
     /// A class or module, new or reopened.
     Class,
     /// The methods of one object (`class << object`).
@@ -404,6 +438,10 @@ pub struct ContextUse {
     pub key: String,
     /// Read or written.
     pub access: ContextAccess,
+    /// Whether the program provides for the key's absence: a default, a test, an error handler.
+    pub guarded: bool,
+    /// The constant that stands in for an absent key.
+    pub default: Option<Value>,
     /// Where.
     pub position: Position,
 }

@@ -12,6 +12,7 @@ use crate::draft::Overdraft;
 use crate::guardrail::Violation;
 use crate::outcome::{EndedBy, Failure, FailureKind, Limit, Reported, Waited};
 use crate::program::VettedProgram;
+use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use crate::tool::Tool;
 
@@ -164,6 +165,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// What it printed.
     pub output: Output,
+    /// What it reached.
+    pub observed: Observation,
     /// The worker that ran it.
     pub worker: WorkerTrace,
 }

@@ -7,10 +7,10 @@
 
 mod context_tools_shape_misuse;
 mod executable_tool_metadata;
+mod false_external_provenance;
 mod hardcoded_external_fallback_success;
 mod input_baked_code;
 mod missing_credentials;
-mod missing_external_provenance;
 mod network;
 mod process_escape;
 mod self_materialization;
@@ -23,10 +23,11 @@ mod unused_dependency;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::context::Context;
 use crate::dialect::{Inspection, Language, Position};
 use crate::outcome::FailureKind;
 
-pub use missing_external_provenance::check_provenance;
+pub use false_external_provenance::check_provenance;
 pub(crate) use network::fetches;
 pub use self_materialization::check_role;
 pub use singleton_method_mutation::attached;
@@ -64,7 +65,7 @@ rules! {
     executable_tool_metadata: ExecutableToolMetadata,
     self_materialization: SelfMaterialization,
     hardcoded_external_fallback_success: HardcodedExternalFallbackSuccess,
-    missing_external_provenance: MissingExternalProvenance,
+    false_external_provenance: FalseExternalProvenance,
     missing_credentials: MissingCredentials,
     unsupported_capability: UnsupportedCapability,
     undeclared_dependency: UndeclaredDependency,
@@ -72,6 +73,9 @@ rules! {
     input_baked_code: InputBakedCode,
     state_key_drift: StateKeyDrift,
 }
+
+/// Subtypes of earlier versions, in stored data and settings, and what they are called now.
+const RENAMED: [(&str, &str); 1] = [("missing_external_provenance", "false_external_provenance")];
 
 /// Everything about one rule.
 #[derive(Debug)]
@@ -205,6 +209,8 @@ pub struct GuardrailInput<'a> {
     pub holds_packages: bool,
     /// The state that the agent's other methods and setters keep; may be empty.
     pub sibling_state: &'a [SiblingState],
+    /// The agent's memory when the call was made.
+    pub context: &'a Context,
     /// What was read of the program.
     pub inspection: &'a Inspection,
 }
@@ -291,6 +297,12 @@ impl Violation {
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
+    /// Whether a program that keeps it after being advised is not kept for later calls. A context key that a
+    /// model insists on is taken to be meant.
+    pub fn forbids_reuse(&self) -> bool {
+        self.rule != Rule::StateKeyDrift
+    }
+
     /// What it means for the attempt.
     pub fn severity(&self, policy: &GuardrailPolicy) -> Severity {
         if policy.terminal.contains(&self.rule) {
@@ -363,8 +375,10 @@ impl Rule {
         self.guardrail().subtype
     }
 
-    /// The rule of this subtype.
+    /// The rule of this subtype, also by its name in an earlier version.
     pub fn from_subtype(subtype: &str) -> Option<Self> {
+        let renamed = RENAMED.iter().find(|(earlier, _)| *earlier == subtype);
+        let subtype = renamed.map_or(subtype, |(_, now)| now);
         Self::ALL.iter().copied().find(|rule| rule.subtype() == subtype)
     }
 

@@ -134,7 +134,7 @@ fn summary(outcome: &Outcome, content: Option<&Content>) -> Value {
     match &outcome.result {
         Ok(value) => {
             summary.insert("value_class".into(), json!(type_name(value)));
-            summary.extend(provenance(value));
+            summary.extend(outcome.observed.summary(value));
         }
         Err(failure) => {
             summary.insert("error_type".into(), json!(failure.kind.code()));
@@ -148,22 +148,6 @@ fn summary(outcome: &Outcome, content: Option<&Content>) -> Value {
         summary.insert("content_digest".into(), json!(content.digest));
     }
     Value::Object(summary)
-}
-
-/// Where external data came from, when the value says so.
-fn provenance(value: &Value) -> Map<String, Value> {
-    let Some(sources) = value.pointer("/provenance/sources").and_then(Value::as_array) else {
-        return Map::new();
-    };
-    let first = |key: &str| {
-        let found = sources.first().and_then(|source| source.get(key));
-        found.map_or(Value::Null, |found| redacted_field(key, found).into_owned())
-    };
-    Map::from_iter([
-        ("source_count".to_owned(), json!(sources.len())),
-        ("primary_uri".to_owned(), first("uri")),
-        ("retrieval_mode".to_owned(), first("retrieval_mode")),
-    ])
 }
 
 /// A value, or a short description of one that is too large to keep here.

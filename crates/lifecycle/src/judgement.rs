@@ -12,6 +12,7 @@ use crate::execution::{ExceptionFacts, ReportEnding, limited};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
+use crate::provenance::Observation;
 use crate::request::CallRequest;
 
 /// The class guests raise in a program when the host refuses an ask because of a guardrail.
@@ -25,6 +26,7 @@ pub(crate) struct Standards<'a> {
     pub(crate) access: &'a GrantedAccess,
     /// Whether the program was accepted with arguments of this shape before; `None`: it is new.
     pub(crate) proven: Option<bool>,
+    pub(crate) observed: &'a Observation,
 }
 
 /// Accepts a program's answer (a value, or a truthful error), or says why not.
@@ -209,12 +211,13 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
     }
 }
 
-/// External data must say where it came from; contracted answers must have the promised shape.
+/// A claimed source must be true; contracted answers must have the promised shape.
 fn judge_value(standards: &Standards<'_>, value: Value) -> Result<Value, Box<Rejection>> {
-    if let Some(violation) = guardrail::check_provenance(standards.program.inspection(), &value) {
-        return Err(Box::new(barred(vec![violation], standards.guardrails)));
+    let Standards { request, guardrails, program, observed } = standards;
+    let (inspection, arguments) = (program.inspection(), &request.arguments);
+    if let Some(violation) = guardrail::check_provenance(inspection, arguments, observed, &value) {
+        return Err(Box::new(barred(vec![violation], guardrails)));
     }
-    let request = standards.request;
     let Some(contract) = &request.contract else { return Ok(value) };
     match contract.judge(&request.arguments.args, &request.arguments.kwargs, &value) {
         Ok(()) => Ok(value),

@@ -33,6 +33,7 @@ pub mod standing;
 pub mod version_policy;
 pub mod tool;
 pub mod health;
+pub mod provenance;
 pub mod history;
 pub mod weak_success;
 pub mod correction;

@@ -9,6 +9,7 @@ use crate::attempt::Origin;
 use crate::draft::Usage;
 use crate::excerpt::shortened;
 use crate::guardrail::ViolationType;
+use crate::provenance::Observation;
 use crate::request::{CallId, Method, Role, TraceId};
 
 /// Characters kept of an error type a program authored, and of the class of what it raised.
@@ -25,6 +26,8 @@ pub struct Outcome {
     pub result: Result<Value, Failure>,
     /// What the caller should know beside the result.
     pub notes: Vec<String>,
+    /// What the call reached, as far as the runtime saw it.
+    pub observed: Observation,
     /// Facts about the call. `None`: memory was read or written, or the call was refused before it began.
     pub details: Option<Box<CallDetails>>,
 }
@@ -49,7 +52,8 @@ pub struct CallDetails {
 impl Outcome {
     /// An outcome without facts about its call.
     pub fn new(role: Role, method: Method, result: Result<Value, Failure>) -> Self {
-        Self { role, method, result, notes: Vec::new(), details: None }
+        let observed = Observation::of_no_network();
+        Self { role, method, result, notes: Vec::new(), observed, details: None }
     }
 
     /// Whether the call gave a value.
@@ -87,15 +91,17 @@ impl Outcome {
         })
     }
 
-    /// The failure's metadata, and the notes if there are any.
+    /// The failure's metadata or the value's observed sources, and the notes; nothing when there are none.
     fn metadata(&self) -> Option<Map<String, Value>> {
-        let metadata = self.failure().map(|failure| failure.metadata.clone());
-        if self.notes.is_empty() {
-            return metadata;
+        let mut metadata = self.failure().map(|failure| failure.metadata.clone());
+        if self.is_ok() && !self.observed.sources.is_empty() {
+            let sources = json!(self.observed.to_json());
+            metadata.get_or_insert_default().insert("sources".to_owned(), sources);
         }
-        let mut metadata = metadata.unwrap_or_default();
-        metadata.insert("notes".to_owned(), json!(self.notes));
-        Some(metadata)
+        if !self.notes.is_empty() {
+            metadata.get_or_insert_default().insert("notes".to_owned(), json!(self.notes));
+        }
+        metadata
     }
 }
 

@@ -249,7 +249,9 @@ impl VettedProgram {
         let declared = declared(&self.program);
         let input = guardrail_input(&self.program, request, &self.inspection, &declared, &[]);
         match guardrail::cacheability(&input, request.contract.is_some()) {
-            kept if kept.cacheable() && !self.advice.is_empty() => Cacheability::AdviceIgnored,
+            kept if kept.cacheable() && self.advice.iter().any(Violation::forbids_reuse) => {
+                Cacheability::AdviceIgnored
+            }
             reason => reason,
         }
     }
@@ -321,6 +323,7 @@ fn guardrail_input<'a>(
         declared,
         holds_packages: request.manifest.as_ref().is_some_and(|held| !held.is_empty()),
         sibling_state,
+        context: &request.context,
         inspection,
     }
 }

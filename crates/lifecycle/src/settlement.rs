@@ -218,7 +218,7 @@ fn scores(
 }
 
 fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
-    let unsourced = |rule| rule == Rule::MissingExternalProvenance;
+    let unsourced = |rule| rule == Rule::FalseExternalProvenance;
     if rejection.blame() != Blame::Program {
         RunVerdict::Excused
     } else if matches!(exhausted, Some(RetryLane::Guardrail | RetryLane::Outcome)) {

@@ -57,7 +57,7 @@ fn drafts(n: usize) -> Vec<Result<Draft, DraftFault>> {
         })),
         Err(DraftFault::Unavailable("down".into())),
         Err(DraftFault::Auth("no key".into())),
-        payload(json!({"code": format!("result = [7, {n}]")})),
+        payload(json!({"code": format!("result = [77, {n}]")})),
     ]
 }
 

@@ -19,6 +19,7 @@ use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PromptContext;
+use lifecycle::provenance::Observation;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -135,6 +136,7 @@ fn run(step: Step, ending: ReportEnding) -> Step {
         forged: vec![],
         violations: vec![],
         output: Output::default(),
+        observed: Observation::default(),
         worker: WorkerTrace::default(),
     };
     execute.executed(Ok(report), Duration::ZERO)

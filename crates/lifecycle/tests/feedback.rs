@@ -19,7 +19,7 @@ fn first_generate() -> Box<Generate> {
         lineage: Lineage::Root { trace: TraceId("t".into()) },
         role: Role::parse("calculator").unwrap(),
         method: Method::parse("add").unwrap(),
-        arguments: Arguments { args: vec![json!(30)], kwargs: Map::new() },
+        arguments: Arguments { args: vec![json!(37)], kwargs: Map::new() },
         contract: None,
         language: Language::Python,
         context: Context::default(),
@@ -103,7 +103,7 @@ fn a_transport_fault_does_not_make_a_retry_forget() {
 
 #[test]
 fn advice_is_given_once_and_does_not_cost_the_answer() {
-    let baked = "result = 30 + 1";
+    let baked = "result = 37 + 1";
     let mut advised = generate(first_generate().generated(drafted(baked), Duration::ZERO));
     assert_eq!(feedback(&mut advised).unwrap()["violation_subtype"], "input_baked_code");
     let step = advised.generated(drafted(baked), Duration::ZERO);

@@ -6,12 +6,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use lifecycle::context::Context;
 use lifecycle::dialect::{Language, inspect};
 use lifecycle::guardrail::{
     GuardrailInput, GuardrailPolicy, Rule, RuleCheck, RuleExample, Severity, SiblingState,
-    Violation, examine,
+    Violation, check_role, examine,
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 const HEAD: &str = "\
 # Guardrails
@@ -31,10 +32,22 @@ shows its default. A stored program that breaks a rule before it runs was kept u
 |---|---|---|---|
 ";
 
+const CORPUS: &str = "
+## False positives
+
+Every rule is measured on honest programs: written without reading the rules, or recorded from a model
+(`crates/recurgent/tests/honest`). Each is vetted and executed. The table counts the programs a rule objected to; it is
+written by that test, which fails at 1 % of the programs of a guest, or at one program for a rule that ends the call.
+
+";
+/// Around the table.
+const MARKS: [&str; 2] = ["<!-- honest programs -->\n", "<!-- /honest programs -->\n"];
+
 #[test]
 fn the_manual_is_fresh() {
-    let manual = manual();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guardrails.md");
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let manual = manual(measured(&written));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &manual).unwrap();
     }
@@ -45,6 +58,9 @@ fn the_manual_is_fresh() {
 #[test]
 fn the_examples_of_every_rule_are_true() {
     for &rule in Rule::ALL {
+        if matches!(rule.guardrail().check, RuleCheck::Value) {
+            continue;
+        }
         for example in rule.guardrail().examples {
             let found = check(rule, example);
             assert_eq!(
@@ -78,7 +94,14 @@ fn every_rule_that_reads_programs_shows_both_verdicts_in_both_languages() {
     }
 }
 
-fn manual() -> String {
+/// The table of false positives, which the test that runs the programs writes.
+fn measured(page: &str) -> &str {
+    let [begin, end] = MARKS;
+    let after = page.split_once(begin).map_or("", |(_, after)| after);
+    after.split_once(end).map_or("", |(table, _)| table)
+}
+
+fn manual(measured: &str) -> String {
     let mut page = HEAD.to_owned();
     for &rule in Rule::ALL {
         let subtype = rule.subtype();
@@ -90,6 +113,8 @@ fn manual() -> String {
             decided(rule),
         );
     }
+    let [begin, end] = MARKS;
+    let _ = write!(page, "{CORPUS}{begin}{measured}{end}");
     for &rule in Rule::ALL {
         let guardrail = rule.guardrail();
         let (first, rest) = guardrail.summary.split_at(1);
@@ -153,6 +178,8 @@ fn check(rule: Rule, example: &RuleExample) -> Option<Violation> {
         reads: owned(example.sibling_writes),
         writes: owned(example.sibling_writes),
     }];
+    let kept = example.sibling_writes.iter().map(|&key| (key.to_owned(), json!(0)));
+    let context = Context::restored(1, kept);
     let args: Vec<Value> = serde_json::from_str(example.args).unwrap();
     let input = GuardrailInput {
         language: example.language,
@@ -163,8 +190,17 @@ fn check(rule: Rule, example: &RuleExample) -> Option<Violation> {
         declared: &owned(example.declared),
         holds_packages: false,
         sibling_state: if example.sibling_writes.is_empty() { &[] } else { &siblings },
+        context: &context,
         inspection: &inspection,
     };
+    match rule.guardrail().check {
+        RuleCheck::Program(_) => {}
+        RuleCheck::Request => {
+            return inspection.agents().find_map(|(asked, _)| check_role(input.role, asked));
+        }
+        // The value of the example is not known without running it.
+        RuleCheck::Value => unreachable!("not checked here"),
+    }
     let found = examine(&input, &GuardrailPolicy::default());
     found.into_iter().find(|violation| violation.rule == rule)
 }

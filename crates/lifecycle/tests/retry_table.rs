@@ -5,6 +5,7 @@ use lifecycle::attempt::{Attempt, Budgets, Next, Origin, Reason, Rejection, Retr
 use lifecycle::execution::{Output, Packages, WorkerTrace};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::pattern::Capabilities;
+use lifecycle::provenance::Observation;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -80,6 +81,8 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         capabilities: Capabilities::default(),
         output: Output::default(),
         worker: None,
+        observed: Observation::default(),
+        sent: false,
         took: Duration::ZERO,
         last_resort: false,
     }

@@ -7,11 +7,13 @@ use lifecycle::contract;
 use lifecycle::execution::{Environment, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
+use lifecycle::provenance::Observation;
 use lifecycle::request::{Arguments, Role};
 use serde_json::{Map, Value};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
+use crate::grants::Network;
 use crate::guest::{Answer, Ask, RunLimits, Said};
 use crate::tree::{AttemptTools, Tree};
 use crate::upkeep::time_before;
@@ -37,6 +39,8 @@ pub(crate) struct Host<'a> {
     /// Tools it forged, and those that accepted calls under it forged.
     tools: Arc<AttemptTools>,
     violations: Vec<Violation>,
+    /// What the program reached through the tools it called.
+    reached_by_tools: Observation,
 }
 
 impl<'a> Host<'a> {
@@ -48,6 +52,7 @@ impl<'a> Host<'a> {
             held: BTreeMap::new(),
             tools: AttemptTools::new(tree),
             violations: Vec::new(),
+            reached_by_tools: Observation::of_no_network(),
         }
     }
 
@@ -88,6 +93,10 @@ impl<'a> Host<'a> {
                         forged: self.tools.to_vec(),
                         violations: self.violations,
                         output: done.output,
+                        observed: observed(
+                            &self.agent.options().grants.network,
+                            self.reached_by_tools,
+                        ),
                         worker: done.worker,
                     });
                 }
@@ -124,6 +133,7 @@ impl<'a> Host<'a> {
         match ask {
             Ask::Call { agent, method, args, kwargs } => {
                 let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
+                self.reached_by_tools.add_call(outcome.role.as_str(), &outcome.observed);
                 Ok(Answer::Outcome(Box::new(outcome)))
             }
             Ask::Tool { name } => self.tool(&name),
@@ -279,6 +289,12 @@ impl<'a> Host<'a> {
         self.held.insert(handle.clone(), agent);
         Ok(Answer::Agent { handle, role })
     }
+}
+
+/// What a program reached, itself and through tools. Connections of its own are seen only where there are none.
+fn observed(network: &Network, reached_by_tools: Observation) -> Observation {
+    let complete = reached_by_tools.complete && *network == Network::Off;
+    Observation { complete, ..reached_by_tools }
 }
 
 /// Why an ask was not answered; raises in the program.

@@ -160,10 +160,9 @@ const SCRIPT: &[(&str, &str, &str)] = &[
     ("shop.nested", "result = delegate('helper', purpose='help').work(2).value", "result = delegate('helper', purpose: 'help').work(2).value"),
     ("helper.work", "result = args[0] * 0 + undefined", "result = args[0] * 0 + undefined"),
     ("helper.work", "result = args[0] * 10", "args[0] * 10"),
-    ("shop.unsourced", "result = delegate('page_fetcher', purpose='get').get(1).value",
-                       "delegate('page_fetcher', purpose: 'get').get(1).value"),
-    ("shop.unsourced", "result = 5", "5"),
-    ("page_fetcher.get", "result = 'page'", "'page'"),
+    ("shop.claims", "result = {'provenance': {'sources': [{'uri': 'http://news.example', 'retrieval_mode': 'live'}]}}",
+                    "{ provenance: { sources: [{ uri: 'http://news.example', retrieval_mode: 'live' }] } }"),
+    ("shop.claims", "result = 5", "5"),
     ("shop.itself", "result = tool(''.join(['sh', 'op'])).plain(1)", "tool(%w[sh op].join).plain(1)"),
     ("shop.itself", "result = 6", "6"),
     ("shop.attaches", "for h in [delegate('helper', purpose='help')]:\n    h.work = lambda n: n\nresult = 1",
@@ -205,7 +204,7 @@ fn the_log_alone_rebuilds_what_observers_saw() {
             "garbled",
             "stubborn",
             "nested",
-            "unsourced",
+            "claims",
             "itself",
             "attaches",
             "refused",
@@ -261,8 +260,7 @@ fn lanes_are_told(log: &str) {
         "shop.garbled": ["generation -"],
         "shop.stubborn": ["execution execution"],
         "shop.nested": ["execution -"],
-        "shop.unsourced": ["guardrail -"],
-        "page_fetcher.get": ["-"],
+        "shop.claims": ["guardrail -"],
         "shop.itself": ["guardrail -"],
         "shop.attaches": ["guardrail -"],
         "shop.baked": ["guardrail guardrail -"],
@@ -279,7 +277,7 @@ fn violations_are_told(log: &str) {
         .map(|entry| (entry["method"].as_str().unwrap().to_owned(), entry["attempts"][0].clone()))
         .collect();
     for (method, kind, subtype, placed) in [
-        ("unsourced", "external_data_violation", "missing_external_provenance", false),
+        ("claims", "external_data_violation", "false_external_provenance", false),
         ("itself", "tool_registry_violation", "self_materialization", true),
         ("attaches", "tool_registry_violation", "singleton_method_mutation", true),
     ] {

@@ -16,6 +16,7 @@ use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
 use lifecycle::prompt::{self, PromptContext};
+use lifecycle::provenance::Observation;
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::settlement::{Receipt, Timing};
 use lifecycle::tool::{KnownTool, Tool};
@@ -261,6 +262,7 @@ fn report() -> Report {
         forged: Vec::new(),
         violations: Vec::new(),
         output: Output::default(),
+        observed: Observation::default(),
         worker: WorkerTrace::default(),
     }
 }

@@ -127,14 +127,21 @@ impl Execute {
         };
         underway.output = report.output;
         underway.worker = Some(report.worker);
+        let own = underway.sent.take().filter(|_| !report.observed.reached_nothing());
+        underway.sent = own.or_else(|| report.observed.sent.then(Vec::new));
         let standards = Standards {
             request: &call.request,
             guardrails: &call.policy.guardrails,
             program: &program,
             access: &call.policy.access,
             proven: underway.proven,
+            observed: &report.observed,
         };
         let judged = judge(&standards, report.ending, report.violations);
+        underway.observed = match &judged {
+            Ok(Ok(value)) => report.observed.named_by(value),
+            Ok(Err(_)) | Err(_) => report.observed,
+        };
         match judged {
             Ok(result) => {
                 let accepted = Accepted {

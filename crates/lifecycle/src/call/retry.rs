@@ -51,7 +51,7 @@ impl Call {
         let rejection = &self.attributed(rejection);
         let code = rejection.program.as_ref().map(|program| program.source.clone());
         let (origin, feedback) = (underway.origin.clone(), underway.feedback.take());
-        let (withheld, sent) = (underway.last_resort.clone(), underway.sent.take());
+        let (withheld, sent) = (underway.last_resort.clone(), underway.sent.clone());
         self.attempts.push(underway.ended(Some(rejection.clone()), code));
         if let Some(sent) = sent {
             return self.end(Err(not_run_again(rejection, &sent)), None);

@@ -8,6 +8,7 @@ use crate::attempt::{Attempt, Origin, Rejection};
 use crate::execution::{Output, Packages, WorkerTrace};
 use crate::outcome::Failure;
 use crate::pattern::Capabilities;
+use crate::provenance::Observation;
 
 /// An attempt under way.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(super) struct Underway {
     pub(super) capabilities: Capabilities,
     pub(super) output: Output,
     pub(super) worker: Option<WorkerTrace>,
+    pub(super) observed: Observation,
     /// The failure of the call if this attempt fails too: it runs only because no better program could be obtained.
     pub(super) last_resort: Option<Box<Failure>>,
 }
@@ -40,6 +42,7 @@ impl Default for Underway {
             capabilities: Capabilities::default(),
             output: Output::default(),
             worker: None,
+            observed: Observation::default(),
             last_resort: None,
         }
     }
@@ -57,8 +60,9 @@ impl Underway {
     }
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let Self { origin, took, packages, capabilities, output, worker, last_resort, .. } = self;
-        let last_resort = last_resort.is_some();
+        let (last_resort, sent) = (self.last_resort.is_some(), self.sent.is_some());
+        let Self { origin, took, packages, capabilities, output, worker, observed, .. } =
+            self;
         Attempt {
             origin,
             rejection,
@@ -67,6 +71,8 @@ impl Underway {
             capabilities,
             output,
             worker,
+            observed,
+            sent,
             took,
             last_resort,
         }

@@ -11,7 +11,7 @@ use ruff_python_ast::visitor::source_order::{
     SourceOrderVisitor, walk_body, walk_except_handler, walk_expr, walk_parameters, walk_stmt,
 };
 use ruff_python_ast::{
-    ExceptHandler, Expr, ExprAttribute, ExprCall, ExprContext, ExprSubscript,
+    BoolOp, ExceptHandler, Expr, ExprAttribute, ExprCall, ExprContext, ExprSubscript,
     InterpolatedStringElement, Parameters, PythonVersion, Stmt, StmtClassDef, StmtFor,
     StmtFunctionDef, StmtTry,
 };
@@ -46,6 +46,7 @@ pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
         stars: Vec::new(),
         level: Cell::new(0),
         lambda_element: None,
+        last_lambda: None,
     };
     if let Some(module) = parsed.syntax().as_module() {
         reader.module(&module.body);
@@ -63,6 +64,8 @@ struct Reader<'s> {
     level: Cell<usize>,
     /// What a lambda among the arguments of the call being read is given.
     lambda_element: Option<Operand>,
+    /// The parameters of the lambda read last, and whether it reads any of them.
+    last_lambda: Option<(Vec<String>, bool)>,
 }
 
 impl Reader<'_> {
@@ -98,6 +101,17 @@ impl Reader<'_> {
             is_plain.then(|| signature(&node.parameters, owner == DefinitionOwner::Program));
         self.define(DefinitionKind::Function, &node.name, node.name.start().to_usize(), |it| {
             it.signature = signature;
+            (it.owner, it.parameters, it.reads_parameters) = (owner, parameters, reads_parameters);
+        });
+    }
+
+    /// `name = lambda …` defines a function of that name.
+    fn named_lambda(&mut self, target: &Expr, value: &Expr) {
+        let Some((parameters, reads_parameters)) = self.last_lambda.take() else { return };
+        let (Expr::Name(name), Expr::Lambda(_)) = (target, value) else { return };
+        let owner =
+            if self.classes > 0 { DefinitionOwner::Class } else { DefinitionOwner::Program };
+        self.define(DefinitionKind::Lambda, &name.id, target.start().to_usize(), |it| {
             (it.owner, it.parameters, it.reads_parameters) = (owner, parameters, reads_parameters);
         });
     }
@@ -356,8 +370,17 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                     self.recorder.bind(first, element);
                 }
                 walk_expr(self, expression);
-                self.recorder.leave();
+                self.last_lambda = Some(self.recorder.leave());
                 self.lambda_element = element.map(|(element, _)| element);
+            }
+            Expr::BoolOp(node) if node.op == BoolOp::Or => {
+                for (index, value) in node.values.iter().enumerate() {
+                    // Each but the last has a default.
+                    let has_default = usize::from(index + 1 < node.values.len());
+                    self.recorder.defaults += has_default;
+                    self.visit_expr(value);
+                    self.recorder.defaults -= has_default;
+                }
             }
             Expr::Named(node) => {
                 self.visit_expr(&node.value);

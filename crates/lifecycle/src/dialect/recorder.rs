@@ -44,6 +44,10 @@ pub(super) struct InspectionRecorder<'s> {
     recovering: Vec<Rescued>,
     /// How many error handlers stand for what fails at the current place.
     pub(super) guards: usize,
+    /// How many expressions that provide a default (`found or …`) are around the current place.
+    pub(super) defaults: usize,
+    /// The default of the lookup being recorded.
+    pub(super) default: Option<Value>,
     /// How many blocks that survive a missing library are around the current place.
     pub(super) optional: usize,
 }
@@ -67,6 +71,8 @@ impl<'s> InspectionRecorder<'s> {
             parameters: BTreeMap::new(),
             recovering: Vec::new(),
             guards: 0,
+            defaults: 0,
+            default: None,
             optional: 0,
         }
     }
@@ -194,7 +200,8 @@ impl<'s> InspectionRecorder<'s> {
     pub(super) fn lookup(&mut self, object: Operand, key: Value, offset: usize) {
         let position = self.position(offset);
         if matches!(object.held(), Operand::Context) {
-            self.context(&key, ContextAccess::Read, position);
+            let guarded = self.guards > 0 || self.defaults > 0;
+            self.context(&key, ContextAccess::Read, guarded, position);
         }
         let guarded = self.guards > 0;
         self.found.lookups.push(Lookup { object, key, guarded, position });
@@ -211,12 +218,13 @@ impl<'s> InspectionRecorder<'s> {
             }
             Target::Attribute { object, name } => {
                 if matches!(object.held(), Operand::Context) {
-                    self.context(&Value::from(name.as_str()), ContextAccess::Write, position);
+                    let key = Value::from(name.as_str());
+                    self.context(&key, ContextAccess::Write, false, position);
                 }
             }
             Target::Item { object, key } => {
                 if let (Operand::Context, Some(key)) = (object.held(), key) {
-                    self.context(key, ContextAccess::Write, position);
+                    self.context(key, ContextAccess::Write, false, position);
                 }
             }
         }
@@ -255,10 +263,13 @@ impl<'s> InspectionRecorder<'s> {
         }
         let Some(key) = call.argument(0).and_then(Operand::literal).cloned() else { return };
         if READERS.contains(&name) || name == "setdefault" {
-            self.context(&key, ContextAccess::Read, call.position);
+            let given = call.arguments.len() > 1;
+            let guarded = given || self.guards > 0 || self.defaults > 0;
+            self.default = call.argument(1).and_then(Operand::literal).cloned();
+            self.context(&key, ContextAccess::Read, guarded, call.position);
         }
         if WRITERS.contains(&name) || name == "setdefault" {
-            self.context(&key, ContextAccess::Write, call.position);
+            self.context(&key, ContextAccess::Write, false, call.position);
         }
     }
 
@@ -267,13 +278,14 @@ impl<'s> InspectionRecorder<'s> {
         let keys = given.into_iter().flat_map(|map| map.keys().cloned());
         let keywords = call.arguments.iter().filter_map(|argument| argument.name.clone());
         for key in keys.chain(keywords) {
-            self.context(&Value::from(key), ContextAccess::Write, call.position);
+            self.context(&Value::from(key), ContextAccess::Write, false, call.position);
         }
     }
 
-    pub(super) fn context(&mut self, key: &Value, access: ContextAccess, position: Position) {
+    fn context(&mut self, key: &Value, access: ContextAccess, guarded: bool, position: Position) {
         if let Some(key) = key.as_str() {
-            self.found.context.push(ContextUse { key: key.to_owned(), access, position });
+            let (key, default) = (key.to_owned(), self.default.take());
+            self.found.context.push(ContextUse { key, access, guarded, default, position });
         }
     }
 }

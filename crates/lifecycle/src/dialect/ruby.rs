@@ -101,12 +101,19 @@ impl<'pr> Reader<'_> {
             self.required(arguments.first().and_then(|a| a.value.text()), at);
         }
         let key = arguments.first().and_then(|a| a.value.literal()).cloned();
+        let has_default = name == "fetch" && arguments.len() > 1;
+        let default =
+            arguments.get(1).and_then(|a| a.value.literal()).filter(|_| has_default).cloned();
         match (receiver, key) {
             // What a class or module is sent is a call, whatever its name.
             (Some(object), Some(key))
                 if object.path().is_none() && matches!(name.as_str(), "[]" | "fetch" | "dig") =>
             {
+                self.recorder.defaults += usize::from(has_default);
+                self.recorder.default = default;
                 self.recorder.lookup(object, key, at);
+                self.recorder.default = None;
+                self.recorder.defaults -= usize::from(has_default);
             }
             (Some(object), _) if is_field(node, &object) => {
                 self.recorder.lookup(object, Value::from(name.as_str()), at);
@@ -224,7 +231,10 @@ impl<'pr> Visit<'pr> for Reader<'_> {
 
     fn visit_call_node(&mut self, node: &prism::CallNode<'pr>) {
         if let Some(receiver) = node.receiver() {
+            // `found&.size` provides for what is not there.
+            self.recorder.defaults += usize::from(node.is_safe_navigation());
             self.visit(&receiver);
+            self.recorder.defaults -= usize::from(node.is_safe_navigation());
         }
         if let Some(arguments) = node.arguments() {
             self.visit_all(&arguments.arguments());
@@ -431,6 +441,26 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         }
         if let Some(statements) = node.statements() {
             self.visit(&statements.as_node());
+        }
+    }
+
+    /// `found || otherwise` provides for what is not there, as does `if found`.
+    fn visit_or_node(&mut self, node: &prism::OrNode<'pr>) {
+        self.recorder.defaults += 1;
+        self.visit(&node.left());
+        self.recorder.defaults -= 1;
+        self.visit(&node.right());
+    }
+
+    fn visit_if_node(&mut self, node: &prism::IfNode<'pr>) {
+        self.recorder.defaults += 1;
+        self.visit(&node.predicate());
+        self.recorder.defaults -= 1;
+        if let Some(statements) = node.statements() {
+            self.visit(&statements.as_node());
+        }
+        if let Some(otherwise) = node.subsequent() {
+            self.visit(&otherwise);
         }
     }
 

@@ -20,12 +20,12 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
-    summary: "made-up records given as success in a flow that fetches",
+    summary: "records written into the program given as success in place of fetched data",
     details: "\
-When the fetch fails, a literal list in its place looks like an answer and is not one. Barred are records given in
-an error handler, given in place of what was not found (`found or [...]`), or held by a name that says what they
-are (`fallback_...`, `sample_...`), where they reach a success; and a text that is the whole answer when a fetch
-raised. Empty values, maps without a list, and defaults for the call's own inputs pass.",
+When a fetch fails, a literal list in its place looks like fetched data and is not. Records count when they reach a
+success from the error handler of a fetch, or in place of what was not found (`found or [...]`). Empty values, lists
+of addresses (mirrors), texts, maps that say what failed (`warnings`, `error`, `\"ok\": false`) or what they are
+(`source`), and defaults for the call's own inputs pass; so do names: `fallback_urls` is a list of addresses.",
     correction: "Do not return hardcoded data when fetching fails: return an error outcome such as \
                  `low_utility` or `unsupported_capability` that says what failed.",
     examples: &[
@@ -44,6 +44,11 @@ raised. Empty values, maps without a list, and defaults for the call's own input
             "import urllib.request\nfields = kwargs.get(\"fields\") or [\"title\"]\n\
              result = [urllib.request.urlopen(args[0]).read(), fields]",
         ),
+        passes(
+            Python,
+            "import urllib.request\ntry:\n    result = urllib.request.urlopen(args[0]).read()\n\
+             except OSError:\n    result = {\"items\": [], \"warnings\": [\"source unreachable\"]}",
+        ),
         violates(Ruby, "tool(\"web_fetcher\").fetch(args[0]).value || [{ title: \"Heat\" }]"),
         passes(
             Ruby,
@@ -53,56 +58,49 @@ raised. Empty values, maps without a list, and defaults for the call's own input
     ],
 };
 
-/// Words in a variable's name that say its content is made up.
-const MADE_UP_WORDS: &[&str] = &["fallback", "sample", "mock", "dummy", "placeholder", "fake"];
+/// Parts of a key under which a value admits that data is missing, or says what it is.
+const ADMITTING_KEYS: &[&str] = &[
+    "error",
+    "fail",
+    "message",
+    "missing",
+    "note",
+    "problem",
+    "provenance",
+    "reason",
+    "skipped",
+    "source",
+    "stale",
+    "tried",
+    "unavailable",
+    "unreachable",
+    "warning",
+];
+/// Keys whose `false` admits it.
+const STATUS_KEYS: &[&str] = &["ok", "success", "available", "live", "reachable", "up", "healthy"];
 
 fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
     if !fetches(input.inspection) {
         return None;
     }
-    let position = made_up_answer(input.inspection)?;
+    let position = made_up_value(input.inspection)?;
     Some(Finding::at(
         position,
         "records written into the program are given as success in place of fetched data",
     ))
 }
 
-fn made_up_answer(inspection: &Inspection) -> Option<Position> {
-    let names = made_up_names(&inspection.assignments);
+fn made_up_value(inspection: &Inspection) -> Option<Position> {
     let fetches = Fetches::of(inspection);
-    let told = told_names(inspection, &fetches);
-    let made_up = |answer: &&ReturnedValue| {
-        is_made_up(&answer.value, answer.recovering.is_some(), &names)
-            || is_told(answer, &fetches, &told)
+    let names = made_up_names(&inspection.assignments, &fetches);
+    let made_up = |returned: &&ReturnedValue| {
+        let recovers = fetches.are_handled(returned.recovering.as_ref());
+        is_made_up(&returned.value, recovers, &names)
     };
-    inspection.returned.iter().find(made_up).map(|answer| answer.position)
+    inspection.returned.iter().find(made_up).map(|returned| returned.position)
 }
 
-/// Whether a text written into the program is the whole answer where a fetch raised.
-fn is_told(answer: &ReturnedValue, fetches: &Fetches, told: &BTreeSet<&str>) -> bool {
-    let whole = answer.value.only();
-    let named = whole.name().is_some_and(|name| told.contains(name));
-    named || (is_text(whole) && fetches.are_handled(answer.recovering.as_ref()))
-}
-
-/// The names given a text where a fetch raised.
-fn told_names<'a>(inspection: &'a Inspection, fetches: &Fetches) -> BTreeSet<&'a str> {
-    let told = inspection.assignments.iter().filter(|assignment| {
-        is_text(&assignment.value) && fetches.are_handled(assignment.recovering.as_ref())
-    });
-    told.filter_map(|assignment| match &assignment.target {
-        Target::Name(name) => Some(name.as_str()),
-        Target::Attribute { .. } | Target::Item { .. } => None,
-    })
-    .collect()
-}
-
-fn is_text(value: &Operand) -> bool {
-    value.text().is_some_and(|text| !text.trim().is_empty())
-}
-
-/// Where among the calls those are that fetch, in order: a handler may stand for thousands of calls, and so may the
-/// next.
+/// Where the fetching calls are among the calls, in order: a handler may stand for thousands of calls.
 struct Fetches(Vec<usize>);
 
 impl Fetches {
@@ -120,41 +118,59 @@ impl Fetches {
 }
 
 /// The names that hold made-up records, also through other names.
-fn made_up_names(assignments: &[AssignmentStatement]) -> BTreeSet<&str> {
+fn made_up_names<'a>(
+    assignments: &'a [AssignmentStatement],
+    fetches: &Fetches,
+) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for assignment in assignments {
         let Target::Name(name) = &assignment.target else { continue };
-        let suspect = assignment.recovering.is_some() || says_made_up(name);
-        if is_made_up(&assignment.value, suspect, &names) {
+        let recovers = fetches.are_handled(assignment.recovering.as_ref());
+        if is_made_up(&assignment.value, recovers, &names) {
             names.insert(name.as_str());
         }
     }
     names
 }
 
-/// Whether a value holds records that are made up: by name, or written in a suspect place.
-fn is_made_up(value: &Operand, suspect: bool, names: &BTreeSet<&str>) -> bool {
+/// Whether a value holds records that are made up: by name, or written where a fetch failed or found nothing.
+fn is_made_up(value: &Operand, recovers: bool, names: &BTreeSet<&str>) -> bool {
     let named = |member: &Operand| member.name().is_some_and(|name| names.contains(name));
     let records = |member: &Operand| member.literal().is_some_and(has_records);
     value.members().into_iter().any(|member| {
-        let (member, suspect) = match member.stands_in() {
+        let (member, stands_in) = match member.stands_in() {
             Some(instead) => (instead, true),
-            None => (member, suspect),
+            None => (member, recovers),
         };
-        named(member) || (suspect && records(member))
+        named(member) || (stands_in && records(member))
     })
 }
 
-fn says_made_up(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    MADE_UP_WORDS.iter().any(|word| name.contains(word))
-}
-
-/// Whether there is a list with something in it.
+/// Whether there is a list of data in it: not of addresses, and not in a map that admits what is missing.
 fn has_records(value: &Value) -> bool {
     match value {
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => fields.values().any(has_records),
+        Value::Array(items) => !items.is_empty() && !items.iter().all(is_address),
+        Value::Object(fields) => {
+            !fields.iter().any(|(key, value)| admits(key, value))
+                && fields.values().any(has_records)
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
+}
+
+fn is_address(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.contains("://") || text.starts_with('/'))
+}
+
+/// `"warnings": ["source unreachable"]`, `"ok": false`, `"source": "sample"`
+fn admits(key: &str, value: &Value) -> bool {
+    let key = key.to_ascii_lowercase();
+    let says = match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::Object(_) => true,
+    };
+    (says && ADMITTING_KEYS.iter().any(|word| key.contains(word)))
+        || (*value == Value::Bool(false) && STATUS_KEYS.contains(&key.as_str()))
 }

@@ -6,8 +6,7 @@ use unicode_normalization::UnicodeNormalization;
 use crate::dialect::Language;
 
 use super::{
-    Finding, Guardrail, GuardrailInput, Rule, RuleCheck, Severity, Violation, ViolationType,
-    passes, violates,
+    Finding, Guardrail, Rule, RuleCheck, Severity, Violation, ViolationType, passes, violates,
 };
 
 pub(super) const GUARDRAIL: Guardrail = Guardrail {
@@ -15,11 +14,12 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     violation_type: ViolationType::ToolRegistry,
     severity: Severity::Recoverable,
     failure: None,
-    check: RuleCheck::Program(find),
+    check: RuleCheck::Request,
     summary: "an agent that asks for a tool of its own role",
     details: "\
-It would call itself to do the work it was called for, until the allowance is spent. Roles are compared
-trimmed, normalised and without regard to case.",
+It would call itself to do the work it was called for, until the allowance is spent. Decided when the program
+asks for the tool, so a branch that is not taken does not count. Roles are compared trimmed, normalised and without
+regard to case.",
     correction: "Do the work of this method here; use `tool` or `delegate` only for another role.",
     examples: &[
         violates(Python, "tool(\"calculator\").add(1, 2)"),
@@ -29,24 +29,14 @@ trimmed, normalised and without regard to case.",
     ],
 };
 
-fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
-    input.inspection.agents().find_map(|(name, position)| {
-        let finding = found(input.role, name)?;
-        Some(Finding { location: Some(position), ..finding })
-    })
-}
-
-/// The same rule, for a name only known while the program runs.
+/// The violation of a running program of the role `own` that asks for the role `asked`.
 pub fn check_role(own: &str, asked: &str) -> Option<Violation> {
-    found(own, asked).map(|finding| finding.of(Rule::SelfMaterialization))
-}
-
-fn found(own: &str, asked: &str) -> Option<Finding> {
-    (folded(own) == folded(asked)).then(|| Finding {
+    let finding = Finding {
         message: format!("the agent asks for a tool of its own role `{}`", asked.trim()),
         location: None,
         correction: None,
-    })
+    };
+    (folded(own) == folded(asked)).then(|| finding.of(Rule::SelfMaterialization))
 }
 
 fn folded(role: &str) -> String {

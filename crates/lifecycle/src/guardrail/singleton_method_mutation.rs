@@ -157,7 +157,9 @@ fn defines_on(definition: &Definition) -> Option<(String, Position)> {
         (DefinitionKind::Singleton, DefinitionOwner::Object(object)) => {
             (is_protected(object), "`class << object`".to_owned())
         }
-        (DefinitionKind::Function | DefinitionKind::Singleton, _) => return None,
+        (DefinitionKind::Function | DefinitionKind::Singleton | DefinitionKind::Lambda, _) => {
+            return None;
+        }
     };
     barred.then_some((what, definition.position))
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use Language::{Python, Ruby};
+use serde_json::Value;
 
 use crate::context::VIEWS;
-use crate::dialect::{ContextAccess, ContextUse, Language};
+use crate::dialect::{ContextAccess, ContextUse, Inspection, Language, Operand, Target};
+use crate::program::type_name;
 
 use super::{
-    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, SiblingState, ViolationType, passes,
-    violates,
+    Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
 };
 
 pub(super) const GUARDRAIL: Guardrail = Guardrail {
@@ -18,113 +19,191 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Advisory,
     failure: None,
     check: RuleCheck::Program(find),
-    summary: "another context key for state that siblings already keep",
+    summary: "a context key that nothing writes, or a second name for a key that is kept already",
     details: "\
-Methods of one agent share its context. A key that nothing writes reads as nothing, and a second key for the
-same state splits it. A program that uses what its siblings keep may have keys of its own beside it. Silent when
-nothing is known of siblings, and for keys of the runtime.",
-    correction: "Use the context key that the agent's other methods use for this state.",
+Methods of one agent share its context. Two kinds of evidence count: the program reads a key that nothing writes,
+and uses no key that is written; or it uses a new key whose name differs from a kept one by at most two letters
+(`task`, `tasks`), and keeps a value of the same JSON type under it. A key that the method is named after
+(`tasks` in `list_tasks`) passes, as does one that the program provides for, unless its default is of the JSON type
+of the only key it can be. That other methods keep other keys is not evidence. Silent when nothing is known of
+other methods, and for keys of the runtime. A program that keeps its key after this advice is kept all the same.",
+    correction: "Use the context key that holds this state, or give a default for a key that may be absent.",
     examples: &[
-        violates(Python, "context[\"total\"] += args[0]").beside(&["value"]),
-        passes(Python, "context[\"value\"] += args[0]").beside(&["value"]),
-        passes(Python, "result = context[\"value\"] * context.get(\"rate\", 1)").beside(&["value"]),
-        violates(Ruby, "context[:sum]").beside(&["value"]),
+        violates(Python, "result = len(context[\"totals\"])").beside(&["total"]),
+        violates(Python, "context[\"value_\"] = context.get(\"value_\", 0) + 1").beside(&["value"]),
+        passes(Python, "context[\"value\"] = context.get(\"value\", 0) + 1").beside(&["value"]),
+        passes(Python, "context.setdefault(\"tasks\", []).append(args[0])").beside(&["notes"]),
+        passes(Python, "result = context.get(\"tasks\", [])").beside(&["notes"]),
+        violates(Ruby, "context[:sum].abs").beside(&["value"]),
         passes(Ruby, "context[:value] = context.fetch(:value, 0) + 1").beside(&["value"]),
+        passes(Ruby, "context[:tasks] = (context[:tasks] || []) + [args[0]]").beside(&["notes"]),
     ],
 };
 
+/// Names that differ by more letters are different names.
+const MAX_DISTANCE: usize = 2;
+/// Shorter names differ by at most one letter.
+const LONG_NAME: usize = 6;
+/// Names shorter than this are not compared.
+const SHORTEST_NAME: usize = 4;
+
 fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
-    let siblings = Siblings::of(input.sibling_state);
-    let program = Program::of(&input.inspection.context);
-    let drifted = program.uses.iter().find(|used| siblings.is_drift(used, &program))?;
-    let right = siblings.right_key(&drifted.key)?;
-    let (key, verb) = match drifted.access {
-        ContextAccess::Read => (&drifted.key, "reads"),
-        ContextAccess::Write => (&drifted.key, "writes"),
-    };
-    Some(
-        Finding::at(
-            drifted.position,
-            format!(
-                "the program {verb} context key `{key}`; the agent's other methods keep `{right}`"
-            ),
-        )
-        .correct_by(format!("Use context key `{right}` for this state instead of `{key}`.")),
-    )
-}
-
-/// What the siblings read and write, together.
-struct Siblings<'a> {
-    writes: BTreeSet<&'a str>,
-    known: BTreeSet<&'a str>,
-    /// The one key that every method which writes at all writes.
-    shared: Option<&'a str>,
-}
-
-impl<'a> Siblings<'a> {
-    fn of(states: &'a [SiblingState]) -> Self {
-        let keys = |list: &'a [String]| list.iter().map(String::as_str);
-        let writes: BTreeSet<_> = states.iter().flat_map(|state| keys(&state.writes)).collect();
-        let reads = states.iter().flat_map(|state| keys(&state.reads));
-        let known = reads.chain(writes.iter().copied()).collect();
-        // What a setter wrote is there to be read; whether it is the state of the methods nobody knows.
-        let keeping: Vec<_> =
-            states.iter().filter(|state| !state.writes.is_empty() && !is_setter(state)).collect();
-        let is_shared = |key: &&str| {
-            let writes = |state: &&SiblingState| state.writes.iter().any(|written| written == key);
-            !keeping.is_empty() && keeping.iter().all(writes)
-        };
-        let mut shared = writes.iter().copied().filter(is_shared);
-        let shared = shared.next().filter(|_| shared.next().is_none());
-        Self { writes, known, shared }
+    let written: BTreeSet<&str> = input
+        .sibling_state
+        .iter()
+        .flat_map(|state| state.writes.iter().map(String::as_str))
+        .filter(|key| !VIEWS.contains(key))
+        .collect();
+    if written.is_empty() {
+        return None;
     }
-
-    fn is_drift(&self, used: &ContextUse, program: &Program<'_>) -> bool {
+    let program = Keys::of(input.inspection);
+    let known: BTreeSet<&str> = input
+        .sibling_state
+        .iter()
+        .flat_map(|state| state.reads.iter().map(String::as_str))
+        .chain(written.iter().copied())
+        .collect();
+    input.inspection.context.iter().find_map(|used| {
         let key = used.key.as_str();
-        if self.writes.is_empty() || VIEWS.contains(&key) {
-            return false;
+        if known.contains(key) || VIEWS.contains(&key) {
+            return None;
         }
-        if program.writes.contains(key) {
-            return self.is_second_key(key, program);
-        }
-        !self.writes.contains(key) && self.writes.is_disjoint(&program.keys)
-    }
-
-    /// Whether `key` is new, while the program leaves the shared key alone.
-    fn is_second_key(&self, key: &str, program: &Program<'_>) -> bool {
-        let Some(shared) = self.shared else { return false };
-        !self.known.contains(key) && !program.keys.contains(shared)
-    }
-
-    /// The key to use: the shared one, else the one spelled most alike.
-    fn right_key(&self, key: &str) -> Option<&'a str> {
-        let alike = |known: &&&str| common_prefix(known, key);
-        self.shared.or_else(|| self.writes.iter().max_by_key(alike).copied())
-    }
+        second_name(input, used, &written, &program)
+            .or_else(|| unwritten(input, used, &written, &program))
+    })
 }
 
-/// What the program reads and writes.
-struct Program<'a> {
-    uses: &'a [ContextUse],
-    keys: BTreeSet<&'a str>,
-    writes: BTreeSet<&'a str>,
+/// A new key whose name and type are those of a key that is kept already.
+fn second_name(
+    input: &GuardrailInput<'_>,
+    used: &ContextUse,
+    written: &BTreeSet<&str>,
+    program: &Keys<'_>,
+) -> Option<Finding> {
+    let key = used.key.as_str();
+    let alike = |kept: &&&str| is_alike(key, kept) && !program.all.contains(**kept);
+    let right = written.iter().find(alike)?;
+    // A key that is only read must have its value from elsewhere, and nothing else writes it.
+    let is_kept_here = program.written.contains(key);
+    if is_kept_here && !same_type(input, key, right) {
+        return None;
+    }
+    let message =
+        format!("the program uses context key `{key}`; the agent's other methods keep `{right}`");
+    let correction = format!("Use context key `{right}` for this state instead of `{key}`.");
+    Some(Finding::at(used.position, message).correct_by(correction))
 }
 
-impl<'a> Program<'a> {
-    fn of(uses: &'a [ContextUse]) -> Self {
+/// A key that is read without a default, and that nothing writes.
+fn unwritten(
+    input: &GuardrailInput<'_>,
+    used: &ContextUse,
+    written: &BTreeSet<&str>,
+    program: &Keys<'_>,
+) -> Option<Finding> {
+    let key = used.key.as_str();
+    let provides =
+        |other: &ContextUse| other.key == key && other.guarded && !suits(input, other, written);
+    let uses = input.inspection.context.iter().filter(|other| other.key == key).count();
+    let mentions = input.inspection.literals.iter().filter(|it| it.value == key).count();
+    if used.access == ContextAccess::Write
+        || program.written.contains(key)
+        || input.inspection.context.iter().any(provides)
+        || is_named_after(input.method, key)
+        || mentions > uses
+        || !written.is_disjoint(&program.all)
+    {
+        return None;
+    }
+    let kept: Vec<String> = written.iter().take(5).map(|key| format!("`{key}`")).collect();
+    let kept = kept.join(", ");
+    let message =
+        format!("the program reads context key `{key}`, which nothing writes; written are {kept}");
+    Some(Finding::at(used.position, message).correct_by(format!(
+        "Read the key that holds this state ({kept}), or give a default for `{key}`."
+    )))
+}
+
+/// Whether a default is of the JSON type of one written key and no other.
+fn suits(input: &GuardrailInput<'_>, used: &ContextUse, written: &BTreeSet<&str>) -> bool {
+    let Some(default) = &used.default else { return false };
+    let alike = |key: &&&str| {
+        input.context.get(key).is_some_and(|kept| type_name(kept) == type_name(default))
+    };
+    written.iter().filter(alike).count() == 1
+}
+
+/// `tasks` in `list_tasks`, `score` in `total_scores`
+fn is_named_after(method: &str, key: &str) -> bool {
+    let stem = key.to_lowercase();
+    let stem = stem.strip_suffix('s').unwrap_or(&stem);
+    method.to_lowercase().contains(stem)
+}
+
+/// The keys a program uses.
+struct Keys<'a> {
+    all: BTreeSet<&'a str>,
+    written: BTreeSet<&'a str>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(inspection: &'a Inspection) -> Self {
+        let uses = &inspection.context;
         let writes = uses.iter().filter(|used| used.access == ContextAccess::Write);
         Self {
-            uses,
-            keys: uses.iter().map(|used| used.key.as_str()).collect(),
-            writes: writes.map(|used| used.key.as_str()).collect(),
+            all: uses.iter().map(|used| used.key.as_str()).collect(),
+            written: writes.map(|used| used.key.as_str()).collect(),
         }
     }
 }
 
-fn is_setter(state: &SiblingState) -> bool {
-    state.method.ends_with('=')
+/// Whether the program gives `key` a value of the JSON type that `right` holds now. Unknown types are not evidence.
+fn same_type(input: &GuardrailInput<'_>, key: &str, right: &str) -> bool {
+    let Some(kept) = input.context.get(right).map(type_name) else { return false };
+    let given = literals_of(input.inspection, key);
+    !given.is_empty() && given.iter().all(|value| type_name(value) == kept)
 }
 
-fn common_prefix(one: &str, other: &str) -> usize {
-    one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count()
+/// The constants that the program gives a key: assigned, or as the default of a lookup.
+fn literals_of<'a>(inspection: &'a Inspection, key: &str) -> Vec<&'a Value> {
+    let assigned = inspection.assignments.iter().filter_map(|assignment| {
+        let Target::Item { object, key: Some(written) } = &assignment.target else { return None };
+        let is_key = matches!(object.held(), Operand::Context) && written == key;
+        assignment.value.literal().filter(|_| is_key)
+    });
+    let uses = inspection.context.iter().filter(|used| used.key == key);
+    let defaults = uses.filter_map(|used| used.default.as_ref());
+    assigned.chain(defaults).collect()
+}
+
+/// Whether one name looks like a misspelling or another number of the other.
+fn is_alike(one: &str, other: &str) -> bool {
+    let (one, other) = (one.to_lowercase(), other.to_lowercase());
+    let shorter = one.len().min(other.len());
+    let most = if shorter < LONG_NAME { 1 } else { MAX_DISTANCE };
+    let digits = |name: &str| -> String { name.chars().filter(char::is_ascii_digit).collect() };
+    shorter >= SHORTEST_NAME
+        && one.chars().next() == other.chars().next()
+        && digits(&one) == digits(&other)
+        && distance(&one, &other) <= most
+}
+
+/// The edit distance: letters to insert, remove or replace.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = index;
+        let mut left = index + 1;
+        let mut next = vec![left];
+        for (above, wanted) in row.iter().skip(1).zip(&other) {
+            let replaced = diagonal + usize::from(letter != *wanted);
+            left = replaced.min(above + 1).min(left + 1);
+            next.push(left);
+            diagonal = *above;
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
 }

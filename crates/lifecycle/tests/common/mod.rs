@@ -7,6 +7,7 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Output, Report, ReportEnding, WorkerTrace};
 use lifecycle::program::Checksum;
+use lifecycle::provenance::Observation;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -18,14 +19,14 @@ fn contract() -> Contract {
     Contract::compose(None, fields.as_object().unwrap()).unwrap().0.unwrap()
 }
 
-/// `lister.list(7)`, asked by no program.
+/// `lister.list(77)`, asked by no program.
 pub(crate) fn request() -> CallRequest {
     CallRequest {
         id: CallId("c".into()),
         lineage: Lineage::Root { trace: TraceId("t".into()) },
         role: Role::parse("lister").unwrap(),
         method: Method::parse("list").unwrap(),
-        arguments: Arguments { args: vec![json!(7)], kwargs: Map::new() },
+        arguments: Arguments { args: vec![json!(77)], kwargs: Map::new() },
         contract: Some(contract()),
         language: Language::Python,
         context: Context::default(),
@@ -64,6 +65,7 @@ pub(crate) fn report(ending: ReportEnding) -> Report {
         forged: vec![],
         violations: vec![],
         output: Output::default(),
+        observed: Observation::default(),
         worker: WorkerTrace::default(),
     }
 }

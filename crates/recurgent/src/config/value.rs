@@ -110,7 +110,8 @@ pub(super) fn language(text: &str) -> Result<Language, Expected> {
 pub(super) fn rules(text: &str) -> Result<Vec<Rule>, Expected> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let named = |name: &str| {
-        let is_named = |rule: &Rule| rule.subtype() == name || rule.violation_type().name() == name;
+        let named = Rule::from_subtype(name);
+        let is_named = |rule: &Rule| named == Some(*rule) || rule.violation_type().name() == name;
         let found: Vec<Rule> = Rule::ALL.iter().copied().filter(is_named).collect();
         (!found.is_empty()).then_some(found)
     };

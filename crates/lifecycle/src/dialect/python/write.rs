@@ -18,6 +18,7 @@ impl Reader<'_> {
             if elements(target).is_some() {
                 self.assign_to(target, Some(&node.value));
             } else {
+                self.named_lambda(target, &node.value);
                 self.assign_value(target, value.clone());
             }
         }

@@ -1,6 +1,8 @@
-//! What is made up, and what is fetched without saying where.
+//! Records that are made up, and sources that are.
 
 use super::*;
+use crate::provenance::{Observation, ObservedSource};
+use crate::request::Arguments;
 
 const RESCUED: &str =
     "import urllib.request\ntry:\n    movies = urllib.request.urlopen(args[0]).read()\n";
@@ -19,10 +21,8 @@ fn hardcoded_external_fallback_success() {
         check(Python, source, &[HardcodedExternalFallbackSuccess]);
     }
     for source in [
-        "page = tool('web_fetcher').fetch(args[0])\nfallback_movies = [{ title: 'Heat' }]\nOutcome.ok(fallback_movies)",
         "require 'net/http'\nbegin\n  Net::HTTP.get(URI(args[0]))\nrescue StandardError\n  ['Heat']\nend",
         "movies = (tool('fetcher').get(args[0]).value rescue ['Heat'])\nOutcome.ok(movies: movies)",
-        "fallback = ['Heat'] # never mind\nm = tool('fetcher').get(args[0]).value\nm = fallback if m.empty?\n{ movies: m }",
     ] {
         check(Ruby, source, &[HardcodedExternalFallbackSuccess]);
     }
@@ -42,8 +42,6 @@ fn what_stands_in_for_data_is_no_answer() {
             RESCUED.replace("    ", "        ").replace("try", "    try")
         ),
         format!("{RESCUED}except Exception:\n    result = [dict(title='Heat')]"),
-        format!("{RESCUED}except Exception:\n    result = 'Heat, 1995'"),
-        format!("{RESCUED}except Exception:\n    movies = 'Heat, 1995'\nresult = movies"),
     ] {
         check(Python, &source, &[HardcodedExternalFallbackSuccess]);
     }
@@ -57,7 +55,6 @@ fn what_stands_in_for_data_is_no_answer() {
         "tool('fetcher').get(args[0]).value_or(['Heat'])",
         "tool('fetcher').get(args[0]) rescue ['Heat']",
         "m = tool('fetcher').get(args[0]) rescue ['Heat']\nm",
-        "begin\n  tool('fetcher').get(args[0])\nrescue StandardError\n  'Heat, 1995'\nend",
     ] {
         check(Ruby, source, &[HardcodedExternalFallbackSuccess]);
     }
@@ -70,6 +67,16 @@ fn defaults_and_honest_failures_pass() {
         (Python, format!("{RESCUED}except Exception as e:\n    result = {{'ok': False, 'error': 'network'}}")),
         (Python, format!("{RESCUED}except Exception:\n    result = []")),
         (Python, "fallback = ['a']\nresult = fallback".to_owned()),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'items': [], 'warnings': ['source unreachable']}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'ok': False, 'tried': ['a', 'b']}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'items': ['Heat'], 'source': 'sample'}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = 'down'")),
+        (Python, "import urllib.request\nfallback_urls = ['https://a.example/x', 'https://b.example/x']\nresult = None\nfor url in fallback_urls:\n    try:\n        result = urllib.request.urlopen(url).read()\n        break\n    except OSError:\n        continue".to_owned()),
+        (Python, format!("{FETCHED}mirrors = r or ['https://a.example', 'https://b.example']\nresult = mirrors")),
+        (Python, format!("{FETCHED}try:\n    n = int(r)\nexcept ValueError:\n    n = [1, 2]\nresult = n")),
+        (Ruby, "page = tool('web_fetcher').fetch(args[0])\nfallback_movies = [{ title: 'Heat' }]\n[page, fallback_movies]".to_owned()),
+        (Ruby, "tool('skyscraper index').find(args[0]).value || ['Heat']".to_owned()),
+        (Ruby, "begin\n  tool('fetcher').get(args[0])\nrescue StandardError\n  'down'\nend".to_owned()),
         (Python, format!("columns = ['a', 'b']\n{RESCUED}except Exception:\n    raise\nresult = [movies, columns]")),
         (Ruby, "p = tool('fetcher').get(args[0])\nOutcome.error(error_type: 'low_utility', error_message: 'none')".to_owned()),
         (Ruby, "fallback_movies = ['Heat']\n'Net::HTTP'\nOutcome.ok(fallback_movies)".to_owned()),
@@ -90,104 +97,66 @@ fn defaults_and_honest_failures_pass() {
     }
 }
 
-fn sourced() -> Value {
-    json!({"items": [], "provenance": {"sources": [
-        {"uri": "u", "fetched_at": "t", "retrieval_tool": "x", "retrieval_mode": " LIVE "}]}})
+/// What a program of a call with these arguments claims, and what its run reached.
+fn check_claim(
+    (language, source): (Language, &str),
+    args: &Value,
+    observed: &Observation,
+    value: &Value,
+) -> Option<Violation> {
+    let inspection = inspect(language, source).unwrap();
+    let args = args.as_array().unwrap().clone();
+    let arguments = Arguments { args, ..Arguments::default() };
+    check_provenance(&inspection, &arguments, observed, value)
+}
+
+fn claim(mode: &str) -> Value {
+    json!({"items": [1], "provenance": {"sources": [
+        {"uri": "https://news.example/x", "fetched_at": "t", "retrieval_tool": "x", "retrieval_mode": mode}]}})
 }
 
 #[test]
-fn missing_external_provenance() {
-    let sourced = sourced();
-    let unsourced = json!({"items": [1]});
-    let fetching = [
-        (Python, "import requests as r\nresult = r.get(args[0]).json()"),
-        (Python, "from urllib.request import urlopen as u\nresult = u(args[0])"),
-        (Python, "result = tool('web_fetcher').fetch(args[0])"),
-        (Ruby, "Net::HTTP.get(URI(args[0]))"),
-        (Ruby, "\"#{1}\"; Net::HTTP.get(URI(args[0]))"),
-        (Ruby, "URI.open(args[0]).read"),
-        (Ruby, "delegate('page fetcher', purpose: 'p').get(args[0])"),
-        (Python, "f = tool('web_fetcher')\nresult = f.fetch(args[0])"),
-        (Python, "f = tool('web_fetcher')\nresult = list(map(f.fetch, args))"),
-        (
-            Python,
-            "def get(f, url): return f.fetch(url)\nresult = get(tool('web_fetcher'), args[0])",
-        ),
-        (Python, "def f(): return tool('web_fetcher')\nresult = f().fetch(args[0])"),
-        (Python, "import requests\nresult = requests.Session().get(args[0]).json()"),
-        (
-            Python,
-            "import requests\nwith requests.Session() as s:\n    result = s.get(args[0]).json()",
-        ),
-        (Python, "import httpx\nresult = httpx.Client().get(args[0]).json()"),
-        (Python, "import http.client\nc = http.client.HTTPSConnection('x')\nc.request('GET', '/')"),
-        (Python, "from http.client import HTTPConnection as C\nC('x').request('GET', '/')"),
-        (Python, "import urllib.request as u\nresult = u.build_opener().open(args[0]).read()"),
-        (Ruby, "require 'open-uri'\nURI(args[0]).open.read"),
-        (Ruby, "require 'open-uri'\nuri = URI.parse(args[0])\nuri.open { |page| page.read }"),
-        (Ruby, "require 'open-uri'\nURI(args[0]).read"),
-        (
-            Ruby,
-            "uri = URI(args[0])\nNet::HTTP.start(uri.host) { |h| h.request(Net::HTTP::Get.new(uri)) }",
-        ),
-        (Ruby, "f = tool(:web_fetcher)\nargs.map { |url| f.fetch(url).value }"),
-        (Ruby, "TCPSocket.open('x', 80) { |s| s.read }"),
-        (Ruby, "Socket.tcp('x', 80) { |s| s.read }"),
-    ];
-    for (language, source) in fetching {
-        let inspection = inspect(language, source).unwrap();
-        let violation = check_provenance(&inspection, &unsourced).expect(source);
-        assert_eq!(violation.rule, MissingExternalProvenance);
-        assert_eq!(check_provenance(&inspection, &sourced), None, "{source}");
+fn a_live_source_must_have_been_reached() {
+    let nothing = Observation::of_no_network();
+    let source = ObservedSource {
+        uri: "news.example:443".to_owned(),
+        fetched_at: "2026-01-01T00:00:00Z".to_owned(),
+        tool: None,
+    };
+    let reached = Observation::of_sources([source]);
+    let unobserved = Observation::default();
+    let plain = (Python, "result = build(args)");
+    let none = json!([]);
+    for (observed, value, violates) in [
+        (&nothing, claim("live"), true),
+        (&nothing, claim(" LIVE "), true),
+        (&nothing, claim("fixture"), false),
+        (&nothing, claim("cached"), false),
+        (&nothing, json!({"items": [1]}), false),
+        (&nothing, json!([1, 2]), false),
+        (&reached, claim("live"), false),
+        (&unobserved, claim("live"), false),
+    ] {
+        let found = check_claim(plain, &none, observed, &value);
+        assert_eq!(found.is_some(), violates, "{value} {found:?}");
+        assert!(found.is_none_or(|violation| violation.rule == FalseExternalProvenance));
     }
 }
 
 #[test]
-fn what_does_not_fetch_needs_no_provenance() {
-    let unsourced = json!({"items": [1]});
-    let local = [
-        (Python, "import urllib.parse\nresult = urllib.parse.quote('requests.get')"),
-        (
-            Python,
-            "import requests\ntry:\n    result = 1\nexcept requests.exceptions.HTTPError:\n    raise",
-        ),
-        (Ruby, "'use Net::HTTP and require \"net/http\"'"),
-        (Ruby, "URI.parse(args[0]).host # Net::HTTP"),
-        (Ruby, "tool('formatter').format('fetch')"),
-        (Python, "import urllib.request\nresult = urllib.request.quote(args[0])"),
-        (
-            Python,
-            "from urllib.request import Request, pathname2url\nresult = pathname2url(args[0])",
-        ),
-        (Python, "import requests\nresult = requests.Request('GET', args[0]).url"),
-        (Python, "import http.client\nresult = http.client.HTTPException('x').args"),
-        (Python, "delegate('page fetcher', purpose='p')\nresult = 1"),
-        (
-            Python,
-            "f = delegate('page fetcher', purpose='p')\nresult = tool('formatter').format(args[0])",
-        ),
-        (Ruby, "require 'socket'\nSocket.gethostname"),
-        (Ruby, "Net::HTTP::Get.new(args[0]).path"),
-        (Ruby, "delegate('page fetcher', purpose: 'p')\n1"),
-        (Ruby, "URI(args[0]).host"),
-        (
-            Ruby,
-            "f = delegate('page fetcher', purpose: 'p')\ntool('formatter').format(args[0]).value",
-        ),
-    ];
-    for (language, source) in local {
-        let inspection = inspect(language, source).unwrap();
-        assert_eq!(check_provenance(&inspection, &unsourced), None, "{source}");
+fn a_source_that_was_handed_to_the_program_is_not_its_claim() {
+    let nothing = Observation::of_no_network();
+    let none = json!([]);
+    for program in [
+        (Python, "result = content('content:1')"),
+        (Python, "result = context['page']"),
+        (Python, "result = tool('reader').read().value"),
+        (Ruby, "context[:page]"),
+        (Ruby, "delegate('reader', purpose: 'read').read.value"),
+    ] {
+        assert_eq!(check_claim(program, &none, &nothing, &claim("live")), None, "{program:?}");
     }
-}
-
-#[test]
-fn every_field_of_a_source_is_needed() {
-    let sourced = sourced();
-    let inspection = inspect(Ruby, "Net::HTTP.get(1)").unwrap();
-    for bad in ["uri", "fetched_at", "retrieval_tool", "retrieval_mode"] {
-        let mut value = sourced.clone();
-        value["provenance"]["sources"][0][bad] = json!(" ");
-        assert!(check_provenance(&inspection, &value).is_some(), "{bad}");
-    }
+    let given = json!([claim("live")]);
+    let program = (Python, "result = args[0]");
+    assert_eq!(check_claim(program, &given, &nothing, &claim("live")), None);
 }

@@ -1,0 +1,83 @@
+//! The rule `false_external_provenance`: [`GUARDRAIL`] says what it is about.
+
+use Language::{Python, Ruby};
+use serde_json::Value;
+
+use crate::dialect::{Call, Inspection, Language};
+use crate::provenance::{Observation, live_claims};
+use crate::request::Arguments;
+
+use super::{Guardrail, Rule, RuleCheck, Severity, Violation, ViolationType, passes, violates};
+
+pub(super) const GUARDRAIL: Guardrail = Guardrail {
+    subtype: "false_external_provenance",
+    violation_type: ViolationType::ExternalData,
+    severity: Severity::Recoverable,
+    failure: None,
+    check: RuleCheck::Value,
+    summary: "a source said to be live although nothing was reached",
+    details: "\
+Decided after execution, from the connections that the runtime observed. A value whose `provenance.sources` names a
+source with `retrieval_mode: live` breaks the rule if the run reached nothing, neither itself nor through a tool, and
+the source was not handed to it by its arguments, its memory or a tool. Programs need not say where their data comes
+from: the runtime attaches the hosts it observed. Under an open network nothing is observed, so nothing is judged.",
+    correction: "Fetch the data and return what was fetched, say `retrieval_mode: fixture` or `cached` where \
+                 that is what it is, or return an error outcome such as `low_utility`.",
+    examples: &[
+        violates(
+            Python,
+            "source = {\"uri\": \"https://news.example\", \"fetched_at\": \"today\", \
+             \"retrieval_tool\": \"urllib\", \"retrieval_mode\": \"live\"}\n\
+             result = {\"items\": [\"Heat\"], \"provenance\": {\"sources\": [source]}}",
+        ),
+        passes(
+            Python,
+            "import urllib.request\nresult = urllib.request.urlopen(args[0]).read().decode()",
+        ),
+        violates(
+            Ruby,
+            "source = { uri: \"https://news.example\", retrieval_mode: \"live\" }\n\
+             { items: [\"Heat\"], provenance: { sources: [source] } }",
+        ),
+        passes(Ruby, "require \"net/http\"\nNet::HTTP.get(URI(args[0]))"),
+    ],
+};
+
+/// Judges a value by what its run reached.
+pub fn check_provenance(
+    inspection: &Inspection,
+    arguments: &Arguments,
+    observed: &Observation,
+    value: &Value,
+) -> Option<Violation> {
+    if !observed.reached_nothing() || receives_values(inspection) {
+        return None;
+    }
+    let given = |uri: &str| {
+        let mut values = arguments.args.iter().chain(arguments.kwargs.values());
+        values.any(|value| holds_text(value, uri))
+    };
+    let uri = live_claims(value).find(|uri| !given(uri))?;
+    Some(Violation {
+        rule: Rule::FalseExternalProvenance,
+        message: format!("`{uri}` is said to be a live source, but the program reached nothing"),
+        location: None,
+        required_correction: GUARDRAIL.correction.to_owned(),
+    })
+}
+
+/// Whether the program can have a source from its memory, a kept value or a tool.
+fn receives_values(inspection: &Inspection) -> bool {
+    let receives =
+        |call: &Call| call.makes_agent() || (call.receiver.is_none() && call.name == "content");
+    !inspection.context.is_empty() || inspection.calls.iter().any(receives)
+}
+
+fn holds_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(held) => held.contains(text),
+        Value::Array(items) => items.iter().any(|item| holds_text(item, text)),
+        Value::Object(fields) => fields.values().any(|field| holds_text(field, text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}

@@ -1,0 +1,259 @@
+//! Honest programs on real workers: how often a guardrail objects to one.
+//!
+//! The programs are data (`python/*.yaml`, `ruby/*.yaml`): some written without reading the rules, `recorded.yaml`
+//! by a model. Each is vetted and executed as the only program its model writes. A rule that objects to one has a
+//! false positive: fix the rule, not the program. The table is part of `docs/guardrails.md`; `UPDATE_DOCS=1`
+//! writes it.
+#![expect(clippy::disallowed_methods, reason = "a test reads programs and writes the page")]
+
+mod server;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use lifecycle::event::{Event, EventKind};
+use lifecycle::guardrail::{Rule, Severity};
+use recurgent::config::Config;
+use recurgent::observe::Observer;
+use recurgent::provider::Scripted;
+use recurgent::{Arguments, Language, Outcome, Runtime};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use server::Server;
+
+/// Programs of each guest that there must be.
+const LEAST_PROGRAMS: usize = 200;
+/// Where the table stands in the page.
+const MARKS: [&str; 2] = ["<!-- honest programs -->\n", "<!-- /honest programs -->\n"];
+
+/// One program and its call.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Program {
+    name: String,
+    role: String,
+    method: String,
+    #[serde(default)]
+    args: Vec<Value>,
+    #[serde(default)]
+    kwargs: Map<String, Value>,
+    #[serde(default)]
+    context: Map<String, Value>,
+    #[serde(default)]
+    network: bool,
+    code: String,
+    /// The value; absent where it differs from run to run.
+    gives: Option<Value>,
+    /// The type of the error it returns.
+    gives_error: Option<String>,
+    /// The class it raises: a model's program may be wrong and still honest.
+    raises: Option<String>,
+}
+
+/// What guardrails objected to, by the call's name.
+#[derive(Default)]
+struct Objections(Mutex<BTreeMap<String, Vec<(Rule, String)>>>);
+
+struct Witness(Arc<Objections>);
+
+impl Observer for Witness {
+    fn event(&self, event: &Event) {
+        let EventKind::RolledBack { code, message, .. } = &event.kind else { return };
+        if let Some(rule) = Rule::from_subtype(code) {
+            let mut found = self.0.0.lock().unwrap();
+            found.entry(event.subject.name.clone()).or_default().push((rule, message.clone()));
+        }
+    }
+}
+
+/// What came of the programs of one guest.
+struct Measured {
+    programs: usize,
+    /// The rules that objected, each with the program and its message.
+    objections: Vec<(Rule, String)>,
+    /// Programs that did not end as they must.
+    wrong: Vec<String>,
+}
+
+impl Measured {
+    fn of_rule(&self, rule: Rule) -> usize {
+        self.objections.iter().filter(|(objected, _)| *objected == rule).count()
+    }
+}
+
+#[test]
+fn guardrails_leave_honest_programs_alone() {
+    let server = Server::start();
+    let [python, ruby] = std::thread::scope(|scope| {
+        let run = |language| {
+            scope.spawn({
+                let server = &server;
+                move || measure(language, server)
+            })
+        };
+        [run(Language::Python), run(Language::Ruby)].map(|guest| guest.join().unwrap())
+    });
+    let table = table(&python, &ruby);
+    println!("{table}");
+    for guest in [&python, &ruby] {
+        assert!(guest.programs >= LEAST_PROGRAMS, "only {} programs", guest.programs);
+        assert_eq!(guest.wrong, [""; 0], "programs that ended otherwise than they must");
+        let ends_call =
+            |(rule, _): &&(Rule, String)| rule.guardrail().severity == Severity::Terminal;
+        assert_eq!(guest.objections.iter().find(ends_call), None, "it would end the call");
+        let rate = guest.objections.len() * 100;
+        assert!(rate < guest.programs, "1 % or more: {:#?}", guest.objections);
+    }
+    check_page(&table);
+}
+
+/// Runs every program of a guest, one after another.
+fn measure(language: Language, server: &Server) -> Measured {
+    let programs = programs(language);
+    let state = tempfile::tempdir().unwrap();
+    let mut config = Config::defaults();
+    config.set("state_dir", &state.path().display().to_string()).unwrap();
+    let script = Arc::new(Scripted::new());
+    let objections = Arc::new(Objections::default());
+    let runtime = Runtime::builder(config)
+        .provider(Arc::<Scripted>::clone(&script))
+        .observer(Box::new(Witness(Arc::clone(&objections))))
+        .build()
+        .unwrap();
+    let mut measured =
+        Measured { programs: programs.len(), objections: Vec::new(), wrong: Vec::new() };
+    for (index, program) in programs.iter().enumerate() {
+        // Each has its own agent, so that no program is a sibling of another.
+        let role = format!("{} {index}", program.role);
+        let key = format!("{role}.{}", program.method);
+        script.add(&key, json!({"code": program.code}));
+        let outcome = call(&runtime, language, &role, program, server);
+        let found = objections.0.lock().unwrap().remove(&key).unwrap_or_default();
+        let named = |(rule, message)| (rule, format!("{}: {message}", program.name));
+        measured.objections.extend(found.into_iter().map(named).take(1));
+        if let Some(problem) = problem(program, &outcome) {
+            measured.wrong.push(format!("{language} {}: {problem}", program.name));
+        }
+    }
+    measured
+}
+
+fn call(
+    runtime: &Runtime,
+    language: Language,
+    role: &str,
+    program: &Program,
+    server: &Server,
+) -> Outcome {
+    let network = if program.network { server.network() } else { "off".to_owned() };
+    let mut agent =
+        runtime.agent(role).guest(language).option("network", &network).build().unwrap();
+    for (key, value) in &program.context {
+        agent.set(key, value.clone()).unwrap();
+    }
+    let args = program.args.iter().map(|value| placed(value, server)).collect();
+    let kwargs = program.kwargs.iter().map(|(key, value)| (key.clone(), placed(value, server)));
+    agent.call(&program.method, Arguments { args, kwargs: kwargs.collect() }).unwrap()
+}
+
+/// The value with the server's addresses in place of their names.
+fn placed(value: &Value, server: &Server) -> Value {
+    let Server { port, dead_port } = server;
+    match value {
+        Value::String(text) if text == "$PORT" => json!(port),
+        Value::String(text) => json!(
+            text.replace("$SERVER", &format!("http://127.0.0.1:{port}"))
+                .replace("$DEAD", &format!("http://127.0.0.1:{dead_port}"))
+                .replace("$HOST", "127.0.0.1")
+                .replace("$PORT", &port.to_string())
+        ),
+        Value::Array(items) => items.iter().map(|item| placed(item, server)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(key, field)| (key.clone(), placed(field, server)));
+            Value::Object(fields.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+/// How the outcome differs from what the program must give.
+fn problem(program: &Program, outcome: &Outcome) -> Option<String> {
+    let right = match (&program.gives, &program.gives_error, &program.raises, &outcome.result) {
+        (Some(expected), _, _, Ok(value)) => is_equal(expected, value),
+        (None, Some(expected), _, Err(failure)) => failure.kind.code() == expected,
+        (None, None, Some(_), Err(_)) | (None, None, None, Ok(_)) => true,
+        _ => false,
+    };
+    (!right).then(|| format!("{:?}", outcome.result))
+}
+
+/// JSON equality in which 1 is 1.0 and floats may differ in their last digits.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            let (Some(one), Some(other)) = (one.as_f64(), other.as_f64()) else {
+                return one == other;
+            };
+            (one - other).abs() <= 1e-9 * one.abs().max(other.abs())
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| is_equal(a, b))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let same = |(key, value): (&String, &Value)| {
+                other.get(key).is_some_and(|other| is_equal(value, other))
+            };
+            one.len() == other.len() && one.iter().all(same)
+        }
+        (one, other) => one == other,
+    }
+}
+
+fn programs(language: Language) -> Vec<Program> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/honest").join(language.name());
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let read = |file: &PathBuf| -> Vec<Program> {
+        let text = std::fs::read_to_string(file).unwrap();
+        serde_norway::from_str(&text).unwrap_or_else(|fault| panic!("{}: {fault}", file.display()))
+    };
+    files.iter().flat_map(read).collect()
+}
+
+fn table(python: &Measured, ruby: &Measured) -> String {
+    let mut table = String::from("| rule | Python | Ruby |\n|---|---|---|\n");
+    for &rule in Rule::ALL {
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} |",
+            rule.subtype(),
+            python.of_rule(rule),
+            ruby.of_rule(rule)
+        );
+    }
+    let total = |guest: &Measured| {
+        let count = guest.objections.len();
+        let tenths = count * 1000 / guest.programs.max(1);
+        format!("{count} of {} ({}.{} %)", guest.programs, tenths / 10, tenths % 10)
+    };
+    let _ =
+        writeln!(table, "| programs with a false positive | {} | {} |", total(python), total(ruby));
+    table
+}
+
+fn check_page(table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guardrails.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let [begin, end] = MARKS;
+    let (head, rest) = page.split_once(begin).expect("the page has a place for the table");
+    let (shown, tail) = rest.split_once(end).expect("the place for the table ends");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
+    } else {
+        assert!(shown == table, "docs/guardrails.md is stale; run this test with UPDATE_DOCS=1");
+    }
+}
