@@ -196,18 +196,8 @@ fn the_log_alone_rebuilds_what_observers_saw() {
             .unwrap();
         let shop = runtime.agent("shop").guest(language).build().unwrap();
         for method in [
-            "plain",
-            "barred",
-            "raises",
-            "regrets",
-            "spent",
-            "garbled",
-            "stubborn",
-            "nested",
-            "claims",
-            "itself",
-            "attaches",
-            "refused",
+            "plain", "barred", "raises", "regrets", "spent", "garbled", "stubborn", "nested",
+            "claims", "itself", "attaches", "refused",
         ] {
             let _ = shop.call(method, (7,)).unwrap();
         }

@@ -42,8 +42,8 @@ struct Program {
     kwargs: Map<String, Value>,
     #[serde(default)]
     context: Map<String, Value>,
-    #[serde(default)]
-    network: bool,
+    #[serde(default, rename = "network")]
+    _network: bool,
     code: String,
     /// The value; absent where it differs from run to run.
     gives: Option<Value>,
@@ -51,6 +51,8 @@ struct Program {
     gives_error: Option<String>,
     /// The class it raises: a model's program may be wrong and still honest.
     raises: Option<String>,
+    /// The rule that rightly objects: the program is not honest after all, and is not counted.
+    violates: Option<String>,
 }
 
 /// What guardrails objected to, by the call's name.
@@ -99,6 +101,9 @@ fn guardrails_leave_honest_programs_alone() {
     let table = table(&python, &ruby);
     println!("{table}");
     for guest in [&python, &ruby] {
+        println!("{:#?}\n{:#?}", guest.objections, guest.wrong);
+    }
+    for guest in [&python, &ruby] {
         assert!(guest.programs >= LEAST_PROGRAMS, "only {} programs", guest.programs);
         assert_eq!(guest.wrong, [""; 0], "programs that ended otherwise than they must");
         let ends_call =
@@ -116,6 +121,7 @@ fn measure(language: Language, server: &Server) -> Measured {
     let state = tempfile::tempdir().unwrap();
     let mut config = Config::defaults();
     config.set("state_dir", &state.path().display().to_string()).unwrap();
+    config.set("network", &server.network()).unwrap();
     let script = Arc::new(Scripted::new());
     let objections = Arc::new(Objections::default());
     let runtime = Runtime::builder(config)
@@ -133,6 +139,12 @@ fn measure(language: Language, server: &Server) -> Measured {
         let outcome = call(&runtime, language, &role, program, server);
         let found = objections.0.lock().unwrap().remove(&key).unwrap_or_default();
         let named = |(rule, message)| (rule, format!("{}: {message}", program.name));
+        if let Some(expected) = &program.violates {
+            measured.programs -= 1;
+            let objects = found.iter().any(|(rule, _)| rule.subtype() == expected);
+            assert!(objects, "{expected} must object to {}", program.name);
+            continue;
+        }
         measured.objections.extend(found.into_iter().map(named).take(1));
         if let Some(problem) = problem(program, &outcome) {
             measured.wrong.push(format!("{language} {}: {problem}", program.name));
@@ -148,9 +160,7 @@ fn call(
     program: &Program,
     server: &Server,
 ) -> Outcome {
-    let network = if program.network { server.network() } else { "off".to_owned() };
-    let mut agent =
-        runtime.agent(role).guest(language).option("network", &network).build().unwrap();
+    let mut agent = runtime.agent(role).guest(language).build().unwrap();
     for (key, value) in &program.context {
         agent.set(key, value.clone()).unwrap();
     }
@@ -183,7 +193,11 @@ fn placed(value: &Value, server: &Server) -> Value {
 fn problem(program: &Program, outcome: &Outcome) -> Option<String> {
     let right = match (&program.gives, &program.gives_error, &program.raises, &outcome.result) {
         (Some(expected), _, _, Ok(value)) => is_equal(expected, value),
-        (None, Some(expected), _, Err(failure)) => failure.kind.code() == expected,
+        // A retriable error is repaired first; the same program comes back, so it ends as exhausted.
+        (None, Some(expected), _, Err(failure)) => {
+            let last = failure.metadata.get("last_error_type").and_then(Value::as_str);
+            last.unwrap_or(failure.kind.code()) == expected
+        }
         (None, None, Some(_), Err(_)) | (None, None, None, Ok(_)) => true,
         _ => false,
     };

@@ -58,7 +58,6 @@ fn answer(mut stream: &TcpStream) -> Option<()> {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
-    let text = if method == "HEAD" { String::new() } else { text };
     stream.write_all((head + &text).as_bytes()).ok()
 }
 
@@ -66,6 +65,7 @@ fn reply(method: &str, target: &str, length: usize) -> (&'static str, &'static s
     const JSON: &str = "application/json";
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     match (method, path) {
+        ("HEAD", _) => ("200 OK", "text/plain", String::new()),
         ("POST", _) => ("200 OK", JSON, json!({"received": true, "bytes": length}).to_string()),
         (_, "/items.json") => {
             let items = json!({"items": [
