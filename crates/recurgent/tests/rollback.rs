@@ -116,8 +116,7 @@ const ENDINGS: &[Ending] = &[
     always("import os\nos.system('true')", "system('true')", "guardrail_retry_exhausted"),
     always("tool('steady').tick = lambda: 1", "def (tool('steady')).tick = 1", "guardrail_retry_exhausted"),
     ending("tool(''.join(['sub', 'ject'])).act()", "tool(['sub', 'ject'].join).act", "guardrail_retry_exhausted"),
-    always("import urllib.request\nif not args:\n    urllib.request.urlopen('http://localhost')\nresult = {'rows': 1}",
-           "require 'net/http'\nNet::HTTP.get(URI('http://localhost')) if args.empty?\nresult = { rows: 1 }", "guardrail_retry_exhausted"),
+    always("result = tool(''.join(['sub', 'ject'])).act(1)", "tool(%w[sub ject].join).act(1)", "guardrail_retry_exhausted"),
     // execution
     ending("raise RuntimeError('boom')", "raise 'boom'", "execution"),
     ending("raise SystemExit(3)", "exit(3)", "worker_crash"),

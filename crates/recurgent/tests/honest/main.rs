@@ -160,7 +160,7 @@ fn call(
     program: &Program,
     server: &Server,
 ) -> Outcome {
-    let mut agent = runtime.agent(role).guest(language).build().unwrap();
+    let agent = runtime.agent(role).guest(language).build().unwrap();
     for (key, value) in &program.context {
         agent.set(key, value.clone()).unwrap();
     }
