@@ -213,7 +213,7 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
 
 /// A claimed source must be true; contracted answers must have the promised shape.
 fn judge_value(standards: &Standards<'_>, value: Value) -> Result<Value, Box<Rejection>> {
-    let Standards { request, guardrails, program, observed } = standards;
+    let Standards { request, guardrails, program, observed, .. } = standards;
     let (inspection, arguments) = (program.inspection(), &request.arguments);
     if let Some(violation) = guardrail::check_provenance(inspection, arguments, observed, &value) {
         return Err(Box::new(barred(vec![violation], guardrails)));

@@ -112,11 +112,10 @@ const fn always(python: &'static str, ruby: &'static str, fails: &'static str) -
 const ENDINGS: &[Ending] = &[
     // generation
     always("def (", "def (", "invalid_code"),
-    // guardrail, before it runs, while it runs, and when it has run
+    // guardrail, before it runs and while it runs
     always("import os\nos.system('true')", "system('true')", "guardrail_retry_exhausted"),
     always("tool('steady').tick = lambda: 1", "def (tool('steady')).tick = 1", "guardrail_retry_exhausted"),
     ending("tool(''.join(['sub', 'ject'])).act()", "tool(['sub', 'ject'].join).act", "guardrail_retry_exhausted"),
-    always("result = tool(''.join(['sub', 'ject'])).act(1)", "tool(%w[sub ject].join).act(1)", "guardrail_retry_exhausted"),
     // execution
     ending("raise RuntimeError('boom')", "raise 'boom'", "execution"),
     ending("raise SystemExit(3)", "exit(3)", "worker_crash"),

@@ -61,8 +61,7 @@ impl Underway {
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
         let (last_resort, sent) = (self.last_resort.is_some(), self.sent.is_some());
-        let Self { origin, took, packages, capabilities, output, worker, observed, .. } =
-            self;
+        let Self { origin, took, packages, capabilities, output, worker, observed, .. } = self;
         Attempt {
             origin,
             rejection,
