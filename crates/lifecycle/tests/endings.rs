@@ -263,7 +263,7 @@ narrow 1 1 1 1 stored fine 0 proven text: type error
 # A missing argument of a stored function is an invalid call: the program does not run, no model is asked.
 1 1 1 1 stored pair 0:
     persisted: rejected
-    invalid_call: `list` takes (w, h) and was called with (7): h is missing; correct the call; blame "caller"; 0 asked, Excused
+    invalid_call: `list` takes (w, h) and was called with (77): h is missing; correct the call; blame "caller"; 0 asked, Excused
 # A service that is down ends a stored program's call: not counted, not repaired.
 network 1 1 1 1 stored fetches 0 url: refused connection
     persisted: rejected
@@ -305,12 +305,12 @@ network 1 1 1 1: chooses, refused connection, fetches, refused connection
     execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
 # Nothing runs again after something may have been sent.
 network 1 2 3 4: posts, contract broken
-    generated: guardrail
-    external_data_violation: external data is returned without its provenance; the program may have sent something (urllib.request.urlopen), so nothing was run again: check before calling again; violation_subtype "missing_external_provenance"; sent ["urllib.request.urlopen"]; 1 asked, guardrail exhausted
+    generated: outcome
+    contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; the program may have sent something (urllib.request.urlopen), so nothing was run again: check before calling again; sent ["urllib.request.urlopen"]; 1 asked, outcome exhausted
 # Without a network nothing was sent.
 1 1 1 1: posts, contract broken, fine, value
-    generated: guardrail
-    generated told missing_external_provenance (guardrail 0): accepted
+    generated: outcome
+    generated told contract_violation (outcome 0): accepted
     ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
 # A degraded program runs when no better one can be obtained,
 1 1 1 1 stored fine 0 proven degraded: no key, value
