@@ -202,6 +202,7 @@ impl From<SetupFault> for CommandFault {
             SetupFault::Config(fault) => fault.into(),
             SetupFault::Store(fault) => fault.into(),
             SetupFault::Provider(fault) => Self::setup(fault.to_string()),
+            SetupFault::Tools(_) => Self::setup(fault.to_string()),
             SetupFault::Workers(_) => Self::unavailable(fault.to_string()),
         }
     }

@@ -1,8 +1,8 @@
-//! How a new program comes to run instead of the one that does: only by proving itself.
+//! How a new program replaces the one that runs: only by proving itself.
 //!
-//! What is kept of accepted calls is the *corpus* of an artifact: what a pure program was called with, what
-//! it read, and a digest of what came of it. A later version is held to it, out of band, before it takes
-//! over. Until then, and if it fails, it stays a candidate beside the incumbent.
+//! The accepted calls that are kept of an artifact are its *corpus*: what a pure program was called with, what it
+//! read, and a digest of its result. A later version must reproduce them, after the reply, before it takes over. Until
+//! then, and if it fails, it stays a candidate beside the incumbent.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -20,21 +20,21 @@ use crate::request::{Arguments, CallRequest};
 
 /// Calls kept of one artifact, each with other inputs.
 pub const MAX_CASES: u32 = 16;
-/// Successes after which no more calls are looked at: a stored call then costs nothing for it.
+/// Successes after which no more calls are sampled: a stored call then costs nothing for it.
 const SAMPLED_SUCCESSES: u32 = 256;
 /// JSON text of the inputs of one kept call.
 const MAX_INPUT_BYTES: usize = 4 * 1024;
 /// JSON text of an outcome worth digesting.
 const MAX_OUTCOME_BYTES: usize = 64 * 1024;
 
-/// What a new program meets: the version that runs now.
+/// The version that runs when a new program is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incumbent {
     /// Whether it could be selected: it worked, may be reused, and does not fail again and again.
     pub fit: bool,
     /// Whether it was pinned.
     pub pinned: bool,
-    /// Calls its successors are held to.
+    /// Recorded calls that its successors must reproduce.
     pub cases: u32,
 }
 
@@ -110,7 +110,7 @@ impl Inputs {
     }
 }
 
-/// What came of a call, fit to be compared.
+/// The result of a call, in a form that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// A value, or a truthful error.
@@ -120,7 +120,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// What came of running a program; `None`: nothing that could be accepted.
+    /// The result of running a program; `None`: nothing that could be accepted.
     pub fn of_report(ending: &ReportEnding, changes: &ContextChanges) -> Option<Self> {
         match ending {
             ReportEnding::Value(value) => Some(Self::of_value(value, changes)),
@@ -147,12 +147,12 @@ impl Observed {
     }
 }
 
-/// An accepted call that later versions are held to.
+/// An accepted call that later versions must reproduce.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     /// What it was given.
     pub inputs: Inputs,
-    /// What came of it.
+    /// Its result.
     pub observed: Observed,
 }
 
@@ -191,7 +191,7 @@ impl Case {
     }
 }
 
-/// Whether one more call of a stored program is worth looking at.
+/// Whether one more call of a stored program is sampled.
 pub(crate) fn is_sampled(artifact: &Artifact) -> bool {
     artifact.repute.cases < MAX_CASES && artifact.successes < SAMPLED_SUCCESSES
 }

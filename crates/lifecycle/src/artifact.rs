@@ -77,7 +77,7 @@ pub struct Artifact {
 pub struct Repute {
     /// How far it has proved itself.
     pub standing: Standing,
-    /// What came of its last calls.
+    /// The results of its last calls.
     pub recent: Window,
     /// Recorded calls its successors must reproduce.
     pub cases: u32,
@@ -172,7 +172,7 @@ pub enum RunVerdict {
     Unsourced,
     /// It failed, and its repairs used up the call's second chances.
     Exhausted,
-    /// The world failed it.
+    /// It failed through a fault of the world.
     Excused,
 }
 
@@ -187,7 +187,7 @@ impl RunVerdict {
         Self::Exhausted,
     ];
 
-    /// Its letter in a [`Window`]; what the world did leaves none.
+    /// Its letter in a [`Window`]; a fault of the world has none.
     pub fn mark(self) -> Option<char> {
         match self {
             Self::Succeeded => Some('s'),
@@ -364,8 +364,8 @@ pub enum ArtifactChange {
         /// How it did.
         verdict: RunVerdict,
     },
-    /// A repair of a stored program was written, whatever came of it.
-    Mended {
+    /// A repair of a stored program was written, whether it worked or not.
+    RepairWritten {
         /// Which was to be repaired.
         checksum: Checksum,
     },

@@ -132,6 +132,8 @@ pub enum DraftFault {
     Store(StoreFault),
     /// The tree's allowance is spent.
     AllowanceSpent(Box<Overdraft>),
+    /// No model may be asked (`generate = false`).
+    GenerationOff,
     /// The caller gave up.
     Cancelled,
     /// Any of these, from a model that answered and is paid for it.
@@ -193,6 +195,7 @@ impl DraftFault {
             | Self::Diverged(_)
             | Self::Store(_)
             | Self::AllowanceSpent(_)
+            | Self::GenerationOff
             | Self::Cancelled => None,
         }
     }
@@ -200,7 +203,9 @@ impl DraftFault {
     /// Whether a model was asked at all.
     pub(crate) fn was_asked(&self) -> bool {
         match self {
-            Self::Store(_) | Self::AllowanceSpent(_) | Self::Cancelled => false,
+            Self::Store(_) | Self::AllowanceSpent(_) | Self::GenerationOff | Self::Cancelled => {
+                false
+            }
             Self::Unavailable(_)
             | Self::RateLimited { .. }
             | Self::Overloaded { .. }
@@ -234,6 +239,13 @@ impl DraftFault {
             Self::Diverged(message) => (Reason::ReplayDiverged, FailureKind::ReplayDivergence, message),
             Self::Store(fault) => return (Reason::StoreDown, fault.into_failure()),
             Self::AllowanceSpent(overdraft) => return (Reason::AllowanceSpent, overdraft.failure()),
+            Self::GenerationOff => (
+                Reason::GenerationOff,
+                FailureKind::UnsupportedCapability,
+                "no stored program can answer this call, and generate = false forbids asking a model; \
+                 run it once without --frozen, or import a program for it"
+                    .to_owned(),
+            ),
             Self::Cancelled => (Reason::Cancelled, FailureKind::Cancelled, "the call was cancelled".to_owned()),
             Self::Charged(fault, _) => return fault.judged(),
         };

@@ -15,7 +15,7 @@ pub const HISTORY_KEY: &str = "conversation_history";
 pub const HISTORY_PAGE: u64 = 100;
 /// Largest argument a record holds whole; larger ones are cut to a preview.
 pub const MAX_RECORDED_VALUE_BYTES: usize = 2048;
-/// JSON text that a record or a log line holds of one list or map of values; the rest is told in a word.
+/// JSON text that a record or a log line holds of one list or map of values; the rest is summarised.
 pub const MAX_RECORDED_BYTES: usize = 64 * 1024;
 /// The key of what stands for the rest of a map.
 const REST: &str = "…";
@@ -101,14 +101,14 @@ pub fn record(
     };
     let body = |place: &str, value: &Value| {
         let value = redacted_field(place, value);
-        let mut told = bounded(&value);
-        let is_preview = told != *value;
-        if let (true, Value::Object(told)) = (is_preview, &mut told)
+        let mut shown = bounded(&value);
+        let is_preview = shown != *value;
+        if let (true, Value::Object(shown)) = (is_preview, &mut shown)
             && let Some(content) = at(place)
         {
-            told.insert("content_ref".to_owned(), json!(content.reference));
+            shown.insert("content_ref".to_owned(), json!(content.reference));
         }
-        told
+        shown
     };
     let args = request.arguments.args.iter().enumerate();
     let kwargs = request.arguments.kwargs.iter();
@@ -174,35 +174,35 @@ pub fn bounded_list(values: &[Value]) -> Vec<Value> {
     list(values.iter().map(bounded))
 }
 
-/// [`bounded`], for named values: what a name tells to be a secret is not described either.
+/// [`bounded`], for named values: a value that its name marks as a secret is not described either.
 pub fn bounded_map(values: &Map<String, Value>) -> Map<String, Value> {
-    let told =
+    let shown =
         |(key, value): (&String, &Value)| (key.clone(), bounded(&redacted_field(key, value)));
-    map(values.iter().map(told))
+    map(values.iter().map(shown))
 }
 
-fn list(told: impl ExactSizeIterator<Item = Value>) -> Vec<Value> {
-    let (mut kept, rest) = fitting(told, encoded_bytes);
+fn list(shown: impl ExactSizeIterator<Item = Value>) -> Vec<Value> {
+    let (mut kept, rest) = fitting(shown, encoded_bytes);
     kept.extend(rest);
     kept
 }
 
-fn map(told: impl ExactSizeIterator<Item = (String, Value)>) -> Map<String, Value> {
-    let (kept, rest) = fitting(told, |(key, value)| key.len() + encoded_bytes(value));
+fn map(shown: impl ExactSizeIterator<Item = (String, Value)>) -> Map<String, Value> {
+    let (kept, rest) = fitting(shown, |(key, value)| key.len() + encoded_bytes(value));
     kept.into_iter().chain(rest.map(|rest| (REST.to_owned(), rest))).collect()
 }
 
 /// As many as there is room for, and what stands for the others.
 fn fitting<T>(
-    told: impl ExactSizeIterator<Item = T>,
+    shown: impl ExactSizeIterator<Item = T>,
     bytes: impl Fn(&T) -> usize,
 ) -> (Vec<T>, Option<Value>) {
-    let (count, mut room) = (told.len(), Some(MAX_RECORDED_BYTES));
+    let (count, mut room) = (shown.len(), Some(MAX_RECORDED_BYTES));
     let fits = |item: &T| {
         room = room.and_then(|room| room.checked_sub(bytes(item)));
         room.is_some()
     };
-    let kept: Vec<T> = told.take_while(fits).collect();
+    let kept: Vec<T> = shown.take_while(fits).collect();
     let preview = format!("{} more", count - kept.len());
     let rest = || json!({"type": "array", "bytes": MAX_RECORDED_BYTES, "preview": preview});
     let is_cut = kept.len() < count;

@@ -17,7 +17,7 @@ const MIN_WEAK_CORRECTED: usize = 2;
 const MIN_WEAK_PERCENT: usize = 50;
 /// Calls a tool must have sent elsewhere.
 const MIN_REFERRALS: usize = 2;
-/// Calls that ended for want of second chances.
+/// Calls that ended because retries were spent.
 const MIN_EXHAUSTIONS: usize = 2;
 /// Calls after which a tool that never answered is given up.
 const MIN_HOPELESS: usize = 5;
@@ -85,7 +85,7 @@ pub struct ToolEvidence<'a> {
     pub role: &'a str,
     /// Its calls, oldest first.
     pub events: &'a [PatternEvent],
-    /// Calls that ever ended for want of second chances, those no longer among the events included.
+    /// Calls that ever ended because retries were spent, including those no longer among the events.
     pub exhaustions: u64,
 }
 
@@ -195,7 +195,7 @@ fn constraint(signal: &WeakSignal) -> Option<SuggestedConstraint> {
     Some(SuggestedConstraint { text, deliverable })
 }
 
-/// A tool that keeps saying "not mine" is asked for two things.
+/// A tool that keeps answering `wrong_tool_boundary` is used for two different tasks.
 fn referrals(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let sent = |event: &&PatternEvent| event.error_type.as_deref() == Some("wrong_tool_boundary");
     let calls: Vec<&PatternEvent> = evidence.events.iter().filter(sent).collect();
@@ -212,7 +212,7 @@ fn referrals(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     })
 }
 
-/// Second chances that keep running out are spent on a program not worth mending.
+/// A program whose retries keep being spent is not worth repairing.
 fn exhaustion(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let pressing =
         |event: &&PatternEvent| matches!(event.exhausted.as_deref(), Some("guardrail" | "outcome"));
@@ -228,7 +228,7 @@ fn exhaustion(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     })
 }
 
-/// Nothing but failures of its own.
+/// It only ever failed through its own fault.
 fn hopeless(evidence: &ToolEvidence<'_>) -> Option<Recommendation> {
     let own = |event: &&PatternEvent| {
         event.outcome_status != "ok"

@@ -187,8 +187,8 @@ mod tests {
             (vec![truthful()], Enforced, None),
             (vec![Artifact { failures: 1000, ..good() }], Enforced, None),
         ] {
-            let told = format!("{mode:?} {stored:?}");
-            assert_eq!(select(stored, &request(None), mode).err(), expected, "{told}");
+            let input = format!("{mode:?} {stored:?}");
+            assert_eq!(select(stored, &request(None), mode).err(), expected, "{input}");
         }
     }
 

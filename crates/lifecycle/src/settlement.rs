@@ -108,7 +108,7 @@ pub struct Changes {
     pub contents: Vec<Content>,
     /// Values kept before this time (RFC 3339, UTC) are kept no longer; the shell's clock and setting.
     pub contents_kept_since: Option<String>,
-    /// The lane that was spent, when the call ended for want of it: pressure on the program and its tool.
+    /// The lane that was spent, if the call ended because of it: pressure on the program and its tool.
     pub exhausted: Option<RetryLane>,
     /// What pattern memory keeps of it.
     pub event: PatternEvent,
@@ -157,7 +157,7 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> 
     let mut artifacts = scores(attempts, outcome, exhausted);
     let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.speaks_against());
     if artifacts.iter().any(blames) {
-        artifacts.extend(mended(attempts));
+        artifacts.extend(repair_written(attempts));
     }
     artifacts.extend(accepted.and_then(|accepted| admit(call, accepted)));
     let mut kept = accepted.cloned().map(Kept::from);
@@ -193,14 +193,14 @@ fn case(call: &Proceedings<'_>) -> Option<Case> {
     Case::of(call.request, &accepted.program, &call.outcome.result, &accepted.changes)
 }
 
-/// A call that ends with a rejected attempt of a lane has spent that lane: else there would be another attempt.
-/// A last resort comes after that, and makes it good when it is accepted.
+/// A call that ends with a rejected attempt of a lane has spent that lane: otherwise there would be another attempt.
+/// A last resort comes after that, and if it is accepted nothing was exhausted.
 pub(crate) fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
     attempts.last().filter(|last| last.rejection.is_some())?;
     attempts.iter().rfind(|attempt| !attempt.last_resort).and_then(Attempt::lane)
 }
 
-/// A stored program that ran is scored by what came of its own attempt.
+/// A stored program that ran is scored by the result of its own attempt.
 fn scores(
     attempts: &[Attempt],
     outcome: &Outcome,
@@ -240,11 +240,11 @@ fn answered(outcome: &Outcome) -> RunVerdict {
     }
 }
 
-/// Repairs of what failed are counted when a model wrote one; a service that was down has written none.
-fn mended(attempts: &[Attempt]) -> Option<ArtifactChange> {
+/// A repair counts if a model wrote one; a service that was down wrote none.
+fn repair_written(attempts: &[Attempt]) -> Option<ArtifactChange> {
     attempts.iter().find_map(|attempt| match &attempt.origin {
         Origin::Repair { of, .. } if attempt.code.is_some() => {
-            Some(ArtifactChange::Mended { checksum: of.clone() })
+            Some(ArtifactChange::RepairWritten { checksum: of.clone() })
         }
         Origin::Repair { .. } | Origin::Artifact(_) | Origin::Fresh => None,
     })

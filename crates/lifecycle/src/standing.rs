@@ -2,8 +2,8 @@
 //!
 //! A version starts as a *candidate*. Taking over makes it the one that runs, on *probation*; a clean
 //! record makes it *durable*; failing again and again makes it *degraded*, until its record is clean once
-//! more. Everything is judged over the last [`WINDOW`] calls. What the world did to a program is not
-//! counted, and a truthful answer never speaks against it.
+//! more. Everything is judged over the last [`WINDOW`] calls. Faults of the world are not counted, and a truthful
+//! answer never counts against a program.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ const REGRESSED_RATE: f64 = 0.6;
 pub enum Standing {
     /// It worked once, and has not taken over.
     Candidate,
-    /// It runs, and is watched.
+    /// It runs, and is observed.
     #[default]
     Probation,
     /// It has a clean record.
@@ -57,14 +57,14 @@ impl Standing {
 /// Whether standings decide what runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StandingMode {
-    /// They are decided and told; what runs does not depend on them.
+    /// They are decided and logged; what runs does not depend on them.
     #[default]
     Shadow,
     /// A degraded program does not run.
     Enforced,
 }
 
-/// What came of a version's last calls, a letter each, the newest last.
+/// The results of a version's last calls, a letter each, the newest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Window(String);
@@ -80,14 +80,14 @@ impl Window {
         &self.0
     }
 
-    /// Adds what came of one more call; the oldest falls out.
+    /// Adds the result of one more call; the oldest is dropped.
     pub fn push(&mut self, verdict: RunVerdict) {
         self.0.extend(verdict.mark());
         let excess = self.0.chars().count().saturating_sub(WINDOW);
         self.0 = self.0.chars().skip(excess).collect();
     }
 
-    /// Whether it fails more than it works: what runs must not depend on luck.
+    /// Whether it fails more than it works.
     pub fn regressed(&self) -> bool {
         let failures = self.failures();
         failures >= REGRESSED_FAILURES && share(failures, self.calls()) > REGRESSED_RATE
@@ -169,7 +169,7 @@ impl Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
-    /// It is watched further.
+    /// It is observed further.
     ContinueProbation,
     /// It becomes durable.
     Promote,
@@ -294,7 +294,7 @@ mod tests {
             (Probation, "ssssssssss", 1, Probation, "one session is too few"),
             (Probation, "ssssssssss", 2, Durable, "ten calls, two sessions"),
             (Probation, "sssssssssa", 2, Durable, "a truthful answer is an answer"),
-            (Probation, "ssssssssssssssssssfs", 2, Durable, "a failure that is no breach"),
+            (Probation, "ssssssssssssssssssfs", 2, Durable, "a failure that breaks no contract"),
             (Probation, "sssssssssssssssssssv", 2, Durable, "one breach in twenty"),
             (Probation, "sssssssssv", 2, Probation, "one breach in ten"),
             (Probation, "sssssssssx", 2, Probation, "second chances ran out"),

@@ -613,7 +613,7 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
                 program.repairs
             )
         }
-        ArtifactChange::Mended { checksum } => {
+        ArtifactChange::RepairWritten { checksum } => {
             assert_eq!(*checksum, commit.selected().unwrap().checksum);
             "mended".to_owned()
         }

@@ -25,6 +25,7 @@ use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
 use crate::runtime::Runtime;
+use crate::session_queue::{SessionQueue, SessionTurn, TurnFault};
 use crate::store::Owner;
 use crate::tree::Tree;
 
@@ -97,9 +98,9 @@ pub struct Agent {
     lineage: Lineage,
     /// `None` for an agent of the embedding program: each of its calls roots a new tree.
     tree: Option<Tree>,
-    /// Held during a call and a write of memory. Agents of one session share it.
-    turn: Arc<Mutex<()>>,
-    /// Locked for moments only, never while a program runs. Taken after `turn`.
+    /// Calls and writes of memory wait here for their turn. Agents of one session share it.
+    queue: Arc<SessionQueue>,
+    /// Locked for moments only, never while a program runs. Taken after the turn.
     state: Mutex<AgentState>,
 }
 
@@ -169,12 +170,18 @@ impl Agent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turn(&self) -> Result<SessionTurn<'_>, TurnFault> {
+        let cancellation = self.state().cancellation.clone();
+        self.queue.turn(&cancellation)
     }
 
     fn call_method(&self, method: Method, arguments: Arguments) -> Result<Outcome, AgentFault> {
-        let _turn = self.turn();
+        let _turn = match self.turn() {
+            Ok(turn) => turn,
+            Err(fault) => {
+                return Ok(Outcome::new(self.owner.role.clone(), method, Err(fault.failure())));
+            }
+        };
         self.refresh()?;
         let ok = |value| Ok(Outcome::new(self.owner.role.clone(), method.clone(), Ok(value)));
         let dispatched = dispatch(method.as_str(), &arguments, &self.state().context);
@@ -280,7 +287,7 @@ impl Agent {
         if let Some(problem) = entries.keys().find_map(|key| refused_key(key)) {
             return Err(AgentFault::Value(problem));
         }
-        let _turn = self.turn();
+        let _turn = self.turn().map_err(StoreFault::from)?;
         self.refresh()?;
         self.write(entries)
     }

@@ -99,9 +99,14 @@ impl Performance<'_> {
     /// another one asks the model for its program.
     fn recall(&mut self, request: &CallRequest) -> Result<Memory, StoreFault> {
         let runtime = self.agent.runtime();
-        let read = || runtime.store().recall(self.agent.owner(), request);
+        let read = || {
+            let mut memory = runtime.store().recall(self.agent.owner(), request)?;
+            memory.artifacts.extend_from_slice(runtime.pinned_tools().programs(request));
+            Ok::<_, StoreFault>(memory)
+        };
         let mut memory = read()?;
-        if is_first_call(&memory.artifacts, request) {
+        let asks = self.agent.options().generate;
+        if asks && is_first_call(&memory.artifacts, request) {
             self.lead = runtime.single_flight().lead(&ArtifactKey::of(request), self.tree);
             if self.lead.as_ref().is_some_and(|lead| lead.waited) {
                 memory = read()?;
@@ -116,6 +121,9 @@ impl Performance<'_> {
     /// Asks the model, if the call tree's allowance permits.
     fn generate(&mut self, generate: &mut Generate) -> Result<Draft, DraftFault> {
         let (runtime, options) = (self.agent.runtime(), self.agent.options());
+        if !options.generate {
+            return Err(DraftFault::GenerationOff);
+        }
         self.tree.reserve_model_call()?;
         self.tree.pause(generate.pause())?;
         runtime.observers().notify(generate.request(), || generate.event());

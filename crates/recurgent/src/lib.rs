@@ -23,6 +23,8 @@ mod identity;
 mod preparation;
 mod inspection_cache;
 mod lock_file;
+mod pinned_tools;
+mod session_queue;
 mod single_flight;
 mod stored_programs;
 mod tree;

@@ -1,4 +1,4 @@
-//! Preparing an environment ahead of need: a ticket that tells how far it is, and agents that wait for it.
+//! Preparing an environment ahead of need: a ticket that reports its progress, and agents that wait for it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,14 +19,14 @@ use crate::guest::Cancellation;
 use crate::identity;
 use crate::runtime::Runtime;
 
-/// How far a preparation is.
+/// The progress of a preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreparationStatus {
-    /// Under way.
+    /// Not finished.
     Pending,
-    /// The environment is there.
+    /// The environment exists.
     Ready,
-    /// It will not be there.
+    /// The environment could not be made.
     Error,
 }
 
@@ -47,13 +47,13 @@ impl fmt::Display for PreparationStatus {
     }
 }
 
-/// Puts a preparation together: an agent to be, and the packages it will need.
+/// Builds a preparation: of an agent, and of the packages it will need.
 #[must_use]
 pub struct Preparation {
     runtime: Runtime,
     builder: AgentBuilder,
     dependencies: Vec<Value>,
-    /// The environment to make anew; `None`: one that is there will do.
+    /// The environment to rebuild; `None`: an existing one is used.
     replaces: Option<String>,
     on_progress: OnProgress,
 }
@@ -85,7 +85,7 @@ impl Preparation {
             .guest(stored.language)
     }
 
-    /// A package, and the versions that will do; an empty text: any.
+    /// A package, and its accepted versions; an empty text accepts any.
     pub fn dependency(mut self, name: &str, version: &str) -> Self {
         let version = Some(version.trim()).filter(|version| !version.is_empty());
         self.dependencies.push(json!({"name": name, "version": version}));
@@ -103,10 +103,10 @@ impl Preparation {
         self
     }
 
-    /// Is told, on the preparing thread, what takes long: fetching a tool, waiting for another process,
+    /// Is called, on the preparing thread, with each step that takes long: fetching a tool, waiting for another process,
     /// resolving, installing, loading.
-    pub fn on_progress(mut self, tell: impl Fn(&str) + Send + 'static) -> Self {
-        self.on_progress = Box::new(tell);
+    pub fn on_progress(mut self, report: impl Fn(&str) + Send + 'static) -> Self {
+        self.on_progress = Box::new(report);
         self
     }
 
@@ -138,7 +138,7 @@ impl Preparation {
     }
 }
 
-/// A preparation under way or done. Cheap to clone.
+/// A preparation, running or finished. Cheap to clone.
 #[derive(Clone)]
 pub struct PreparationTicket(Arc<Shared>);
 
@@ -176,7 +176,7 @@ impl PreparationTicket {
         &self.0.id
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn status(&self) -> PreparationStatus {
         match self.state().result {
             None => PreparationStatus::Pending,
@@ -185,17 +185,17 @@ impl PreparationTicket {
         }
     }
 
-    /// Why there will be no environment, once that is known.
+    /// Why the environment could not be made, once that is known.
     pub fn failure(&self) -> Option<Failure> {
         self.state().result.as_ref()?.as_ref().err().map(|failure| Failure::clone(failure))
     }
 
-    /// The environment, once it is there.
+    /// The environment, once it exists.
     pub fn environment(&self) -> Option<Environment> {
         self.state().result.as_ref()?.as_ref().ok().cloned()
     }
 
-    /// Waits until it is no longer pending, but not longer than this; gives how far it then is.
+    /// Waits until it is no longer pending, at most this long; gives its status.
     pub fn await_ready(&self, timeout: Duration) -> PreparationStatus {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.state();
@@ -211,7 +211,7 @@ impl PreparationTicket {
         self.status()
     }
 
-    /// An agent for the prepared environment. It can be had at once; until the environment is ready
+    /// An agent for the prepared environment. It can be built at once; until the environment is ready
     /// its calls answer `environment_preparing`.
     pub fn agent(&self) -> Result<Agent, AgentFault> {
         self.0.builder.clone().prepared_by(self.clone()).build()
@@ -225,14 +225,14 @@ impl PreparationTicket {
             None => state.on_ready.push(Box::new(then)),
             Some(Ok(_)) => {
                 drop(state);
-                self.tell_ready(Box::new(then));
+                self.notify_ready(Box::new(then));
             }
             Some(Err(_)) => {}
         }
         self
     }
 
-    /// Tells `then` why there will be no environment, in the same way.
+    /// Gives `then` the reason why there will be no environment, in the same way.
     pub fn on_error(&self, then: impl FnOnce(&Failure) + Send + 'static) -> &Self {
         let mut state = self.state();
         match &state.result {
@@ -240,7 +240,7 @@ impl PreparationTicket {
             Some(Err(failure)) => {
                 let failure = failure.clone();
                 drop(state);
-                tell_error(Box::new(then), &failure);
+                notify_error(Box::new(then), &failure);
             }
             Some(Ok(_)) => {}
         }
@@ -252,10 +252,9 @@ impl PreparationTicket {
         self.0.cancellation.cancel();
     }
 
-    /// The packages its agents start with; before they are there, or if they never will be, what a
-    /// call is told.
+    /// The packages its agents start with; the failure of a call before they exist, or if they never will.
     pub(crate) fn readiness(&self) -> Result<DependencyManifest, Box<Failure>> {
-        let told = |message: String| {
+        let preparing = |message: String| {
             Failure::new(FailureKind::EnvironmentPreparing, message)
                 .with("prep_ticket_id", self.id())
         };
@@ -263,7 +262,7 @@ impl PreparationTicket {
             Some(Ok(environment)) => Ok(environment.manifest.clone()),
             None => {
                 let message = "the environment is still being prepared; call again soon";
-                Err(Box::new(told(message.to_owned())))
+                Err(Box::new(preparing(message.to_owned())))
             }
             // It may work another time: prepare it again.
             Some(Err(cause)) if cause.kind.retriable() => {
@@ -272,9 +271,9 @@ impl PreparationTicket {
                     cause.message
                 );
                 let cause = json!({"error_type": cause.kind.code(), "error_message": cause.message, "metadata": cause.metadata});
-                Err(Box::new(told(message).with("cause", cause)))
+                Err(Box::new(preparing(message).with("cause", cause)))
             }
-            // It never will: told as what it is.
+            // It never will be: reported as what it is.
             Some(Err(cause)) => {
                 let cause = Failure::clone(cause);
                 Err(Box::new(cause.with("prep_ticket_id", self.id())))
@@ -282,7 +281,7 @@ impl PreparationTicket {
         }
     }
 
-    /// What is to be prepared; whether an agent can be made of it is found out now rather than later.
+    /// The packages to prepare; checks now that an agent can be built.
     fn manifest(&self, dependencies: &[Value]) -> Result<DependencyManifest, Box<Failure>> {
         let declared = Value::Array(dependencies.to_vec());
         let manifest = DependencyManifest::parse(self.0.builder.language(), Some(&declared))
@@ -300,7 +299,7 @@ impl PreparationTicket {
         on_progress: &OnProgress,
     ) -> Result<Environment, Box<Failure>> {
         let progress = |progress: Progress<'_>| {
-            // Whoever watches can neither stop nor break it.
+            // A callback can neither stop nor break the preparation.
             let _ = catch_unwind(AssertUnwindSafe(|| on_progress(&progress.to_string())));
         };
         let aim = Aim { cancellation: &self.0.cancellation, progress: &progress, replaces };
@@ -318,13 +317,13 @@ impl PreparationTicket {
         drop(state);
         self.0.settled.notify_all();
         match result {
-            Ok(_) => on_ready.into_iter().for_each(|then| self.tell_ready(then)),
-            Err(failure) => on_error.into_iter().for_each(|then| tell_error(then, &failure)),
+            Ok(_) => on_ready.into_iter().for_each(|then| self.notify_ready(then)),
+            Err(failure) => on_error.into_iter().for_each(|then| notify_error(then, &failure)),
         }
     }
 
-    fn tell_ready(&self, then: OnReady) {
-        // Built once before, so it can be built; and a callback that panics harms nobody else.
+    fn notify_ready(&self, then: OnReady) {
+        // The agent was built once before, so it can be built again; a panic of the callback stays here.
         let _ = catch_unwind(AssertUnwindSafe(|| self.agent().map(then)));
     }
 
@@ -333,6 +332,6 @@ impl PreparationTicket {
     }
 }
 
-fn tell_error(then: OnError, failure: &Failure) {
+fn notify_error(then: OnError, failure: &Failure) {
     let _ = catch_unwind(AssertUnwindSafe(|| then(failure)));
 }

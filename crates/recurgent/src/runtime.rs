@@ -1,12 +1,12 @@
 //! The runtime: what every agent of a process shares.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lifecycle::call::StoreFault;
 use lifecycle::dialect::Language;
 use lifecycle::request::{NameFault, Role};
+use lifecycle::tool::Tool;
 use thiserror::Error;
 
 use crate::agent::AgentBuilder;
@@ -15,8 +15,10 @@ use crate::environment::{EnvironmentCache, Environments, Stored};
 use crate::guest::Guest;
 use crate::inspection_cache::InspectionCache;
 use crate::observe::{Log, Observer, Observers};
+use crate::pinned_tools::PinnedTools;
 use crate::preparation::Preparation;
 use crate::provider::{self, Provider, ProviderFault, Recorder};
+use crate::session_queue::{SessionQueue, SessionQueues};
 use crate::single_flight::SingleFlight;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
@@ -35,6 +37,9 @@ pub enum SetupFault {
     /// No store.
     #[error(transparent)]
     Store(#[from] StoreFault),
+    /// The directory of pinned tools cannot be used.
+    #[error("the tools in tools_dir cannot be used: {0}")]
+    Tools(String),
     /// No threads to look after workers.
     #[error("cannot look after workers: {0}; free some threads or processes")]
     Workers(String),
@@ -55,25 +60,10 @@ struct Shared {
     environments: Arc<Environments>,
     observers: Observers,
     log: Option<Log>,
-    turns: Turns,
+    sessions: SessionQueues,
+    pinned_tools: PinnedTools,
     inspection_cache: InspectionCache,
     single_flight: SingleFlight,
-}
-
-/// The locks of sessions: calls of one session follow each other.
-#[derive(Debug, Default)]
-struct Turns(Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
-
-impl Turns {
-    /// The lock of a session. Unused locks are dropped when one is added: a server may see any number of sessions.
-    fn of(&self, session: &str) -> Arc<Mutex<()>> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = turns.get(session) {
-            return Arc::clone(turn);
-        }
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(session.to_owned()).or_default())
-    }
 }
 
 impl Runtime {
@@ -169,9 +159,20 @@ impl Runtime {
         self.0.workers.guest(language)
     }
 
-    /// Held during a call of a session, so that calls of one session follow each other.
-    pub(crate) fn session_turn(&self, session: &str) -> Arc<Mutex<()>> {
-        self.0.turns.of(session)
+    /// The queue of a session's calls.
+    pub(crate) fn session_queue(&self, session: &str) -> Arc<SessionQueue> {
+        self.0.sessions.of(session)
+    }
+
+    /// Programs that are read from a directory.
+    pub(crate) fn pinned_tools(&self) -> &PinnedTools {
+        &self.0.pinned_tools
+    }
+
+    /// A tool by name: of the store, or of the directory of pinned tools.
+    pub(crate) fn registered_tool(&self, name: &Role) -> Result<Option<Tool>, StoreFault> {
+        let found = self.store().tools(Some(name), 1)?.into_iter().next();
+        Ok(found.map(|known| known.tool).or_else(|| self.pinned_tools().tool(name).cloned()))
     }
 }
 
@@ -235,6 +236,10 @@ impl RuntimeBuilder {
             provider = Arc::new(Recorder::new(provider, &model, &path)?);
         }
         // A store that was given may be shared in ways unknown here: only our own file has locks beside it.
+        let pinned_tools = match config.tools_dir() {
+            Some(directory) => PinnedTools::load(directory).map_err(SetupFault::Tools)?,
+            None => PinnedTools::default(),
+        };
         let (store, locks): (Arc<dyn Store>, _) = match store {
             Some(store) => (store, None),
             None => {
@@ -264,25 +269,10 @@ impl RuntimeBuilder {
             environments,
             observers,
             log,
-            turns: Turns::default(),
+            sessions: SessionQueues::new(locks.clone()),
+            pinned_tools,
             inspection_cache: InspectionCache::default(),
             single_flight: SingleFlight::new(locks),
         })))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_has_one_turn_while_anyone_wants_it() {
-        let turns = Turns::default();
-        let held = turns.of("desk");
-        for other in 0..100 {
-            drop(turns.of(&format!("s{other}")));
-        }
-        assert!(Arc::ptr_eq(&held, &turns.of("desk")));
-        assert!(turns.0.lock().unwrap().len() <= 2, "what nobody holds is forgotten");
     }
 }

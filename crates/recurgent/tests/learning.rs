@@ -1,4 +1,4 @@
-//! What calls teach: weak successes are noted and change nothing, corrections are told from other questions, and
+//! What calls teach: weak successes are noted and change nothing, corrections are distinguished from other questions, and
 //! the evaluator says what to do. Real workers, both guests, both stores.
 #![cfg(test)]
 
@@ -15,7 +15,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Language, Runtime, upkeep};
 use serde_json::{Map, Value, json};
 
-/// A cinema that shows nothing, whoever asks.
+/// A cinema that shows nothing.
 const EMPTY: [&str; 2] = [
     "def movies(where, **more):\n    return {'status': 'success_no_parse', 'movies': [m for m in [] if m == where]}",
     "def movies(where, **more)\n  { 'status' => 'success_no_parse', 'movies' => [].select { |m| m == where } }\nend",
@@ -27,23 +27,23 @@ const FULL: [&str; 2] = [
 ];
 
 /// A runtime with one store and a model that answers `guide.movies` with these programs.
-struct World {
+struct Fixture {
     runtime: Runtime,
     language: Language,
     folder: tempfile::TempDir,
 }
 
-fn check(behaviour: impl Fn(World)) {
+fn check(behaviour: impl Fn(Fixture)) {
     for language in Language::ALL {
         let folder = tempfile::tempdir().unwrap();
         let sqlite = SqliteStore::open(&folder.path().join("store.db")).unwrap();
-        behaviour(World::new(language, folder, Arc::new(sqlite)));
+        behaviour(Fixture::new(language, folder, Arc::new(sqlite)));
         let folder = tempfile::tempdir().unwrap();
-        behaviour(World::new(language, folder, Arc::new(SqliteStore::in_memory().unwrap())));
+        behaviour(Fixture::new(language, folder, Arc::new(SqliteStore::in_memory().unwrap())));
     }
 }
 
-impl World {
+impl Fixture {
     fn new(language: Language, folder: tempfile::TempDir, store: Arc<dyn Store>) -> Self {
         let mut config = Config::defaults();
         let log = folder.path().join("log.jsonl");
@@ -87,32 +87,32 @@ fn weak() -> Value {
 
 #[test]
 fn with_the_constraint_an_empty_list_is_repaired_in_the_same_call() {
-    check(|world| {
+    check(|fixture| {
         let deliverable = json!({
             "type": "object",
             "required": ["movies"],
             "constraints": {"properties": {"movies": {"type": "array", "min_items": 1}}},
         });
-        let guide = world.agent(Some(deliverable));
+        let guide = fixture.agent(Some(deliverable));
         let outcome = guide.call("movies", ("Oslo",)).unwrap();
         assert_eq!(outcome.value(), Some(&json!({"status": "ok", "movies": ["Oslo"]})));
-        let [entry] = &world.log()[..] else { panic!() };
+        let [entry] = &fixture.log()[..] else { panic!() };
         assert_eq!(entry["attempt_failures"][0]["error_type"], "contract_violation");
         assert_eq!(entry["outcome_repair_attempts"], 1);
         assert_eq!(
             (&entry["weak_success"], &entry["weak_success_signals"]),
             (&json!(false), &json!([]))
         );
-        assert_eq!(world.recommended(), []);
+        assert_eq!(fixture.recommended(), []);
     });
 }
 
 #[test]
 fn without_it_a_weak_success_is_noted_and_stays_a_success() {
-    check(|world| {
-        let outcome = world.agent(None).call("movies", ("Oslo",)).unwrap();
+    check(|fixture| {
+        let outcome = fixture.agent(None).call("movies", ("Oslo",)).unwrap();
         assert_eq!(outcome.value(), Some(&weak()));
-        let [entry] = &world.log()[..] else { panic!() };
+        let [entry] = &fixture.log()[..] else { panic!() };
         assert_eq!(entry["outcome_status"], "ok");
         assert_eq!(entry["weak_success"], true);
         assert_eq!(
@@ -122,22 +122,22 @@ fn without_it_a_weak_success_is_noted_and_stays_a_success() {
                 {"signal": "empty_array", "path": "movies"},
             ])
         );
-        let [event] = &world.patterns()[..] else { panic!() };
+        let [event] = &fixture.patterns()[..] else { panic!() };
         assert!(event.is_weak());
         assert_eq!(event.program_source.as_deref(), Some("generated"));
-        assert_eq!(world.recommended(), [], "once is no pattern");
+        assert_eq!(fixture.recommended(), [], "once is no pattern");
     });
 }
 
 #[test]
 fn asked_again_it_asks_for_the_constraint() {
-    check(|world| {
-        let guide = world.agent(None);
+    check(|fixture| {
+        let guide = fixture.agent(None);
         assert_eq!(guide.call("movies", ("Oslo",)).unwrap().value(), Some(&weak()));
         let again = kwargs("Oslo", "day", "tonight");
         assert_eq!(guide.call("movies", again).unwrap().value(), Some(&weak()), "from storage");
 
-        let [first, second] = &world.patterns()[..] else { panic!() };
+        let [first, second] = &fixture.patterns()[..] else { panic!() };
         assert_eq!(second.program_source.as_deref(), Some("persisted"));
         let correction = second.user_correction.as_ref().unwrap();
         assert_eq!(correction.correction_of_call_id, first.call_id);
@@ -146,11 +146,11 @@ fn asked_again_it_asks_for_the_constraint() {
             ("temporal_reask", true)
         );
         assert_eq!(correction.shared_words, ["oslo"]);
-        let entry = &world.log()[1];
+        let entry = &fixture.log()[1];
         assert_eq!(entry["user_correction_detected"], true);
         assert_eq!(entry["user_correction_reference_call_id"], json!(first.call_id));
 
-        let found = world.recommended();
+        let found = fixture.recommended();
         let by_text = |text: &str| {
             found.iter().find(|r| r.constraint.as_ref().is_some_and(|c| c.text == text)).unwrap()
         };
@@ -165,7 +165,7 @@ fn asked_again_it_asks_for_the_constraint() {
 
         // Taken at its word, the contract refuses what was of no use, and the call repairs it.
         let deliverable = strengthen.constraint.clone().unwrap().deliverable;
-        let strict = world.agent(Some(deliverable));
+        let strict = fixture.agent(Some(deliverable));
         assert_eq!(
             strict.call("movies", ("Oslo",)).unwrap().value().unwrap()["movies"],
             json!(["Oslo"])
@@ -175,22 +175,22 @@ fn asked_again_it_asks_for_the_constraint() {
 
 #[test]
 fn a_different_question_is_no_correction() {
-    check(|world| {
-        let guide = world.agent(None);
+    check(|fixture| {
+        let guide = fixture.agent(None);
         for place in ["Oslo", "Bergen"] {
             assert_eq!(guide.call("movies", (place,)).unwrap().value(), Some(&weak()));
         }
-        assert!(world.patterns().iter().all(|event| event.user_correction.is_none()));
-        assert!(world.log().iter().all(|entry| entry["user_correction_detected"] == false));
+        assert!(fixture.patterns().iter().all(|event| event.user_correction.is_none()));
+        assert!(fixture.log().iter().all(|entry| entry["user_correction_detected"] == false));
         // The same words, asked by somebody else.
-        let other = world.agent(None);
+        let other = fixture.agent(None);
         assert_eq!(
             other.call("movies", kwargs("Bergen", "day", "tonight")).unwrap().value(),
             Some(&weak())
         );
-        assert!(world.patterns().iter().all(|event| event.user_correction.is_none()));
+        assert!(fixture.patterns().iter().all(|event| event.user_correction.is_none()));
         let linked = |r: &Recommendation| r.reason.contains("asked again after 0");
-        assert!(world.recommended().iter().all(linked), "three in a row speak for themselves");
+        assert!(fixture.recommended().iter().all(linked), "three in a row speak for themselves");
     });
 }
 
@@ -200,11 +200,11 @@ fn what_is_observed_is_logged_as_documented() {
     let specs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs/log-entry.schema.json");
     let schema: Value = serde_json::from_str(&std::fs::read_to_string(specs).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&serde_json::to_standard(&schema)).unwrap();
-    check(|world| {
-        let guide = world.agent(None);
+    check(|fixture| {
+        let guide = fixture.agent(None);
         guide.call("movies", ("Oslo",)).unwrap();
         guide.call("movies", ("Oslo, try again",)).unwrap();
-        let log = world.log();
+        let log = fixture.log();
         assert_eq!(log[1]["user_correction_signal"], "explicit_reask");
         for entry in log {
             validator

@@ -32,11 +32,11 @@ const CASES: u64 = 60;
 fn whatever_a_rejected_program_did_is_gone() {
     for language in Language::ALL {
         let mut endings = BTreeSet::new();
-        let mut world = World::new(language);
+        let mut fixture = Fixture::new(language);
         for seed in 0..CASES {
             let mut random = Random::new(seed);
             let case = Case::random(&mut random, language);
-            world.check(seed, &case);
+            fixture.check(seed, &case);
             endings.insert(format!("{:?}", case.ending));
         }
         assert_eq!(endings.len(), ENDINGS.len(), "every way to fail is met: {endings:?}");
@@ -239,7 +239,7 @@ fn indented(text: &str) -> String {
 }
 
 /// One agent with a session, a tool that is there to stay, and the store under it.
-struct World {
+struct Fixture {
     language: Language,
     model: Arc<Scripted>,
     subject: Agent,
@@ -247,7 +247,7 @@ struct World {
     state: tempfile::TempDir,
 }
 
-impl World {
+impl Fixture {
     fn new(language: Language) -> Self {
         let state = tempfile::tempdir().unwrap();
         let model = Arc::new(Scripted::new());
@@ -282,16 +282,16 @@ impl World {
             self.model.add(&format!("subject.{method}"), json!({"code": code}));
         }
         let language = self.language;
-        let told = || format!("seed {seed} in {language}:\n{}", case.program(language, 0));
+        let shown = || format!("seed {seed} in {language}:\n{}", case.program(language, 0));
         if case.stored {
             let fine = self.subject.call(&method, (false,)).unwrap();
-            assert!(fine.is_ok(), "{fine:?}\n{}", told());
+            assert!(fine.is_ok(), "{fine:?}\n{}", shown());
         }
         let (asked, looked) = (self.probe("ask"), self.probe("look"));
         let before = (self.snapshot(), asked, looked);
         let outcome = self.subject.call(&method, (true,)).unwrap();
         let fails = outcome.failure().map(|failure| failure.kind.code().to_owned());
-        assert_eq!(fails.as_deref(), Some(case.ending.fails), "{outcome:?}\n{}", told());
+        assert_eq!(fails.as_deref(), Some(case.ending.fails), "{outcome:?}\n{}", shown());
         // The probe first: it leaves evidence of its own, but none that is compared.
         let mut after = (self.snapshot(), self.probe("ask"), self.probe("look"));
         if case.calls_steady {
@@ -299,10 +299,10 @@ impl World {
             after.0.registry.clone_from(&before.0.registry);
             after.0.store.insert("tools".to_owned(), before.0.store["tools"].clone());
         }
-        assert_eq!(after.1, before.1, "a new worker, {}", told());
-        assert_eq!(after.2, before.2, "the kept worker, {}", told());
-        assert_eq!(after.0.memory, before.0.memory, "memory, {}", told());
-        assert_eq!(after.0.registry, before.0.registry, "registry, {}", told());
+        assert_eq!(after.1, before.1, "a new worker, {}", shown());
+        assert_eq!(after.2, before.2, "the kept worker, {}", shown());
+        assert_eq!(after.0.memory, before.0.memory, "memory, {}", shown());
+        assert_eq!(after.0.registry, before.0.registry, "registry, {}", shown());
         for (table, rows) in &before.0.store {
             let left = &after.0.store[table];
             // Old values make room for those of children.
@@ -311,7 +311,7 @@ impl World {
             } else {
                 left == rows
             };
-            assert!(is_same, "table {table}: {left:?}, not {rows:?}, {}", told());
+            assert!(is_same, "table {table}: {left:?}, not {rows:?}, {}", shown());
         }
     }
 
@@ -461,7 +461,7 @@ fn beside_others(language: Language) {
     let output = process.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
-    // Mine: nothing but what the other process told this session while an attempt was open.
+    // Mine: nothing but what the other process wrote to this session while an attempt was open.
     assert!(written_meanwhile > 0, "others wrote while an attempt was open");
     let _ = mine.call("kept", ()).unwrap();
     let mut after = mine.runtime_context().to_object();

@@ -202,6 +202,8 @@ retry_table! {
     ProviderRefusal:      Generation,  None,       Ends,            World,   Plain;
     /// The service rejected the request.
     ProviderRejected:     Generation,  None,       Ends,            World,   Plain;
+    /// No model may be asked.
+    GenerationOff:        Generation,  None,       Ends,            World,   Plain;
     /// A recording lacks the reply.
     ReplayDiverged:       Generation,  None,       Ends,            World,   Final;
     /// The store could not be read for the prompt.

@@ -16,6 +16,7 @@ use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
 use crate::runtime::Runtime;
+use crate::session_queue::SessionQueue;
 use crate::store::Owner;
 use crate::tree::Tree;
 
@@ -199,9 +200,23 @@ impl AgentBuilder {
         self
     }
 
+    /// An agent of the embedding program that is named like a registered tool has the tool's contract, unless it is
+    /// given one.
+    fn with_registered_contract(self, role: &Role) -> Result<Self, AgentFault> {
+        let is_given = self.whole_contract.is_some() || !self.contract_fields.is_empty();
+        if is_given || self.lineage.is_some() {
+            return Ok(self);
+        }
+        Ok(match self.runtime.registered_tool(role)? {
+            Some(tool) => self.contract_of(tool),
+            None => self,
+        })
+    }
+
     /// Checks everything once and makes the agent. No model is asked, no process started.
-    pub fn build(self) -> Result<Agent, AgentFault> {
-        let role = self.role?;
+    pub fn build(mut self) -> Result<Agent, AgentFault> {
+        let role = self.role.clone()?;
+        self = self.with_registered_contract(&role)?;
         let session = self.session.transpose()?;
         let (contract, contract_source) =
             Contract::compose(self.whole_contract.as_ref(), &self.contract_fields)?;
@@ -210,9 +225,9 @@ impl AgentBuilder {
             session: session.map(|name| name.as_str().to_owned()),
             role,
         };
-        let turn = match &owner.session {
-            Some(session) => self.runtime.session_turn(session),
-            None => Arc::default(),
+        let queue = match &owner.session {
+            Some(session) => self.runtime.session_queue(session),
+            None => Arc::new(SessionQueue::of_agent(owner.role.as_str())),
         };
         let (context, manifest) = match &owner.session {
             Some(_) => (
@@ -231,7 +246,7 @@ impl AgentBuilder {
             preparation: self.preparation,
             lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
             tree: self.tree.map(|tree| tree.narrowed(allowance)),
-            turn,
+            queue,
             state: Mutex::new(AgentState { context, manifest, cancellation: self.cancellation }),
             runtime: self.runtime,
         };

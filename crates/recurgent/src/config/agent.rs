@@ -31,6 +31,8 @@ pub struct AgentOptions {
     pub allowance: Allowance,
     /// What its programs may reach. A child cannot change it.
     pub grants: Grants,
+    /// Whether a model may be asked. A child cannot change it.
+    pub generate: bool,
     /// Log prompts and memory too.
     pub debug: bool,
 }

@@ -1,6 +1,7 @@
 //! The settings as each part of the runtime takes them.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use lifecycle::attempt::Budgets;
@@ -165,6 +166,11 @@ impl Config {
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
+    /// A directory of exported tools that is only read.
+    pub(crate) fn tools_dir(&self) -> Option<&Path> {
+        self.settings.tools_dir.as_deref()
+    }
+
     /// What agents start with.
     pub fn agent_options(&self) -> AgentOptions {
         let settings = &self.settings;
@@ -196,6 +202,7 @@ impl Config {
                 read: settings.read_paths.clone(),
                 write: settings.write_paths.clone(),
             },
+            generate: settings.generate,
             debug: settings.debug,
         }
     }

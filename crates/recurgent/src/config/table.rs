@@ -200,6 +200,8 @@ settings! {
     cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where environments and tools live";
     state_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the store and the log live";
     log:                         LogTarget        = LogTarget::StateDir                , log_target                          , Plain    , "the log file, or off";
+    generate:                    bool             = true                               , flag                                , Plain    , "whether a model may be asked; off: stored programs run, every other call fails";
+    tools_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "a directory of exported tools, read only; its programs come after those of the store";
     debug:                       bool             = false                              , flag                                , Plain    , "log prompts and memory too";
     python:                      Option<PathBuf>  = None                               , optional_path                       , Plain    , "the Python to run; found on PATH when empty";
     ruby:                        Option<PathBuf>  = None                               , optional_path                       , Plain    , "the Ruby to run; found on PATH when empty";

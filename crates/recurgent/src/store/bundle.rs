@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::artifact::{ArtifactKey, Cacheability};
+use lifecycle::artifact::{Artifact, ArtifactKey, Cacheability, Repute};
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
@@ -77,6 +77,29 @@ impl ArtifactEntry {
             language: self.language,
             contract_fingerprint: Fingerprint::stored(self.contract_fingerprint.clone()),
         }
+    }
+
+    /// The program that runs, with what is known of it.
+    pub fn running(&self) -> Option<Artifact> {
+        let version = self.versions.iter().find(|version| version.checksum == self.current)?;
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let standing = version.rest.get("standing").cloned();
+        let standing = standing.and_then(|standing| serde_json::from_value(standing).ok());
+        Some(Artifact {
+            role: self.role.clone(),
+            method: self.method.clone(),
+            language: self.language,
+            contract_fingerprint: Fingerprint::stored(self.contract_fingerprint.clone()),
+            runtime_version: version.runtime_version.clone(),
+            code: version.code.clone(),
+            checksum: version.checksum.clone(),
+            manifest: version.manifest.clone(),
+            cacheability: version.cacheability,
+            successes: count(version.successes),
+            failures: count(version.failures),
+            repairs: count(version.repairs),
+            repute: Repute { standing: standing.unwrap_or_default(), ..Repute::default() },
+        })
     }
 
     /// Its name for people.

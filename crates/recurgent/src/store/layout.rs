@@ -28,7 +28,7 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_FILES: usize = 100_000;
 /// Characters of a name that are kept in a path.
 const MAX_SLUG: usize = 48;
-/// Digits of a digest that tell names apart whose slugs are equal.
+/// Digits of a digest that distinguish names with equal slugs.
 const DIGEST_DIGITS: usize = 8;
 
 /// Files of the reference runtime that have no counterpart here.

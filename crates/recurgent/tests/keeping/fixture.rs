@@ -40,7 +40,7 @@ impl Fixture {
         self.runtime.get_or_insert_with(|| open(state, Arc::<Scripted>::clone(model), mode))
     }
 
-    /// The next process, as far as the state can tell.
+    /// Ends the runtime; the next one stands for another process.
     pub(crate) fn restart(&mut self) {
         self.runtime = None;
     }
@@ -118,10 +118,10 @@ impl Fixture {
     pub(crate) fn line(&mut self, role: &str, method: &str) -> Vec<(Trigger, Standing, bool)> {
         let key = self.key(role, method);
         let versions = self.runtime().store().versions(&key).unwrap();
-        let told = |v: &recurgent::store::catalog::StoredVersion| {
+        let shown = |v: &recurgent::store::catalog::StoredVersion| {
             (v.trigger, v.artifact.repute.standing, v.is_current)
         };
-        versions.iter().map(told).collect()
+        versions.iter().map(shown).collect()
     }
 }
 

@@ -9,3 +9,4 @@ mod processes;
 mod records;
 mod replacing;
 mod reuse;
+mod sessions;

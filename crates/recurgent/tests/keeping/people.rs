@@ -117,9 +117,9 @@ fn examples_are_tested_on_the_running_program_and_on_edits() {
         assert_eq!(fixture.call(&c, "double", &[json!(5)], 0), json!(6));
         c.teach("double", (5,), 10).unwrap();
         let tested = c.test("double").unwrap();
-        let told: Vec<_> = tested.iter().map(|call| (call.source, call.passed)).collect();
+        let shown: Vec<_> = tested.iter().map(|call| (call.source, call.passed)).collect();
         assert_eq!(
-            told,
+            shown,
             [(TestSource::Example, Some(false)), (TestSource::Recorded, Some(true))],
             "the recorded call with the same arguments gave way to the example"
         );
@@ -175,11 +175,11 @@ fn every_stored_program_is_listed_and_what_is_not_stored_is_named() {
         let c = fixture.agent("c");
         fixture.call(&c, "run", &[json!(1)], 2);
         let listed = fixture.runtime().programs().list(None).unwrap();
-        let told: Vec<_> = listed
+        let shown: Vec<_> = listed
             .iter()
             .map(|summary| (summary.program.current.method.as_str(), summary.is_tool))
             .collect();
-        assert_eq!(told, [("add", true), ("run", false)]);
+        assert_eq!(shown, [("add", true), ("run", false)]);
         let missing = c.reject("walk", "").unwrap_err().to_string();
         assert!(missing.contains("c.walk") && missing.contains("tools list"), "{missing}");
         let unknown = fixture.key("c", "run");

@@ -1,4 +1,4 @@
-//! Tools and calls are counted, whoever forges and makes them.
+//! Tools and calls are counted, in every process.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;

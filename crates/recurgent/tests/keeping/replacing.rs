@@ -174,13 +174,13 @@ fn repairs_are_counted_by_line_and_then_it_is_written_anew() {
             // Something works in between: what it is asked for is not all it fails at.
             fixture.call(&c, "half", &[json!(8 + n), json!(2)], usize::from(n == 0));
         }
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         for n in 0..4 {
             let asked = if n < 3 { 2 } else { 1 };
             let outcome = fixture.try_call(&c, "half", &[json!(1), json!(0)], asked);
-            told.push(outcome.is_ok());
+            shown.push(outcome.is_ok());
         }
-        assert_eq!(told, [false, false, false, true]);
+        assert_eq!(shown, [false, false, false, true]);
         let entry = log(fixture).pop().unwrap();
         assert_eq!(entry["artifact_generation_trigger"], json!("regeneration"));
         assert_eq!(entry["program_source"], json!("generated"));
@@ -288,7 +288,7 @@ fn a_truthful_error_leaves_the_incumbent_untouched() {
     });
 }
 
-/// Shadow: told, not enforced. Enforced: what is degraded does not run.
+/// Shadow: shown, not enforced. Enforced: what is degraded does not run.
 #[test]
 fn standings_are_told_in_shadow_mode_and_decide_when_enforced() {
     let mut fixture = Fixture::new(Language::Python);

@@ -38,7 +38,7 @@ fn a_baked_literal_is_sent_back_and_then_admitted_parametric() {
     });
 }
 
-/// `memory` is what one method writes; another that reads `value` is told before it runs.
+/// `memory` is what one method writes; another that reads `value` is shown before it runs.
 #[test]
 fn state_key_drift_is_caught_from_a_new_process() {
     check(|fixture| {

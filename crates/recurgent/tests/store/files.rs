@@ -222,11 +222,11 @@ fn a_place_that_cannot_be_written_is_named_with_what_to_do() {
     assert!(message.contains("RECURGENT_STATE_DIR"), "{message}");
     assert!(
         unavailable(folder.path()).contains(folder.path().to_str().unwrap()),
-        "a folder is no file"
+        "a folder is not a file"
     );
 }
 
-/// What a model would be told cannot be looked up: the store is to blame, not the model, which is not asked.
+/// What a model would be shown cannot be looked up: the store is to blame, not the model, which is not asked.
 #[test]
 fn a_store_that_fails_before_a_model_is_asked_is_what_the_call_ends_with() {
     let (_folder, path) = place();
@@ -239,7 +239,7 @@ fn a_store_that_fails_before_a_model_is_asked_is_what_the_call_ends_with() {
         .store(store)
         .build()
         .unwrap();
-    // Recalling a program does not look at tools; telling a model of them does.
+    // Recalling a program does not read tools; building a prompt does.
     Connection::open(&path).unwrap().execute_batch("ALTER TABLE tools RENAME TO gone").unwrap();
     let outcome = runtime.agent("poet").build().unwrap().call("rhyme", (1,)).unwrap();
     let failure = outcome.failure().unwrap();

@@ -62,7 +62,7 @@ fn a_stale_writer_changes_nothing() {
         assert!(store.recall(&alone("a1"), &call("c2")).unwrap().artifacts.is_empty());
         assert!(store.history(&owner, 10, None).unwrap().is_empty());
         let reader = store.commit(&owner, &call("c3"), &ok("c3").0);
-        assert!(reader.is_ok(), "who only read is in time");
+        assert!(reader.is_ok(), "a commit that only read is in time");
     });
 }
 
@@ -78,7 +78,7 @@ fn a_session_keeps_what_its_agent_holds_for_each_language() {
         assert_eq!(held(&owner, Language::Python), None);
         store.commit(&owner, &call("c0"), &ok("c0").0).unwrap();
         assert_eq!(held(&owner, Language::Python), Some(DependencyManifest::default()));
-        assert_eq!(kept(0), 0, "nothing more than the language is no news");
+        assert_eq!(kept(0), 0, "a new language alone is not a change");
         store.commit(&owner, &call("c1"), &ok("c1").holds(&["requests"]).0).unwrap();
         assert_eq!(kept(0), 1, "others learn of it as of a change of memory");
         let ruby = CallRequest { language: Language::Ruby, ..call("c2") };
@@ -89,7 +89,7 @@ fn a_session_keeps_what_its_agent_holds_for_each_language() {
         let late = store.commit(&owner, &call("c4"), &ok("c4").holds(&["numpy"]).0);
         assert_eq!(late, Err(StoreFault::Conflict { session: "s".into() }), "it held version 0");
         let same = store.commit(&owner, &call("c5"), &ok("c5").holds(&["requests"]).0);
-        assert!(same.is_ok(), "who adds nothing is in time");
+        assert!(same.is_ok(), "a commit that adds nothing is in time");
         assert_eq!(held(&owner, Language::Python), Some(packages(&["requests"])));
         for other in [in_session("t"), alone("a1"), Owner { role: role("poet"), ..owner.clone() }] {
             assert_eq!(held(&other, Language::Python), None);
@@ -135,7 +135,7 @@ fn sessions_are_listed_shown_and_removed() {
     let stale = store.remember(&owner, 1, &sets("a", json!(2)));
     assert!(
         matches!(stale, Err(StoreFault::Conflict { .. })),
-        "who held the removed session is told"
+        "a writer that held the removed session gets a conflict"
     );
 }
 

@@ -80,7 +80,7 @@ fn in_a_session_the_last_call_is_recalled_whatever_its_trace() {
     });
 }
 
-/// What another store hands over is no part of a talk here, and does not interrupt one.
+/// Imported events belong to no session here and do not separate a call from its correction.
 #[test]
 fn a_talk_goes_on_after_a_bundle_was_taken_in() {
     let (_folder, path) = place();
@@ -108,21 +108,21 @@ fn what_is_written_again_and_again_is_told_to_the_model_at_the_root() {
         ] {
             commit(store, id, &ok(id).observes(id, "t", labels));
         }
-        let told = |request: &CallRequest| -> Vec<(String, usize, usize, Option<String>)> {
-            let told = store.prompt_context(&alone("a1"), request).unwrap().patterns;
-            told.into_iter().map(|p| (p.capability, p.seen, p.of, p.tool)).collect()
+        let shown = |request: &CallRequest| -> Vec<(String, usize, usize, Option<String>)> {
+            let shown = store.prompt_context(&alone("a1"), request).unwrap().patterns;
+            shown.into_iter().map(|p| (p.capability, p.seen, p.of, p.tool)).collect()
         };
         let fetches = ("http_fetch".to_owned(), 3, 5, Some("reader".to_owned()));
         let dates = ("dates".to_owned(), 2, 5, None);
-        assert_eq!(told(&call("c6")), [fetches, dates]);
+        assert_eq!(shown(&call("c6")), [fetches, dates]);
         let child = call("c6").lineage.child_of(&CallId("p".into()));
-        assert_eq!(told(&CallRequest { lineage: child, ..call("c6") }), []);
-        assert_eq!(told(&method("ask")), [], "another method");
+        assert_eq!(shown(&CallRequest { lineage: child, ..call("c6") }), []);
+        assert_eq!(shown(&method("ask")), [], "another method");
         for n in 0..5 {
             let mut stored = ok("c").observes(&format!("s{n}"), "t", &["json"]);
             stored.0.event.program_source = Some("persisted".into());
             commit(store, "c", &stored);
         }
-        assert_eq!(told(&call("c6")).len(), 2, "what storage answered was not written");
+        assert_eq!(shown(&call("c6")).len(), 2, "what storage answered was not written");
     });
 }

@@ -1,6 +1,6 @@
 //! A file shared by threads and processes, some of which are killed.
 //!
-//! A child is this test binary again, told by its standard input what to do.
+//! A child is this test binary again; its standard input says what to do.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -119,8 +119,12 @@ fn a_verdict_counts_for_the_program_it_is_about() {
 fn repairs_that_did_not_take_over_are_counted() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("one")));
-        commit(store, "c", &failed("c").scores("one", RunVerdict::Failed).mends("one"));
-        commit(store, "c", &failed("c").scores("one", RunVerdict::Exhausted).mends("one"));
+        commit(store, "c", &failed("c").scores("one", RunVerdict::Failed).writes_repair_of("one"));
+        commit(
+            store,
+            "c",
+            &failed("c").scores("one", RunVerdict::Exhausted).writes_repair_of("one"),
+        );
         let artifact = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0);
         assert_eq!((artifact.repairs, artifact.failures), (2, 2));
         assert_eq!(artifact.repute.recent.as_str(), "sfx");
@@ -172,12 +176,12 @@ fn siblings_are_known_with_the_state_they_keep() {
         commit(store, "c", &ok("c").generates(keeps("clear", "none", &[], &[])));
         commit(store, "c", &ok("c").generates(keeps("add", "none", &["own"], &[])));
         let shown = store.prompt_context(&alone("a1"), &call("c")).unwrap().siblings;
-        let told: Vec<_> = shown
+        let shown: Vec<_> = shown
             .iter()
             .map(|s| (s.method.as_str(), s.reads.join(","), s.writes.join(",")))
             .collect();
         assert_eq!(
-            told,
+            shown,
             [("clear", String::new(), String::new()), ("store", "memory".into(), "memory".into()),]
         );
     });

@@ -28,7 +28,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Holds every store to one behaviour.
+/// Checks one behaviour on every store.
 pub(crate) fn check(behaviour: impl Fn(&dyn Store)) {
     behaviour(&SqliteStore::in_memory().unwrap());
     let (_folder, path) = place();
@@ -113,8 +113,8 @@ impl Draft {
         self
     }
 
-    pub(crate) fn mends(mut self, code: &str) -> Self {
-        self.0.artifacts.push(ArtifactChange::Mended { checksum: Checksum::of(code) });
+    pub(crate) fn writes_repair_of(mut self, code: &str) -> Self {
+        self.0.artifacts.push(ArtifactChange::RepairWritten { checksum: Checksum::of(code) });
         self
     }
 
@@ -260,11 +260,11 @@ pub(crate) fn key() -> ArtifactKey {
 
 /// The programs that are kept, newest first, and which of them runs.
 pub(crate) fn line(store: &dyn Store) -> Vec<(String, Standing, bool)> {
-    let told = |version: &StoredVersion| {
+    let shown = |version: &StoredVersion| {
         let StoredVersion { artifact, is_current, .. } = version;
         (artifact.code.clone(), artifact.repute.standing, *is_current)
     };
-    store.versions(&key()).unwrap().iter().map(told).collect()
+    store.versions(&key()).unwrap().iter().map(shown).collect()
 }
 
 pub(crate) fn call(id: &str) -> CallRequest {

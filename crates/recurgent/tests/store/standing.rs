@@ -200,7 +200,7 @@ fn standings_follow_the_record_and_every_change_is_kept() {
         let score = |verdict| commit(store, "c", &ok("c").scores("one", verdict)).decision;
         for _ in 0..15 {
             assert_eq!(score(RunVerdict::Succeeded).unwrap().kind, DecisionKind::ContinueProbation);
-            assert_eq!(score(RunVerdict::Excused), None, "what the world did is no evidence");
+            assert_eq!(score(RunVerdict::Excused), None, "a fault of the world is not evidence");
         }
         let elsewhere = ok("c").scores("one", RunVerdict::Succeeded);
         let other = in_session("another");

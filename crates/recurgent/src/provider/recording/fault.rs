@@ -43,6 +43,7 @@ impl RecordedFault {
             DraftFault::Diverged(_)
             | DraftFault::Store(_)
             | DraftFault::AllowanceSpent(_)
+            | DraftFault::GenerationOff
             | DraftFault::Cancelled => return None,
         };
         Some((kept, Usage::default()))

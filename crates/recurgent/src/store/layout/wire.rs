@@ -91,9 +91,9 @@ fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), S
     let name = Role::parse(name).map_err(|fault| fault.to_string())?;
     let entry = JsonFields::of(entry)?;
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
-    let told = entry.0.iter().filter(|(_, value)| !is_blank(value));
-    let told: Map<String, Value> = told.map(|(k, v)| (k.clone(), v.clone())).collect();
-    let (contract, note) = read_contract(&told)?;
+    let given = entry.0.iter().filter(|(_, value)| !is_blank(value));
+    let given: Map<String, Value> = given.map(|(k, v)| (k.clone(), v.clone())).collect();
+    let (contract, note) = read_contract(&given)?;
     let mut methods: Vec<String> = entry.typed("methods")?.unwrap_or_default();
     methods.sort();
     methods.dedup();
@@ -277,7 +277,10 @@ pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<Artifac
         rest: file.typed("state")?.unwrap_or_default(),
     };
     if !entry.versions.iter().any(|version| version.checksum == entry.current) {
-        return Err(format!("`code_checksum` names {}, which is no version of it", entry.current));
+        return Err(format!(
+            "`code_checksum` names {}, which is not one of its versions",
+            entry.current
+        ));
     }
     Ok(entry)
 }
@@ -350,7 +353,7 @@ impl<'a> JsonFields<'a> {
     pub(super) fn time(&self, key: &str) -> Result<Option<String>, String> {
         let Some(text) = self.text(key)?.filter(|text| !text.is_empty()) else { return Ok(None) };
         let time: jiff::Timestamp =
-            text.parse().map_err(|_| format!("`{key}` is {text:?}, which is no time"))?;
+            text.parse().map_err(|_| format!("`{key}` is {text:?}, which is not a time"))?;
         Ok(Some(time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()))
     }
 
@@ -378,7 +381,7 @@ impl<'a> JsonFields<'a> {
         DependencyManifest::parse(language, self.get("dependencies")).map_err(|f| f.to_string())
     }
 
-    /// A reason nobody knows forbids reuse, unless the file says otherwise.
+    /// An unknown reason forbids reuse, unless the file says otherwise.
     pub(super) fn cacheability(&self) -> Result<Cacheability, String> {
         let reason = self.text("cacheability_reason")?.unwrap_or_default();
         let allowed = self.get("cacheable").and_then(Value::as_bool).unwrap_or(false);

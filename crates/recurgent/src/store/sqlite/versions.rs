@@ -138,7 +138,7 @@ pub(super) fn settle(
                 receipt.decision = score(transaction, &key, checksum, *verdict, &call)?;
                 version = Some(checksum);
             }
-            ArtifactChange::Mended { checksum } => {
+            ArtifactChange::RepairWritten { checksum } => {
                 run(transaction, COUNT_REPAIR, bound(&key, [checksum.as_str()]))?;
             }
         }
@@ -288,7 +288,7 @@ fn load(connection: &Connection, key: &ArtifactKey) -> Result<Option<Loaded>, Sq
         let version = VersionRow {
             number: row.get(4)?,
             checksum: Checksum::stored(row.get(5)?),
-            // A standing that this version of the program does not know is no recommendation.
+            // An unknown standing, written by a newer program, counts as degraded.
             standing: row.get::<_, Word<_>>(6).map_or(Standing::Degraded, |standing| standing.0),
             recent: Window::stored(row.get(7)?),
             successes: row.get(8)?,
@@ -322,7 +322,7 @@ const SET_FAILING: &str =
 const REJECT: &str =
     "UPDATE artifact_versions SET rejected = 1 WHERE artifact_id = ?1 AND checksum = ?2";
 const DROP_VERSION: &str = "DELETE FROM artifact_versions WHERE artifact_id = ?1 AND version = ?2";
-/// Calls recorded before versions were told apart go with any rejected version.
+/// Calls recorded before they named their version go with any rejected version.
 const DROP_CASES: &str =
     "DELETE FROM corpus WHERE artifact_id = ?1 AND (checksum = ?2 OR checksum IS NULL)";
 const RECOUNT_CASES: &str = "
