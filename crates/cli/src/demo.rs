@@ -190,7 +190,7 @@ impl Observer for Counting {
     }
 }
 
-/// Where the journeys are told.
+/// Where the journeys are printed.
 pub(crate) struct DemoStage<'a> {
     runtime: &'a Runtime,
     plan: &'a Plan,
@@ -214,7 +214,7 @@ impl DemoStage<'_> {
         say(&format!("{title}  {}\n", self.paint.in_style(Style::Faint, promise)));
     }
 
-    /// Something that is no call, with a note to its right.
+    /// A line that is not a call, with a note to its right.
     fn remark(&self, text: &str, note: &str) {
         let gap = " ".repeat(WIDTH.saturating_sub(2 + text.len() + note.len()));
         let note = self.paint.in_style(Style::Faint, note);
@@ -251,7 +251,7 @@ impl DemoStage<'_> {
     }
 }
 
-/// A reader that went away is no reason to stop.
+/// A closed output does not end the demo.
 fn say(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }

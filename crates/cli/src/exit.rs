@@ -23,7 +23,7 @@ pub(crate) enum Exit {
     Setup = 3,
     /// No interpreter or no sandbox to run programs in.
     Unavailable = 4,
-    /// Somebody asked for the end.
+    /// The user asked to stop.
     Cancelled = 130,
 }
 
@@ -136,7 +136,7 @@ impl CommandFault {
         Self::new(Exit::Unavailable, "guest_unavailable", message)
     }
 
-    /// Somebody asked for the end.
+    /// The user asked to stop.
     pub(crate) fn cancelled(message: impl Into<String>) -> Self {
         Self::new(Exit::Cancelled, "cancelled", message)
     }

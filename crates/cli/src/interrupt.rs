@@ -64,7 +64,7 @@ impl Interrupt {
     /// Does not wait for the call it ends. Nothing is lost: what was committed is in the store, what was
     /// not must not be.
     fn leave(&self) {
-        // Who is not in front would be stopped for touching the terminal.
+        // A background process would be stopped for changing the terminal.
         let is_in_front = tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
         if let Some(terminal) = self.terminal.as_ref().filter(|_| is_in_front) {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);

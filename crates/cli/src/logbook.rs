@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::exit::CommandFault;
 
-/// Longest line that is read; one that is longer is no entry of ours.
+/// Longest line that is read; a longer one is not an entry.
 const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 /// Read at once while following.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -25,7 +25,7 @@ pub(crate) fn path(config: &Config) -> Result<PathBuf, CommandFault> {
     })
 }
 
-/// The entry a line holds; `None`: it is torn, or somebody else's.
+/// The entry a line holds; `None` if it is incomplete or not an entry.
 pub(crate) fn entry(line: &[u8]) -> Option<Value> {
     let entry: Value = serde_json::from_slice(line).ok()?;
     let is_ours = ["call_id", "trace_id", "role", "method", "outcome_status"]

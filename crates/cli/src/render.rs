@@ -138,7 +138,7 @@ pub(crate) fn fault(fault: &CommandFault) {
     note(&format!("{error} {}", clean_lines(&fault.message)));
 }
 
-/// Something people should know that is no failure.
+/// A notice that is not a failure.
 pub(crate) fn notice(notice: &str) {
     let label = paint(Stream::Error).in_style(Style::Warning, "note:");
     note(&format!("{label} {}", clean_lines(notice)));
@@ -151,7 +151,7 @@ pub(crate) fn progress(text: &str) {
     }
 }
 
-/// A terminal that is gone is no reason to stop.
+/// A closed terminal is ignored.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -63,7 +63,7 @@ fn a_server_of_ones_own_needs_only_its_address_and_a_model() {
     let request = server.request();
     assert_eq!(request.body["model"], "qwen");
     assert_eq!(request.header("authorization"), None, "a key for someone else");
-    // Stored now: the second process asks nobody.
+    // Stored now: the second process asks no model.
     let again = run(home.path(), &line, &[]);
     assert_eq!(text(&again.stdout), "3\n");
     assert!(server.requests().is_empty());
@@ -154,7 +154,7 @@ fn the_doctor_says_who_would_be_asked_and_why() {
     check(&["--provider", "gemini", "--set", &file], &[], "ok", &["gemini: ", "key"]);
 }
 
-/// What stands where an interpreter is looked for is run once to see what it is; it is not told keys.
+/// What stands where an interpreter is looked for is run once to see what it is; it gets no keys.
 #[test]
 fn an_interpreter_is_told_no_keys() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -162,7 +162,7 @@ fn an_interpreter_is_told_no_keys() {
     let shim = home.path().join("python3");
     std::fs::write(
         &shim,
-        "#!/bin/sh\nenv >> \"$HOME/told\"\nPATH=${PATH#*:} exec python3 \"$@\"\n",
+        "#!/bin/sh\nenv >> \"$HOME/seen\"\nPATH=${PATH#*:} exec python3 \"$@\"\n",
     )
     .unwrap();
     std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -170,8 +170,8 @@ fn an_interpreter_is_told_no_keys() {
     let (state, found) =
         doctor(home.path(), &[], &[("OPENAI_API_KEY", CANARY), ("PATH", &path)], "python");
     assert_eq!(state, "ok", "{found}");
-    let told = std::fs::read_to_string(home.path().join("told")).unwrap();
-    assert!(told.contains("HOME=") && !told.contains("canary"), "{told}");
+    let seen = std::fs::read_to_string(home.path().join("seen")).unwrap();
+    assert!(seen.contains("HOME=") && !seen.contains("canary"), "{seen}");
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn the_doctor_asks_when_told_to() {
     let (state, found) = doctor(home.path(), &["--live", "--base-url", &url], &[], "live");
     assert_eq!(state, "fail");
     assert!(found.contains("503"), "{found}");
-    let told = run(home.path(), &["doctor", "--live", "--base-url", &url], &[]);
-    assert_eq!(told.status.code(), Some(3), "the provider cannot be used");
+    let seen = run(home.path(), &["doctor", "--live", "--base-url", &url], &[]);
+    assert_eq!(seen.status.code(), Some(3), "the provider cannot be used");
 }
 
 /// The suite itself works: its script, its tasks, and what it counts.

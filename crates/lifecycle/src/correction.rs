@@ -1,8 +1,8 @@
 //! Corrections: a caller who asks again because the answer would not do.
 //!
-//! Precision comes first. Asking something else is no correction, nor is asking the same again, nor the
+//! Precision comes first. Asking something else is not a correction, nor is asking the same again, nor the
 //! next page. What is left: the same question put more exactly after a weak or failed answer, or words that
-//! say so ("no, I meant …"). Every detection names what it was told by.
+//! say so ("no, I meant …"). Every detection names its evidence.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ const CUES: &[&str] = &[
 const GOING_ON: &[&str] =
     &["also", "and", "another", "else", "more", "next", "page", "then", "too"];
 
-/// What a re-ask corrects, and how that was told.
+/// What a re-ask corrects, and the evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Correction {
     /// Always true: absent otherwise.
@@ -215,8 +215,8 @@ impl<'a> Comparison<'a> {
         let (fewer, more) = (self.dropped.len(), self.added.len());
         // Two different words for one place are two questions: Oslo, Bergen. So are two numbers.
         let refined = (fewer == 0) != (more == 0);
-        let told = content(&self.dropped) + content(&self.added) > 0;
-        (would_not_do && refined && told).then_some("temporal_reask")
+        let differs = content(&self.dropped) + content(&self.added) > 0;
+        (would_not_do && refined && differs).then_some("temporal_reask")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Examples: calls whose right answer a person gave, or whose answer a person called wrong.
 //!
-//! They are kept with a role's method, whatever its contract and language, and are no part of a contract's
+//! They are kept with a role's method, whatever its contract and language, and are not part of a contract's
 //! fingerprint. They outrank everything that was recorded of calls.
 
 use serde_json::{Map, Value};

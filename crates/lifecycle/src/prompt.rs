@@ -36,7 +36,7 @@ const MAX_ARGUMENTS: usize = 24;
 const MAX_FIELDS: usize = 12;
 /// Levels of a value whose shape is shown.
 const MAX_DEPTH: usize = 2;
-/// Bytes of the invocation: who is called with what, and what is remembered.
+/// Bytes of the invocation: role, method, arguments and memory.
 const INVOCATION_BYTES: usize = 4 * 1024;
 /// Bytes of the contract.
 const CONTRACT_BYTES: usize = 4 * 1024;
@@ -184,7 +184,7 @@ fn invocation(request: &CallRequest) -> Value {
         .take(MAX_KEYS)
         .map(|(key, value)| (preview(key), handle(value, MAX_DEPTH)))
         .collect();
-    let mut told = json!({
+    let mut shown = json!({
         "role": request.role,
         "method": request.method,
         "args": args,
@@ -192,10 +192,10 @@ fn invocation(request: &CallRequest) -> Value {
         "context": context,
     });
     let given = arguments.args.len() + arguments.kwargs.len();
-    if let (Some(fields), true) = (told.as_object_mut(), given > MAX_ARGUMENTS) {
+    if let (Some(fields), true) = (shown.as_object_mut(), given > MAX_ARGUMENTS) {
         fields.insert("arguments".to_owned(), json!(given));
     }
-    told
+    shown
 }
 
 /// What a model sees of a value it does not need to hold: its type, size and shape, a little of it.
@@ -238,7 +238,7 @@ fn siblings(known: &[SiblingState]) -> Value {
     Value::Object(shown.collect())
 }
 
-/// How to reach records that are not on the latest page is told only when there are any.
+/// How to reach records that are not on the latest page is shown only if there are any.
 fn history(records: u64) -> Value {
     if records <= HISTORY_PAGE {
         return json!({ "records": records });

@@ -48,7 +48,7 @@ impl ToolCount {
     }
 
     /// What a call that pattern memory knows counts as. Events of older stores do not say; of those, errors that the
-    /// world caused, and errors that a program reported truthfully, are no failures.
+    /// world caused, and errors that a program reported truthfully, are not failures.
     pub fn of_event(event: &PatternEvent) -> Self {
         let class = event.failure_class.as_deref();
         match event.counted {

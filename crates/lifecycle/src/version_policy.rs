@@ -39,7 +39,7 @@ pub struct VersionRow {
     pub recent: Window,
     /// Calls that gave a value.
     pub successes: u32,
-    /// Who wrote it.
+    /// The author.
     pub author: Author,
     /// Whether a person took it out of service.
     pub rejected: bool,

@@ -132,7 +132,7 @@ pub(crate) enum Progress<'a> {
         /// Where it will be.
         into: &'a Path,
     },
-    /// Somebody else builds it; waiting for that.
+    /// Another process builds it; waiting for that.
     Waiting,
     /// Choosing versions.
     Resolving,
@@ -217,11 +217,12 @@ impl Environments {
             return Ok(Environment::bare());
         }
         let begun = Instant::now();
-        let mut plan = self.plan(language, manifest, workers).map_err(|fault| fault.told(None))?;
+        let mut plan =
+            self.plan(language, manifest, workers).map_err(|fault| fault.reported(None))?;
         let (ready, took) = self
             .provide(&mut plan, workers, aim)
-            .map_err(|fault| fault.told(Some(aim.replaces.unwrap_or(&plan.id))))?;
-        plan.check_policy(&ready.packages).map_err(|fault| fault.told(Some(&plan.id)))?;
+            .map_err(|fault| fault.reported(Some(aim.replaces.unwrap_or(&plan.id))))?;
+        plan.check_policy(&ready.packages).map_err(|fault| fault.reported(Some(&plan.id)))?;
         Ok(plan.environment(ready, took, begun.elapsed()))
     }
 

@@ -113,7 +113,7 @@ pub(crate) struct SessionQueue {
     changed: Condvar,
 }
 
-/// Who waits, in order, and which thread has the turn.
+/// The waiting threads in order, and the thread that has the turn.
 #[derive(Debug, Default)]
 struct Waiting {
     next_ticket: u64,

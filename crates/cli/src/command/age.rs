@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// `90s`, `12h`, `30d`.
 pub(super) fn age(text: &str) -> Result<Duration, String> {
-    let problem = || format!("{text:?} is no age; write a number and s, m, h or d, such as 30d");
+    let problem =
+        || format!("{text:?} is not an age; write a number and s, m, h or d, such as 30d");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(problem)?;
     let seconds: u64 = match unit {
         "s" => 1,

@@ -96,7 +96,7 @@ impl Progress {
         if self.shown {
             let Self { done, failed, of, .. } = self;
             let line = format!("\r\x1b[K{done}/{of}, {failed} failed  {}", verdict.id());
-            // A terminal that is gone is no reason to stop.
+            // A closed terminal does not end the run.
             let _ = io::stderr().write_all(line.as_bytes());
         }
     }

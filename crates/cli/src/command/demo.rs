@@ -31,7 +31,7 @@ pub(crate) struct DemoOptions {
 impl DemoOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.place.config(&[("guest", self.guest.as_deref())])?;
-        let told = Interrupt::install()?.during(|cancellation| {
+        let ended = Interrupt::install()?.during(|cancellation| {
             let plan = Plan {
                 guest: config.agent_options().language,
                 fresh: self.fresh,
@@ -40,7 +40,7 @@ impl DemoOptions {
             };
             demo::run(&config, &plan)
         });
-        told.map(|()| Exit::Ok).map_err(fault)
+        ended.map(|()| Exit::Ok).map_err(fault)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
-use shown::{counted, details, row, short, summary, told, total};
+use shown::{counted, details, row, short, summary, ticket_json, total};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +29,7 @@ Examples:
   recurgent env gc --older-than 14d              what is left over, or was not used for 14 days
   recurgent env prune --dry-run";
 
-/// How often whoever waits for a preparation looks whether Ctrl-C was pressed.
+/// How often a wait for a preparation checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// List, show, prepare, refresh or remove environments: the packages programs were given
@@ -211,7 +211,7 @@ impl EnvOptions {
             }
         });
         if self.json {
-            render::json(&told(&ticket))?;
+            render::json(&ticket_json(&ticket))?;
         }
         if let Some(failure) = ticket.failure() {
             if !self.json {

@@ -96,7 +96,7 @@ impl StoreOptions {
     }
 }
 
-/// The store these settings name; what people should be told of it is told.
+/// Opens the store that the settings name, and prints notices about it.
 pub(super) fn opened(place: &StateFlags) -> Result<SqliteStore, CommandFault> {
     let store = SqliteStore::open(&place.config(&[])?.store_path()?)?;
     store.notices().iter().for_each(|notice| render::notice(notice));
@@ -159,7 +159,9 @@ pub(super) fn import(
     }
     render::lines(&rows)?;
     if !read.refused.is_empty() {
-        render::notice("mend or remove the refused files and import again; what was taken stays");
+        render::notice(
+            "repair or remove the refused files and import again; what was imported stays",
+        );
     }
     Ok(exit)
 }

@@ -71,7 +71,7 @@ pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), Demo
 
 /// Programs that go wrong first.
 pub(super) fn recovery(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
-    stage.chapter("3  Recovery", "what fails is rolled back, told why, and mended");
+    stage.chapter("3  Recovery", "what fails is rolled back and repaired with exact feedback");
     let editor = stage.agent("editor")?;
     let text = "the quick brown fox jumps over the lazy dog";
     expect(&call!(editor.word_count(text))?, &json!(9))?;

@@ -34,7 +34,7 @@ pub(crate) fn bench() -> Bench {
     bench
 }
 
-/// A command line that cannot be done: how it exits, its code, and what people are told.
+/// A command line that cannot be done: how it exits, its code, and its message.
 struct Refusal<'a> {
     line: &'a [&'a str],
     env: &'a [(&'a str, &'a str)],
@@ -54,17 +54,17 @@ fn check(bench: &Bench, refusal: &Refusal<'_>) {
     // Before anything else, so that a -- does not hide it.
     let mut with_json = vec![line[0], "--json"];
     with_json.extend(&line[1..]);
-    let told = bench.command(&with_json).envs(env.iter().copied()).output().unwrap();
-    let told = Ran::of(&with_json, &told);
-    let object = told.exits(*exit).json();
+    let ran = bench.command(&with_json).envs(env.iter().copied()).output().unwrap();
+    let ran = Ran::of(&with_json, &ran);
+    let object = ran.exits(*exit).json();
     assert_eq!(
         (&object["status"], &object["error_type"]),
         (&json!("error"), &json!(error_type)),
-        "{told:?}"
+        "{ran:?}"
     );
-    assert!(object["error_message"].as_str().unwrap().contains(says), "{told:?}");
+    assert!(object["error_message"].as_str().unwrap().contains(says), "{ran:?}");
     for field in ["value", "retriable", "tool_role", "method_name", "metadata"] {
-        assert!(object.get(field).is_some(), "no {field}: {told:?}");
+        assert!(object.get(field).is_some(), "no {field}: {ran:?}");
     }
 }
 

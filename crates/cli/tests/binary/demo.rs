@@ -58,8 +58,8 @@ fn a_missing_interpreter_is_named_with_its_package() {
     command.env("PATH", state.path());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("ruby") && told.contains("install"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("ruby") && printed.contains("install"), "{printed}");
     assert!(output.stdout.is_empty(), "{}", shown(&output));
 }
 

@@ -132,9 +132,13 @@ fn what_cannot_be_is_refused_in_words() {
         (&["env", "prune", "--yes", "--dry-run"], 2, "usage", "cannot be used with"),
     ];
     for (line, exit, error_type, says) in rows {
-        let (told, code) = bench.answer(line);
-        assert_eq!((code, &told["error_type"]), (exit, &json!(error_type)), "{line:?}: {told:#}");
-        assert!(told["error_message"].as_str().unwrap().contains(says), "{line:?}: {told:#}");
+        let (answer, code) = bench.answer(line);
+        assert_eq!(
+            (code, &answer["error_type"]),
+            (exit, &json!(error_type)),
+            "{line:?}: {answer:#}"
+        );
+        assert!(answer["error_message"].as_str().unwrap().contains(says), "{line:?}: {answer:#}");
         let ran = bench.run(line);
         assert_eq!((ran.exit, ran.stdout.as_str()), (exit, ""), "{line:?}: {ran:?}");
         assert!(ran.stderr.contains(says), "{line:?}: {ran:?}");

@@ -51,7 +51,7 @@ fn what_is_exported_and_imported_is_exported_the_same() {
     assert_eq!(files(&bench.path("three")), one);
 
     // What was imported runs without a model, after vetting.
-    fs::write(bench.path("other.json"), r#"{"nobody.asked": [{"code": "result = 1"}]}"#).unwrap();
+    fs::write(bench.path("other.json"), r#"{"unused.method": [{"code": "result = 1"}]}"#).unwrap();
     let line = ["call", "../../x", "add", "20", "22", "--provider", "scripted:other.json"];
     let ran = bench.run_in("second", &line);
     assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
@@ -104,7 +104,7 @@ fn a_newer_program_here_is_not_replaced_by_an_older_one() {
         report["conflicts"][0]["why"].as_str().unwrap().contains("neither follows"),
         "{report}"
     );
-    assert_eq!(bench.run(&["store", "import", "apart"]).exit, 1, "somebody has to decide");
+    assert_eq!(bench.run(&["store", "import", "apart"]).exit, 1, "a person has to decide");
     assert_eq!(bench.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
 }
 
@@ -230,7 +230,11 @@ fn damaged_files_are_refused_one_by_one() {
     std::os::unix::fs::symlink("/etc/hostname", artifacts.join("link.json")).unwrap();
     let ran = bench.run(&["store", "import", "old"]);
     assert_eq!(ran.exit, 1);
-    assert!(ran.stdout.contains("artifacts/zoo/link.json: it is no plain file"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("artifacts/zoo/link.json: it is not a plain file"),
+        "{}",
+        ran.stdout
+    );
     assert_eq!(bench.run(&["tools", "show", "unit_converter"]).exit, 0, "the others were taken");
     assert_eq!(bench.json(&["store", "check"])["ok"], true);
 }

@@ -90,7 +90,7 @@ fn filters_choose_and_a_reader_that_leaves_ends_it() {
         let mut watch = Watch::start(&bench, &[filter, &["--json"]].concat());
         let seen: Vec<Value> = expected.iter().map(|_| watch.entry()).collect();
         assert_eq!(names(&seen), expected);
-        // Nobody reads any more; nothing is written either, and yet it ends.
+        // The reader is gone and nothing is written; the command still ends.
         drop(watch.lines);
         let ran = Ran::of(&["watch"], &watch.child.wait_with_output().unwrap());
         assert_eq!((ran.exit, ran.stderr.as_str()), (0, ""), "{filter:?}");
@@ -127,10 +127,10 @@ fn a_trace_is_shown_as_a_tree_by_trace_or_call() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     for (id, says) in [("zzzz", "no call and no trace"), ("", "say more of it")] {
-        let (told, exit) = bench.answer(&["trace", "show", id]);
-        assert_eq!((exit, &told["error_type"]), (1, &json!("not_found")));
-        assert!(told["error_message"].as_str().unwrap().contains(says), "{told:#}");
+        let (answer, exit) = bench.answer(&["trace", "show", id]);
+        assert_eq!((exit, &answer["error_type"]), (1, &json!("not_found")));
+        assert!(answer["error_message"].as_str().unwrap().contains(says), "{answer:#}");
     }
-    let (told, exit) = bench.answer(&["trace", "show", "x", "--set", "log=off"]);
-    assert_eq!((exit, &told["error_type"]), (3, &json!("setup")));
+    let (answer, exit) = bench.answer(&["trace", "show", "x", "--set", "log=off"]);
+    assert_eq!((exit, &answer["error_type"]), (3, &json!("setup")));
 }

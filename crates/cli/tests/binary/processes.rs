@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Longest a process may outlive the one it was started for.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A process, told from a later one with the same id by when it started.
+/// A process, identified by its id and start time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pub(crate) pid: u32,

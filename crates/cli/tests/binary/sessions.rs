@@ -87,13 +87,13 @@ fn a_sessions_calls_are_paged_and_forgotten() {
     let before = page(&["--limit", "2", "--before", latest[0]["call_id"].as_str().unwrap()]);
     assert_eq!(before.len(), 1);
     assert_eq!(before[0]["args"], json!(["Ann"]));
-    let told = |line: &[&str]| bench.run(&[&["sessions", "history", "desk"], line].concat());
-    assert!(told(&[]).stdout.contains("greeter.greet ok"));
-    assert!(told(&["--before", "nonesuch"]).stderr.contains("came before \"nonesuch\""));
+    let history = |line: &[&str]| bench.run(&[&["sessions", "history", "desk"], line].concat());
+    assert!(history(&[]).stdout.contains("greeter.greet ok"));
+    assert!(history(&["--before", "nonesuch"]).stderr.contains("came before \"nonesuch\""));
 
     assert_eq!(bench.json(&["sessions", "purge", "desk"]), json!({"purged": "desk", "records": 3}));
     assert_eq!(page(&[]), Vec::<Value>::new());
-    assert!(told(&[]).stderr.contains("has no calls"));
+    assert!(history(&[]).stderr.contains("has no calls"));
     assert_eq!(bench.run(&["sessions", "show", "desk"]).exit, 0, "its memory stays");
     for verb in ["history", "purge"] {
         let missing = bench.run(&["sessions", verb, "nowhere"]);

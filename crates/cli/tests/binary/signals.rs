@@ -54,7 +54,7 @@ fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 }
 
-/// Whoever types into a repl has its terminal in a state no shell could use.
+/// A repl puts its terminal into a mode that a shell cannot use.
 #[test]
 fn a_terminal_is_as_it_was_when_a_repl_is_ended_at_its_prompt() {
     const AT_A_TERMINAL: &str = r"

@@ -15,7 +15,7 @@ use crate::tools::grown;
 fn a_damaged_store_is_set_aside_and_said() {
     let bench = bench();
     std::fs::create_dir(bench.path("state")).unwrap();
-    bench.write("state/recurgent.sqlite", &"this is no database ".repeat(500));
+    bench.write("state/recurgent.sqlite", &"this is not a database ".repeat(500));
     let ran = bench.run(&["call", "calculator", "add", "3"]);
     ran.exits(0).prints("3\n").says("note:");
     let kept = std::fs::read_dir(bench.path("state")).unwrap().any(|entry| {
@@ -65,7 +65,7 @@ fn a_store_can_be_checked() {
     let ran = bench.run(&["store", "check"]);
     assert_eq!(ran.exit, 1, "{}", ran.stderr);
     assert!(ran.stdout.contains("has been moved to"), "{}", ran.stdout);
-    assert!(!ran.stderr.contains("has been moved to"), "told once: {}", ran.stderr);
+    assert!(!ran.stderr.contains("has been moved to"), "reported once: {}", ran.stderr);
     assert!(ran.stderr.contains(".recover") && !ran.stderr.contains("export"), "{}", ran.stderr);
 }
 

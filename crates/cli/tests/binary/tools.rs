@@ -55,9 +55,9 @@ fn tools_are_listed_shown_and_judged() {
         (&agent["is_tool"], &agent["methods"][0]["writes"]),
         (&json!(false), &json!(["sum"]))
     );
-    let told = bench.run(&["tools", "show", "greeter"]).stdout;
-    assert!(told.contains("greet(name) (python"), "{told}");
-    assert!(told.ends_with("\n    def greet(name):\n        return 'hello ' + name\n"), "{told}");
+    let shown = bench.run(&["tools", "show", "greeter"]).stdout;
+    assert!(shown.contains("greet(name) (python"), "{shown}");
+    assert!(shown.ends_with("\n    def greet(name):\n        return 'hello ' + name\n"), "{shown}");
 
     let health = bench.json(&["tools", "health"]);
     assert_eq!(health["tools"][0]["recent_calls"], 1);
@@ -105,7 +105,7 @@ fn a_tool_is_shown_by_the_same_names() {
     assert_eq!(method["versions"][0]["pure"], true);
     bench.run(&["tools", "pin", "greeter", "greet"]);
     assert!(bench.run(&["tools", "show", "greeter"]).stdout.contains("pinned"));
-    assert!(!bench.run(&["tools", "show", "guide"]).stdout.contains("health"), "it is no tool");
+    assert!(!bench.run(&["tools", "show", "guide"]).stdout.contains("health"), "it is not a tool");
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn forgotten_tools_go_when_asked_twice() {
     let dry = bench.json(&["tools", "prune", "--older-than", "0s"]);
     assert_eq!((&dry["dry_run"], &dry["pruned"][0]["name"]), (&json!(true), &json!("greeter")));
     assert_eq!(bench.json(&["tools", "list"])["tools"].as_array().unwrap().len(), 1);
-    let told = bench.run(&["tools", "prune", "--older-than", "0s", "--dry-run"]);
-    assert!(told.stderr.contains("--yes"), "{}", told.stderr);
+    let shown = bench.run(&["tools", "prune", "--older-than", "0s", "--dry-run"]);
+    assert!(shown.stderr.contains("--yes"), "{}", shown.stderr);
     let pruned = bench.json(&["tools", "prune", "--older-than", "0s", "--yes"]);
     assert_eq!(pruned["dry_run"], false);
     assert_eq!(bench.json(&["tools", "list"]), json!({"tools": []}));
@@ -180,7 +180,7 @@ fn a_repair_made_in_one_process_runs_in_the_next() {
         let n = if code == codes[0] { "2" } else { "0" };
         assert_eq!(bench.run(&["call", "c", "share", n]).exit, 0);
     }
-    // Nobody is left who could write a program. A busy machine may need more than the time a process gives a trial
+    // No model is configured. A busy machine may need more than the time a process gives a trial
     // when it ends; then a later call has it tried again.
     fs::write(bench.path("script.json"), "{}").unwrap();
     let runs = || bench.json(&["tools", "show", "c"])["methods"][0]["current"].clone();
@@ -200,7 +200,7 @@ fn a_repair_made_in_one_process_runs_in_the_next() {
     assert_eq!(method["versions"][0]["trigger"], "repair");
 }
 
-/// Names are whatever a model says: they are shown harmlessly, found again, and empty stores are no trouble.
+/// Names are whatever a model says: they are shown harmlessly, found again, and empty stores work.
 #[test]
 fn odd_names_and_empty_stores_are_no_trouble() {
     let bench = bench();

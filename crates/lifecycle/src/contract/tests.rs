@@ -29,7 +29,7 @@ fn deliver(deliverable: &Value) -> Result<Contract, ContractFault> {
 }
 
 fn object(value: Value) -> Map<String, Value> {
-    let Value::Object(object) = value else { panic!("{value} is no object") };
+    let Value::Object(object) = value else { panic!("{value} is not an object") };
     object
 }
 
@@ -259,8 +259,8 @@ fn a_schema_reports_the_failing_place_and_keeps_the_body_to_itself() {
         breach.details["constraint_path"],
         "deliverable.schema/$defs/film/properties/title/enum"
     );
-    let told = format!("{} {:?}", breach.message(), breach.metadata());
-    assert!(!told.contains("hunter2"), "{told}");
+    let shown = format!("{} {:?}", breach.message(), breach.metadata());
+    assert!(!shown.contains("hunter2"), "{shown}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl EntryFault {
             Language::Python => "PEP 440 specifier",
             Language::Ruby => "RubyGems requirement",
         };
-        Self::of_version(language, package, format!("`version` {} is no {grammar}", shown(part)))
+        Self::of_version(language, package, format!("`version` {} is not a {grammar}", shown(part)))
     }
 
     pub(super) fn contradiction(known: &Dependency, new: &Dependency) -> Self {

@@ -1,4 +1,4 @@
-//! Which packages may be had, and from where. Open by default: the public source, no lists.
+//! Which packages may be installed, and from where. Open by default: the public source, no lists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -243,7 +243,7 @@ impl fmt::Display for PolicyFault {
             }
             PolicyRule::SourceInvalid(source) => write!(
                 f,
-                "`{}` holds {source:?}, which is no http, https or file URL",
+                "`{}` holds {source:?}, which is not an http, https or file URL",
                 self.policy()
             ),
         }

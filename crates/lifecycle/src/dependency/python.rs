@@ -7,7 +7,7 @@ use pep440_rs::{Operator, Version, VersionSpecifier};
 /// Any version.
 pub(super) const ANY_VERSION: &str = ">=0";
 
-/// `Foo.Bar [Socks, a]` becomes `foo-bar[a,socks]`; `None` when it is no such name.
+/// `Foo.Bar [Socks, a]` becomes `foo-bar[a,socks]`; `None` if it is not such a name.
 pub(super) fn parse_name(text: &str) -> Option<String> {
     let Some((name, extras)) = text.split_once('[') else { return identifier(text) };
     let name = identifier(name.trim_end())?;

@@ -101,7 +101,7 @@ fn faults_name_the_index_the_problem_and_the_way_out() {
         ),
         (
             gem(json!(">= 1, ^2")),
-            "`dependencies[1]`: `version` \"^2\" is no RubyGems requirement; \
+            "`dependencies[1]`: `version` \"^2\" is not a RubyGems requirement; \
              write it like `~> 2.5` or `>= 1.2, < 3`, or leave `version` out",
         ),
         (
@@ -119,7 +119,7 @@ fn faults_name_the_index_the_problem_and_the_way_out() {
         ),
         (
             json!([{"name": "x", "version": "~> 2.5"}]),
-            "`dependencies[0]`: `version` \"~> 2.5\" is no PEP 440 specifier; \
+            "`dependencies[0]`: `version` \"~> 2.5\" is not a PEP 440 specifier; \
              write it like `>=2.5,<3` or `==2.5.*`, or leave `version` out",
         ),
     ] {

@@ -148,13 +148,13 @@ impl Operand {
 
     /// One of several: the one that matters to a guardrail if there is one, else all.
     pub(super) fn one_of(choices: Vec<Self>) -> Self {
-        let telling = |choice: &&Self| {
+        let informative = |choice: &&Self| {
             matches!(
                 choice.held(),
                 Self::Context | Self::Tools | Self::ToolEntry | Self::ToolItems | Self::Agent(_)
             )
         };
-        if let Some(choice) = choices.iter().find(telling) {
+        if let Some(choice) = choices.iter().find(informative) {
             return choice.clone();
         }
         Self::Group(choices.into())

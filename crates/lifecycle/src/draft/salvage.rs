@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
 /// Places in a text where an object may begin that are tried.
 const MAX_STARTS: usize = 64;
-/// Fence labels of what is no program: how to install or run one.
+/// Fence labels of blocks that are not programs but say how to install or run one.
 const NOT_PROGRAMS: [&str; 7] = ["bash", "sh", "shell", "console", "text", "output", "toml"];
 
 /// The payload in a model's text: the whole of it, an object in it that has `code`, or a fenced program.
@@ -35,7 +35,7 @@ pub fn salvage(text: &str) -> Option<Value> {
         .or_else(|| fences.iter().find(|fence| fence.is_program()).map(Fence::payload))
 }
 
-/// What a model says after it thought aloud: drafts of the program are no answer.
+/// What a model says after it thought aloud: drafts of the program are not the answer.
 fn answered(text: &str) -> &str {
     match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
         Some((_, answer)) => answer.trim(),

@@ -59,7 +59,7 @@ setattr(Agent, "for", Agent.for_)
 
 
 class Member:
-    """`agent.name`: calling it is the call. It is no value, and says so when it is taken for one."""
+    """`agent.name`: calling it is the call. It is not a value, and says so when it is used as one."""
 
     __slots__ = ("_handle_", "_name_")
 
@@ -70,7 +70,7 @@ class Member:
         return self._handle_.call(self._name_, args, kwargs)
 
     def __repr__(self):
-        return f"{self._handle_.role}.{self._name_} is no value: write .{self._name_}() to read or call it"
+        return f"{self._handle_.role}.{self._name_} is not a value: write .{self._name_}() to read or call it"
 
     def __getattr__(self, _):
         raise AttributeError(repr(self))

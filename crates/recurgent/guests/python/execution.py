@@ -1,5 +1,5 @@
 class Execution:
-    """One `execute`: who is called, and what the program may ask for while it runs."""
+    """One `execute`: the call, and what the program may ask for while it runs."""
 
     current = None
 

@@ -1,5 +1,5 @@
 module Recurgent
-  # One `execute`: who is called, and what the program may ask for while it runs.
+  # One `execute`: the call, and what the program may ask for while it runs.
   class Execution
     class << self
       attr_accessor :current

@@ -23,7 +23,7 @@ use crate::worker::Workers;
 type Built = (Vec<Package>, Installed, Took);
 
 impl Environments {
-    /// Makes it, or waits for whoever does.
+    /// Builds it, or waits for the process that does.
     pub(super) fn make(
         &self,
         plan: &mut Plan<'_>,
@@ -33,7 +33,7 @@ impl Environments {
         let lock = self.lock(plan, aim)?;
         plan.root = generation::current(&plan.place(), &plan.id);
         if let Some(ready) = self.ready(plan) {
-            return Ok((ready, Took::default())); // made by somebody else, meanwhile
+            return Ok((ready, Took::default())); // built by another process meanwhile
         }
         self.build_in_place(plan, workers, &lock, aim)
     }
@@ -67,7 +67,7 @@ impl Environments {
         fs::create_dir(&plan.root).map_err(unusable)?;
         let built = self.build(plan, workers, lock, aim);
         if built.is_err() {
-            // Not ready, so in nobody's way; cleared for the disk's sake.
+            // Not ready, so no process uses it; removed to free disk space.
             let _ = inspection::clear(&plan.root);
         }
         built
@@ -114,7 +114,7 @@ impl Environments {
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
         if rustix::process::geteuid().is_root() {
-            // Programs are then somebody who owns nothing.
+            // Programs then run as a user who owns nothing.
             inspection::open_to_read(&plan.root).map_err(unusable)?;
         }
         aim.tell(Progress::Activating);
@@ -225,7 +225,7 @@ impl Environments {
 }
 
 /// Whether a build script may know a variable of its package manager: proxies, certificates and compiler
-/// settings, not what looks like a way to pass for somebody.
+/// settings, not anything that looks like a credential.
 fn is_no_secret(name: &OsStr, value: &OsStr) -> bool {
     let name = name.to_string_lossy().to_ascii_uppercase();
     let of_builds = name.starts_with("BUNDLE_BUILD__") || CERTIFICATES.contains(&name.as_str());
@@ -239,7 +239,7 @@ const CERTIFICATES: [&str; 2] = ["PIP_CERT", "BUNDLE_SSL_CA_CERT"];
 const TOOLS: [&str; 4] = ["BUNDLE_", "GEM_", "PIP_", "UV_"];
 const SECRETIVE: [&str; 7] = ["AUTH", "CREDENTIAL", "KEY", "NETRC", "PASSWORD", "SECRET", "TOKEN"];
 
-/// Where tools keep their own files during one build, beside the environment: they are no part of it.
+/// Where tools keep their own files during one build, beside the environment: they are not part of it.
 /// What a killed build left is cleared by the next one.
 struct StagingDirectory(PathBuf);
 

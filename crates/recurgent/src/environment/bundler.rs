@@ -18,7 +18,7 @@ use crate::worker::sandbox::InstallPhase;
 /// What it writes down.
 const LOCK: &str = "Gemfile.lock";
 /// Runs the Bundler of the interpreter that will load the gems, whatever `bundle` is on the path. What
-/// it lacks is told apart from what Bundler itself has to say by an exit status Bundler does not use.
+/// it lacks is distinguished from Bundler's own errors by an exit status that Bundler does not use.
 const BUNDLE: &str = r#"
 begin
   require "bundler"
@@ -37,7 +37,7 @@ Bundler.with_friendly_errors do
 end
 "#;
 /// Says which of the sources before `--` is the first to have each gem after it. Bundler itself, given
-/// several sources, takes the highest version of a gem from any of them: then whoever can publish under
+/// several sources, takes the highest version of a gem from any of them: then anyone who can publish under
 /// a name of ours on a public source has its programs run here.
 const HOMES: &str = r#"
 require "bundler"
@@ -59,7 +59,7 @@ rescue Bundler::HTTPError => problem
   exit 17
 end
 "#;
-/// Times the lock is made again because it brought gems of ours nobody had asked for.
+/// Times the lock is made again because it added gems of ours that were not requested.
 const MAX_ROUNDS: usize = 8;
 /// [`BUNDLE`] found no Bundler to run.
 const NO_BUNDLER: i32 = 99;
@@ -84,7 +84,7 @@ pub(super) struct Bundler<'a> {
     pub(super) given: BuildInputs<'a>,
 }
 
-/// Variables that make Bundler look nowhere but where it is told.
+/// Variables that make Bundler use only the given locations.
 pub(super) fn variables(
     root: &Path,
     cache: &Path,
@@ -157,7 +157,7 @@ impl PackageManager for Bundler<'_> {
         self.given.read(LOCK).map(|text| parse_lock(&text))
     }
 
-    /// Installs what the lock says, nothing else: everything is fetched first, and built where nobody can
+    /// Installs what the lock says, nothing else: everything is fetched first, and built where no process can
     /// be talked to.
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
@@ -173,7 +173,7 @@ impl PackageManager for Bundler<'_> {
         let (install_phase, ruby) = (InstallPhase::Build(Vec::new()), &self.given.interpreter.path);
         let install = words(BUNDLE, &["install", "--local"]);
         let built = building.run(&install_phase, ruby, install, left);
-        let built = self.given.told(built, BuildStage::Install)?;
+        let built = self.given.reported(built, BuildStage::Install)?;
         self.judge(&built, BuildStage::Install, names())?;
         self.given.clear(ARCHIVES)
     }
@@ -246,7 +246,7 @@ impl Bundler<'_> {
     ) -> Result<Ended, BuildFault> {
         let ended =
             command_env.run(&InstallPhase::Fetch, &self.given.interpreter.path, words, limit);
-        self.given.told(ended, stage)
+        self.given.reported(ended, stage)
     }
 
     fn judge<'n>(

@@ -1,4 +1,4 @@
-//! Environments on disk: listing them, and removing those nobody uses.
+//! Environments on disk: listing them, and removing unused ones.
 
 use std::fs::{self, File, Metadata};
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ impl EnvironmentCache {
         self.list().into_iter().filter(|stored| stored.id.starts_with(prefix)).collect()
     }
 
-    /// What nobody needs: left half done, superseded, or not used for `age`.
+    /// What is not needed: left half done, superseded, or not used for `age`.
     pub fn unneeded(&self, age: Duration) -> Vec<Stored> {
         let now = SystemTime::now();
         let aged = |stored: &Stored| {

@@ -1,5 +1,5 @@
 //! Runs a package manager: confined, in a constructed environment, within a time and a share of the disk,
-//! its output capped, and never longer than whoever waits for it wants.
+//! its output capped, and never longer than its caller wants.
 
 mod job;
 
@@ -132,7 +132,7 @@ impl CommandEnv<'_> {
                 (!zygote_sandbox.is_isolated()).then(|| self.lock.try_clone()).transpose()?;
             return Ok(held.map_or_else(Stdio::null, Stdio::from));
         };
-        // Fits into the pipe, so nobody waits for anybody.
+        // Fits into the pipe, so neither side waits for the other.
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         File::from(write).write_all(text)?;
         rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::empty())?;

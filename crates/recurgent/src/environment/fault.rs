@@ -133,8 +133,8 @@ impl BuildFault {
         }
     }
 
-    /// As the call is told.
-    pub(super) fn told(self, env_id: Option<&str>) -> EnvironmentFault {
+    /// The fault as a call reports it.
+    pub(super) fn reported(self, env_id: Option<&str>) -> EnvironmentFault {
         let known = |failure: Failure| match env_id {
             Some(id) => Box::new(failure.with("env_id", id)),
             None => Box::new(failure),

@@ -5,7 +5,7 @@
 //! 3f2a…/        the first build; its path is in compiled code, so it is never moved
 //! 3f2a….2/      a later one, built beside while programs ran in the first
 //! 3f2a….now     ─► 3f2a….2, exchanged at once for everybody
-//! 3f2a….lock    held by whoever builds or removes any of them
+//! 3f2a….lock    held by the process that builds or removes any of them
 //! ```
 
 use std::fs;

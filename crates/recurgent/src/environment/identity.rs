@@ -11,7 +11,7 @@ use super::source::PackageSources;
 use crate::guest::interpreter::InterpreterInfo;
 
 /// `env_id`: SHA-256 over engine, version, patch level, platform, source policy and normalised manifest.
-/// Credentials are no part of it.
+/// Credentials are not part of it.
 pub(super) fn env_id(
     language: Language,
     interpreter: &InterpreterInfo,

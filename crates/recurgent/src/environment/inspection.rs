@@ -49,7 +49,7 @@ pub(super) fn disk_use(directory: &Path) -> u64 {
 }
 
 /// A link that leads out of what was written at `top`, to where the host sees more than the builder did, or
-/// something that is no file. The host reads and writes here next.
+/// something that is not a file. The host reads and writes here next.
 pub(super) fn find_trap(directory: &Path, top: &Path, seen: &[PathBuf]) -> Option<PathBuf> {
     let unreadable = || Some(directory.to_owned());
     let Ok(entries) = fs::read_dir(directory) else { return unreadable() };

@@ -1,4 +1,4 @@
-//! One builder per environment, across threads and processes: whoever holds the file's lock builds.
+//! One builder per environment, across threads and processes: the holder of the file's lock builds.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -15,7 +15,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// Why the lock was not had.
 #[derive(Debug)]
 pub(super) enum LockFault {
-    /// Somebody else still builds.
+    /// Another process still builds.
     Busy(Duration),
     /// The caller gave up.
     Cancelled,
@@ -23,8 +23,8 @@ pub(super) enum LockFault {
     Unusable(io::Error),
 }
 
-/// The lock, held. Let go when it is dropped, whoever has copies of the file: a process on its way to
-/// another program has one of every file of ours. Where nobody drops it, because the process was killed,
+/// The held lock. It is released when it is dropped, even if a child process has a copy of the file descriptor between
+/// fork and exec. If it is not dropped, because the process was killed,
 /// it is held as long as a command still has the file.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
@@ -73,13 +73,13 @@ pub(super) fn acquire(
     }
 }
 
-/// The lock, if nobody has it.
+/// The lock, if it is free.
 pub(super) fn try_acquire(path: &Path) -> Option<Lock> {
     let file = open(path).ok()?;
     file.try_lock().is_ok().then_some(Lock(file))
 }
 
-/// Whether somebody has the lock. Makes no file.
+/// Whether the lock is held. Creates no file.
 pub(super) fn is_held(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     let tried = file.try_lock_shared().map(|()| Lock(file));

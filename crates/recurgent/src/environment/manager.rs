@@ -43,7 +43,7 @@ pub(super) struct BuildInputs<'a> {
 
 impl BuildInputs<'_> {
     /// How a command ended, or why it did not.
-    pub(super) fn told(
+    pub(super) fn reported(
         &self,
         ended: Result<Ended, CommandFault>,
         stage: BuildStage,

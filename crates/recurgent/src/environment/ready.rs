@@ -71,7 +71,7 @@ pub(crate) struct Proof {
 
 impl Ready {
     /// Reads the record of an environment, ready or about to be. The file is open, and locked for
-    /// sharing, as long as the answer's is: nobody removes an environment that is in use.
+    /// sharing, as long as the answer's is: no process removes an environment that is in use.
     pub(crate) fn open(root: &Path) -> io::Result<(Self, Lock)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
         file.lock_shared()?;
@@ -124,7 +124,7 @@ impl Ready {
         File::open(root)?.sync_all()
     }
 
-    /// What the zygote is told at boot, so that it activates and proves this environment.
+    /// What the zygote gets at boot, so that it activates and tests this environment.
     pub(crate) fn boot_arguments(&self, root: &Path) -> Vec<std::ffi::OsString> {
         let mut arguments = vec![root.join(&self.library).into_os_string()];
         if self.guest == Language::Ruby.name() {

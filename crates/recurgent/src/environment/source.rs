@@ -26,7 +26,7 @@ impl PackageIndex {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(format!("`{}` is no address such as https://…", redacted(text)));
+            return Err(format!("`{}` is not an address such as https://…", redacted(text)));
         };
         if !matches!(scheme, "http" | "https" | "file") {
             return Err(format!("a source must be http, https or file, not `{scheme}`"));
@@ -58,7 +58,7 @@ impl PackageIndex {
         &self.address
     }
 
-    /// `user` and `password`, as they are meant: for whoever does not read them from an address.
+    /// `user` and `password`, decoded, for a reader that does not take them from an address.
     pub(super) fn credentials(&self) -> Option<(String, String)> {
         let userinfo = self.userinfo.as_deref()?;
         let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));

@@ -70,7 +70,7 @@ impl Search<'_> {
         let lock = lock::acquire(&tools.join("uv.lock"), FETCH_LIMIT, aim.cancellation)
             .map_err(|fault| super::build::locked_out(fault, &tools))?;
         if let Some(fetched) = self.fetched() {
-            return Ok(fetched); // by somebody else, meanwhile
+            return Ok(fetched); // by another process meanwhile
         }
         aim.tell(Progress::FetchingTool { tool: "uv", into: &self.home() });
         let desk = tools.join(".uv.partial");
@@ -99,7 +99,7 @@ impl Search<'_> {
         })
     }
 
-    /// Where pip looks for them, and nobody else: arguments can be seen by every user of the machine.
+    /// Where only pip looks for them: every user of the machine can see arguments.
     fn write_credentials(&self, home: &Path) -> std::io::Result<()> {
         let mut file = fs::OpenOptions::new()
             .write(true)

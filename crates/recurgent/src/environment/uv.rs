@@ -55,7 +55,7 @@ pub(super) struct Uv<'a> {
     pub(super) anew: bool,
 }
 
-/// Variables that make uv look nowhere but where it is told.
+/// Variables that make uv use only the given locations.
 pub(super) fn variables(
     cache: &Path,
     supply: Option<&PackageSources>,
@@ -174,7 +174,7 @@ impl Uv<'_> {
     fn introduce(&self, command_env: &CommandEnv<'_>, limit: Duration) -> Result<(), BuildFault> {
         let arguments = ["python", "find", "--no-project"].map(OsString::from);
         let arguments = arguments.into_iter().chain([self.given.interpreter.path.clone().into()]);
-        let ended = self.given.told(
+        let ended = self.given.reported(
             command_env.run(&InstallPhase::Tool, self.tool, arguments, limit),
             BuildStage::Tool,
         )?;
@@ -193,7 +193,8 @@ impl Uv<'_> {
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
         let arguments = self.arguments(words).chain(self.indexes());
-        self.given.told(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
+        self.given
+            .reported(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
     }
 
     /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has
@@ -205,7 +206,7 @@ impl Uv<'_> {
         deadline: Instant,
     ) -> Result<Ended, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        // Found out before the first script runs, which could mislead whoever does it later.
+        // Found out before the first script runs, which could mislead a later check.
         let hosts = match self.builds.get() {
             Some(hosts) => hosts.clone(),
             None => self.reachable(left())?,
@@ -216,7 +217,7 @@ impl Uv<'_> {
         builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
         builder.input = Some(self.settings().into_bytes());
         self.given
-            .told(builder.run(&install_phase, self.tool, self.arguments(words), left()), stage)
+            .reported(builder.run(&install_phase, self.tool, self.arguments(words), left()), stage)
     }
 
     /// Whether it failed because something must be built and nothing can be.
@@ -231,9 +232,9 @@ impl Uv<'_> {
         let arguments = options.into_iter().chain([library.into_os_string()]);
         let left = deadline.saturating_duration_since(Instant::now());
         let python = &self.given.interpreter.path;
-        // Its status tells of files that are no Python of this version, of which packages have many.
+        // Its status tells of files that are not Python of this version, of which packages have many.
         self.given
-            .told(
+            .reported(
                 self.given.builder.run(&InstallPhase::Compile, python, arguments, left),
                 BuildStage::Install,
             )
@@ -257,7 +258,7 @@ impl Uv<'_> {
         let command_env = CommandEnv { directory: &project, ..self.given.command_env.clone() };
         let arguments = self.arguments(&["lock", "--no-build"]).chain(self.indexes());
         // A source that does not have it names no hosts but its own.
-        self.given.told(
+        self.given.reported(
             command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
             BuildStage::Resolve,
         )?;

@@ -36,7 +36,7 @@ static REQUESTS: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Route {
     /// The proxy to go through, as configured; never taken from the environment.
     pub(super) proxy: Option<Secret>,
-    /// Who vouches for services, instead of the public authorities.
+    /// The authorities that certify services, instead of the public ones.
     pub(super) roots: Option<RootCerts>,
 }
 
@@ -50,7 +50,7 @@ impl Route {
     }
 }
 
-/// The proxy at an address; `None`: it is no address of one that can be used.
+/// The proxy at an address; `None` if it is not the address of a usable proxy.
 pub(super) fn proxy_at(address: &Secret) -> Option<ureq::Proxy> {
     let proxy = ureq::Proxy::new(address.reveal()).ok()?;
     // Others would be passed by in silence.
@@ -95,7 +95,7 @@ pub(super) fn send(
     let worker = agent.clone();
     let spawned = std::thread::Builder::new().name("recurgent-model".to_owned()).spawn(move || {
         let _slot = slot;
-        // Nobody may be waiting any more.
+        // The caller may have left.
         let _ = sender.send(exchange(&worker, &post));
     });
     spawned
@@ -179,7 +179,7 @@ fn agent(route: &Route, limit: Duration) -> Result<ureq::Agent, DraftFault> {
 enum TransportFault {
     Late,
     TooLong,
-    /// Nobody we trust vouches for the service.
+    /// No trusted authority certifies the service.
     Untrusted(String),
     /// The proxy does not let us through.
     Barred(String),
@@ -352,7 +352,7 @@ impl HttpReply {
             .as_ref()
             .and_then(|body| pointers.iter().find_map(|pointer| body.pointer(pointer)?.as_str()));
         let words = message.map_or_else(|| self.text(), str::to_owned);
-        // Hidden before it is cut: half a key is half told.
+        // Redacted before it is cut: half a key is half a secret.
         short(&self.hidden(words))
     }
 }

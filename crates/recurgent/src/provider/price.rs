@@ -1,4 +1,4 @@
-//! What tokens cost. Prices are told by the user, never guessed: they change, and a wrong sum is worse
+//! What tokens cost. Prices come from the user and are never guessed: they change, and a wrong sum is worse
 //! than none.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct Price {
     pub input: f64,
     /// Received.
     pub output: f64,
-    /// Sent and served from the service's cache; as `input` when nobody says.
+    /// Sent and served from the service's cache; as `input` unless it is set.
     pub cached: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ pub enum Pricing {
     Free,
     /// So much.
     Known(Price),
-    /// Nobody told the prices of this model.
+    /// No price is configured for this model.
     Unknown,
 }
 

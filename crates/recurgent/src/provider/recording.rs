@@ -1,4 +1,4 @@
-//! Recordings: what models answered once, kept so that it can be had again offline.
+//! Recordings: the answers of a model, kept so that they can be replayed offline.
 //!
 //! A recording is a text file of JSON lines. The first is `{"recording":2,"model":…}`; then one line per
 //! model call, in order: `key` (`role.method`), `prompt` (a digest of the stable part, and the part that

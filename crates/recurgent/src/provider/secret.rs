@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What stands where a secret would be shown.
 const HIDDEN: &str = "[secret]";
-/// What is shorter is no key.
+/// A shorter text is not a key.
 const LEAST_SECRET_BYTES: usize = 8;
 
 /// A text that no message, log or debug output shows.
@@ -23,7 +23,7 @@ impl Secret {
     }
 
     /// `text` without this secret: services repeat keys. What stands for a key where none is wanted (`none`,
-    /// `ollama`) is no secret, and a word of many texts.
+    /// `ollama`) is not a secret, and a word of many texts.
     pub(crate) fn out_of(&self, text: String) -> String {
         let is_secret = self.0.len() >= LEAST_SECRET_BYTES && text.contains(&self.0);
         if is_secret { text.replace(&self.0, HIDDEN) } else { text }

@@ -30,7 +30,7 @@ pub struct StoredVersion {
     pub artifact: Artifact,
     /// Whether it is the one that runs.
     pub is_current: bool,
-    /// Who wrote it.
+    /// The author.
     pub author: Author,
     /// Why it was written.
     pub trigger: Trigger,

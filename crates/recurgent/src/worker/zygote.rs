@@ -342,7 +342,7 @@ fn spawn(
     let zygote_sandbox = sandbox.zygote_sandbox(settings.seen)?;
     let (control, child_end) = pair(SocketType::SEQPACKET)?;
     rustix::net::sockopt::set_socket_passcred(&control, true)?;
-    // Both ends are non-blocking: nobody reads after the boot, and a zygote that prints must not block.
+    // Both ends are non-blocking: the host does not read after the boot, and a zygote that prints must not block.
     let (output, output_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let mut command =
         interpreter::command(settings.language, settings.interpreter, &settings.arguments);

@@ -147,7 +147,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
         let mut agent = runtime.agent("tester").build().unwrap();
         assert_eq!(value(&call(&mut agent, "check")), versions[0]);
         source.set_outdated(false);
-        assert_eq!(value(&call(&mut agent, "check")), versions[0], "a hit asks nobody");
+        assert_eq!(value(&call(&mut agent, "check")), versions[0], "a hit asks no source");
         let first = cache.list().remove(0);
 
         std::thread::scope(|scope| {

@@ -16,7 +16,7 @@ const ORDER: &str = "ENVIRONMENTS_TEST_ORDER";
 /// Far more than anything here needs.
 const AMPLE: Duration = Duration::from_mins(1);
 
-/// A process that prepares what it is told to, and prints what came of it. Run by the tests below.
+/// A process that prepares what its input names, and prints the result. Run by the tests below.
 #[test]
 fn a_process_that_calls() {
     #[expect(clippy::disallowed_methods, reason = "a test process has no other configuration")]
@@ -79,9 +79,9 @@ fn eight_processes_that_want_one_environment_build_it_once() {
     let stage = source.stage();
     let processes: Vec<Child> = (0..8).map(|_| process(&stage, &sluggish(), &[])).collect();
     let answers: Vec<Value> = processes.into_iter().map(answer).collect();
-    for told in &answers {
-        assert_eq!(told["result"], json!({"Ok": 7}), "{answers:#?}");
-        assert_eq!(told["env_id"], answers[0]["env_id"]);
+    for one in &answers {
+        assert_eq!(one["result"], json!({"Ok": 7}), "{answers:#?}");
+        assert_eq!(one["env_id"], answers[0]["env_id"]);
     }
     assert_eq!(source.asked_for("/gems/sluggish-1.0.0.gem"), 1);
     assert_eq!(stage.environments().len(), 1);
@@ -179,9 +179,9 @@ fn nothing_of_the_callers_environment_changes_the_result_or_is_changed() {
     ] {
         let (plain, crossed) = (source.stage(), source.stage());
         let expected = answer(process(&plain, &order, &[]));
-        let told = answer(process(&crossed, &order, &hostile));
-        assert_eq!(told, expected);
-        assert!(told["result"]["Ok"].is_string(), "{told}");
+        let printed = answer(process(&crossed, &order, &hostile));
+        assert_eq!(printed, expected);
+        assert!(printed["result"]["Ok"].is_string(), "{printed}");
     }
     let files = std::fs::read_dir(project.path()).unwrap().count();
     assert_eq!(files, 2, "the caller's project is as it was");
@@ -214,15 +214,19 @@ fn uv_is_fetched_once_when_there_is_none() {
     let slug = json!([{"name": "python-slugify"}]);
     let code = "from slugify import slugify\nresult = slugify('A B')";
     assert_eq!(value(&stage.once(code, &slug)), "a-b");
-    let told = stage.progress();
+    let progress = stage.progress();
     let fetched = stage.path("cache/tools/uv/bin/uv").exists();
-    assert_eq!(told.iter().any(|what| what.starts_with("fetching uv")), fetched, "{told:?}");
+    assert_eq!(
+        progress.iter().any(|what| what.starts_with("fetching uv")),
+        fetched,
+        "{progress:?}"
+    );
     let unconstrained = json!([{"name": "text-unidecode"}]);
     value(&stage.once("import text_unidecode\nresult = 1", &unconstrained));
     assert!(!stage.progress().iter().any(|what| what.starts_with("fetching uv")));
 }
 
-/// Under root, programs are somebody who owns nothing, and must be able to read what was installed for them.
+/// Under root, programs run as a user who owns nothing, and must be able to read what was installed for them.
 #[test]
 fn a_host_that_keeps_its_files_to_itself_installs_as_well() {
     for test in [

@@ -30,7 +30,7 @@ def speak(address):
 
 
 def parent_tells(name):
-    # The package manager itself, with what it was told.
+    # The package manager itself, with its arguments.
     with open(f"/proc/{os.getppid()}/{name}", "rb") as file:
         return bool(file.read(1 << 16))
 

@@ -121,7 +121,7 @@ impl Trap {
         }
     }
 
-    /// The attempts that can be made outside, made there: what is refused inside is there to be had.
+    /// The attempts that can be made outside, made there: what is refused inside exists there.
     fn reached_outside(&self) -> Vec<Value> {
         let (tool, _, _, name) = self.recipe();
         let made = Command::new(tool).arg(self.goods.join(name)).arg("quietly").output().unwrap();
@@ -137,7 +137,7 @@ impl Trap {
             let text = std::fs::read_to_string(canary).unwrap();
             assert!(text.starts_with(SECRET), "{}: {text}", canary.display());
         }
-        assert!(!self.was_spoken_to(), "somebody who is no source was spoken to");
+        assert!(!self.was_spoken_to(), "a host that is not a source was contacted");
         assert_eq!(self.daemons(), [0; 0], "a daemon lives on");
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::flight::{answer, process};
 use crate::sources::PackageSource;
-use crate::stage::{Stage, failure, told, value};
+use crate::stage::{Stage, failure, failure_facts, value};
 
 const OUTER: &str = "import outer_part\nresult = outer_part.NAME";
 const SLUG: &str = "from slugify import slugify\nresult = slugify('A B')";
@@ -45,7 +45,7 @@ fn internal_only_asks_ours_alone() {
     stage.set("python_indexes", "");
     let outcome = stage.once(OUTER, &outer);
     assert_eq!(
-        told(&outcome, "policy"),
+        failure_facts(&outcome, "policy"),
         ("dependency_policy_violation", false, Some("source_mode"))
     );
 }
@@ -76,11 +76,11 @@ fn a_gem_of_ours_is_never_taken_from_the_public_source() {
         let order = json!({"code": code, "dependencies": gems});
         answer(process(&stage, &order, &[(MIRROR, &public.url())]))
     };
-    let told = order("require 'beta'\nrequire 'dash/ed'\nBeta::VERSION", &["beta", "dash-ed"]);
-    assert_eq!(told["result"], json!({"Ok": "1.0.0"}), "declared; the other has 2.0.0");
+    let printed = order("require 'beta'\nrequire 'dash/ed'\nBeta::VERSION", &["beta", "dash-ed"]);
+    assert_eq!(printed["result"], json!({"Ok": "1.0.0"}), "declared; the other has 2.0.0");
     assert!(public.asked_for("/gems/dash-ed-1.0.0.gem") > 0, "what we lack comes from there");
-    let told = order("require 'alpha'\n[Alpha::VERSION, Beta::VERSION]", &["alpha"]);
-    assert_eq!(told["result"], json!({"Ok": ["1.0.0", "1.0.0"]}), "needed by another");
+    let printed = order("require 'alpha'\n[Alpha::VERSION, Beta::VERSION]", &["alpha"]);
+    assert_eq!(printed["result"], json!({"Ok": ["1.0.0", "1.0.0"]}), "needed by another");
     assert_eq!((public.asked_for("/gems/beta"), public.asked_for("/gems/alpha")), (0, 0));
 }
 
@@ -111,7 +111,7 @@ fn a_package_comes_from_the_first_source_that_has_its_name() {
     }
 }
 
-/// It is no package's fault, so no program is asked to do without it.
+/// No package caused it, so no program is asked to do without it.
 #[test]
 fn a_sandbox_weaker_than_asked_for_installs_nothing() {
     for source in [PackageSource::wheels(), PackageSource::gems()] {
@@ -139,7 +139,7 @@ fn a_blocked_package_is_refused_from_the_lock_before_it_is_installed() {
         let outcome = stage.once("1", &json!([{"name": declared}]));
         let seen = failure(&outcome);
         assert_eq!(
-            told(&outcome, "dependency_name"),
+            failure_facts(&outcome, "dependency_name"),
             ("dependency_policy_violation", false, Some(package)),
             "{seen:#?}"
         );
@@ -169,7 +169,7 @@ fn only_allowed_packages_are_installed() {
     let asked = source.requests().len();
     let outcome = stage.once("1", &json!([{"name": "alpha"}]));
     assert_eq!(
-        told(&outcome, "policy"),
+        failure_facts(&outcome, "policy"),
         ("dependency_policy_violation", false, Some("allowed_gems"))
     );
     assert_eq!(source.requests().len(), asked, "refused before resolving");
@@ -182,7 +182,7 @@ fn packages_that_must_be_built_are_refused_when_only_wheels_are_allowed() {
     let crooked = json!([{"name": "crooked-part"}]);
     let outcome = stage.once("1", &crooked);
     assert_eq!(
-        told(&outcome, "dependency_name"),
+        failure_facts(&outcome, "dependency_name"),
         ("dependency_install_failed", true, Some("crooked-part")),
         "{:#?}",
         failure(&outcome)
@@ -199,7 +199,7 @@ fn a_package_that_raises_when_it_is_loaded_is_not_activated() {
     let stage = PackageSource::wheels().stage();
     let outcome = stage.once("1", &json!([{"name": "faulty-part"}]));
     assert_eq!(
-        told(&outcome, "dependency_name"),
+        failure_facts(&outcome, "dependency_name"),
         ("dependency_activation_failed", true, Some("faulty-part"))
     );
     assert!(failure(&outcome).message.contains("faulty_part cannot be loaded"));
@@ -257,11 +257,11 @@ fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
             let outcome = stage.once("1", &json!([{"name": "anything"}]));
             let seen = failure(&outcome);
             assert_eq!(
-                told(&outcome, "source"),
+                failure_facts(&outcome, "source"),
                 ("dependency_install_failed", true, Some(url.as_str())),
                 "{seen:#?}"
             );
-            assert_eq!(told(&outcome, "stage").2, Some("resolve"));
+            assert_eq!(failure_facts(&outcome, "stage").2, Some("resolve"));
             assert!(seen.message.contains(&url), "{seen:#?}");
             assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use recurgent::Language;
 use serde_json::json;
 
-use crate::stage::{Stage, call, failure, told, value};
+use crate::stage::{Stage, call, failure, failure_facts, value};
 
 const SLUG: &str = "from slugify import slugify\nresult = slugify('Déjà vu, again')";
 const SUM: &str = "import numpy\nresult = int(numpy.arange(5).sum())";
@@ -36,7 +36,7 @@ fn a_pure_package_and_a_compiled_one_work_and_the_second_call_starts_nothing() {
 
     let other =
         stage.once("import text_unidecode\nresult = 1", &json!([{"name": "text-unidecode"}]));
-    assert_eq!(told(&other, "stage"), ("dependency_install_failed", true, Some("tool")));
+    assert_eq!(failure_facts(&other, "stage"), ("dependency_install_failed", true, Some("tool")));
     let message = &failure(&other).message;
     assert!(message.contains("/nonexistent/uv") && message.contains("name another"), "{message}");
 }
@@ -84,7 +84,7 @@ fn what_cannot_be_resolved_is_named() {
     ] {
         let outcome = stage.once("import slugify\nresult = 1", &dependencies);
         assert_eq!(
-            told(&outcome, "dependency_name"),
+            failure_facts(&outcome, "dependency_name"),
             ("dependency_resolution_failed", false, Some(package)),
             "{:#?}",
             failure(&outcome)

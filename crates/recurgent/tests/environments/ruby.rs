@@ -4,7 +4,7 @@ use recurgent::Language;
 use serde_json::{Value, json};
 
 use crate::sources::PackageSource;
-use crate::stage::{Stage, call, failure, told, value};
+use crate::stage::{Stage, call, failure, failure_facts, value};
 
 /// Which versions were loaded.
 const VERSIONS: &str = "require 'alpha'\nrequire 'csv'\n[Alpha::VERSION, Beta::GEM]";
@@ -66,7 +66,7 @@ fn an_agent_grows_by_a_gem_and_may_not_change_one() {
     assert_ne!(stage.logged()["env_id"], first["env_id"]);
     let refused = call(&mut agent, "third");
     assert_eq!(
-        told(&refused, "dependency_name"),
+        failure_facts(&refused, "dependency_name"),
         ("dependency_manifest_incompatible", false, Some("beta"))
     );
     assert_eq!(value(&call(&mut agent, "second")), &json!(["1.0.0", "1.0.0"]));
@@ -83,7 +83,7 @@ fn strict_mode_fixes_the_manifest_at_the_first_success() {
     let mut agent = runtime.agent("tester").build().unwrap();
     assert_eq!(value(&call(&mut agent, "first")), &json!(1));
     let refused = call(&mut agent, "second");
-    assert_eq!(told(&refused, "stage").0, "dependency_manifest_changed");
+    assert_eq!(failure_facts(&refused, "stage").0, "dependency_manifest_changed");
 }
 
 #[test]
@@ -107,8 +107,12 @@ fn every_failure_has_its_type_and_names_its_gem() {
     ] {
         let outcome = stage.once("1", &dependencies);
         let seen = failure(&outcome);
-        assert_eq!(told(&outcome, "stage"), (kind, retriable, Some(stage_name)), "{seen:#?}");
-        assert_eq!(told(&outcome, "dependency_name").2, Some(package), "{seen:#?}");
+        assert_eq!(
+            failure_facts(&outcome, "stage"),
+            (kind, retriable, Some(stage_name)),
+            "{seen:#?}"
+        );
+        assert_eq!(failure_facts(&outcome, "dependency_name").2, Some(package), "{seen:#?}");
         for key in ["specialist_role", "method_name", "env_id"] {
             assert!(seen.metadata.contains_key(key), "{key} in {seen:#?}");
         }

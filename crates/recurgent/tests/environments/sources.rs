@@ -50,7 +50,7 @@ pub(crate) struct PackageSource {
     language: Language,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
-    /// Second versions are not told of yet.
+    /// Second versions are not listed yet.
     outdated: Arc<AtomicBool>,
     /// Packages it does not have.
     withheld: Arc<Mutex<Vec<String>>>,
@@ -75,12 +75,12 @@ impl PackageSource {
         let outdated = Arc::<AtomicBool>::default();
         let withheld = Arc::<Mutex<Vec<String>>>::default();
         let lacks = Arc::clone(&withheld);
-        let (seen, told) = (Arc::clone(&requests), Arc::clone(&outdated));
+        let (seen, old) = (Arc::clone(&requests), Arc::clone(&outdated));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (seen, told) = (Arc::clone(&seen), Arc::clone(&told));
+                let (seen, old) = (Arc::clone(&seen), Arc::clone(&old));
                 let lacks = lacks.lock().unwrap().clone();
-                thread::spawn(move || answer(stream, files, &seen, &told, &lacks));
+                thread::spawn(move || answer(stream, files, &seen, &old, &lacks));
             }
         });
         Self { language, address, requests, outdated, withheld }

@@ -1,4 +1,4 @@
-//! A runtime of its own for each test: its own cache, store and log, and a model that says what it is told.
+//! The runtime of a test, with its own cache, store and log and a scripted model.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ pub(crate) struct Stage {
     /// What contains programs and package managers.
     pub(crate) layers: Layers,
     pub(crate) model: Arc<Scripted>,
-    pub(crate) told: Arc<Mutex<Vec<String>>>,
+    pub(crate) progress: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stage {
@@ -45,7 +45,7 @@ impl Stage {
             config: Config::defaults(),
             layers: Layers::ALL,
             model: Arc::new(Scripted::new()),
-            told: Arc::default(),
+            progress: Arc::default(),
             directory,
         };
         for name in ["cache", "state", "scratch"] {
@@ -68,7 +68,7 @@ impl Stage {
         self.config.set(key, value).unwrap();
     }
 
-    /// A directory anybody may write to: under root, programs are somebody who owns nothing.
+    /// A directory that every user may write to: under root, programs run as a user who owns nothing.
     pub(crate) fn open_directory(&self, name: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.path(name);
@@ -97,7 +97,7 @@ impl Stage {
             .provider(Arc::clone(&self.model) as Arc<dyn recurgent::provider::Provider>)
             .store(Arc::new(SqliteStore::in_memory().unwrap()))
             .layers(self.layers)
-            .observer(Box::new(Told(Arc::clone(&self.told))))
+            .observer(Box::new(ProgressObserver(Arc::clone(&self.progress))))
             .build()
             .unwrap()
     }
@@ -124,13 +124,13 @@ impl Stage {
 
     /// What took long since this was asked last.
     pub(crate) fn progress(&self) -> Vec<String> {
-        std::mem::take(&mut self.told.lock().unwrap())
+        std::mem::take(&mut self.progress.lock().unwrap())
     }
 }
 
-struct Told(Arc<Mutex<Vec<String>>>);
+struct ProgressObserver(Arc<Mutex<Vec<String>>>);
 
-impl Observer for Told {
+impl Observer for ProgressObserver {
     fn event(&self, event: &Event) {
         if let EventKind::Preparing { what } = &event.kind {
             self.0.lock().unwrap().push(what.clone());
@@ -151,7 +151,10 @@ pub(crate) fn failure(outcome: &Outcome) -> &Failure {
 }
 
 /// A failure's type, whether it may pass, and one of its data.
-pub(crate) fn told<'a>(outcome: &'a Outcome, key: &str) -> (&'a str, bool, Option<&'a str>) {
+pub(crate) fn failure_facts<'a>(
+    outcome: &'a Outcome,
+    key: &str,
+) -> (&'a str, bool, Option<&'a str>) {
     let failure = failure(outcome);
     let data = failure.metadata.get(key).and_then(Value::as_str);
     (failure.kind.code(), failure.kind.retriable(), data)

@@ -7,7 +7,7 @@ use recurgent::{Language, Runtime};
 use serde_json::json;
 
 use crate::sources::PackageSource;
-use crate::stage::{Stage, call, failure, told, value};
+use crate::stage::{Stage, call, failure, failure_facts, value};
 
 /// Answers from when to when it ran, on the clock all processes share.
 const INTERVAL: &str = "import time, outer_part\nbegun = time.monotonic_ns()\ntime.sleep(0.02)\nresult = [begun, time.monotonic_ns()]";
@@ -67,7 +67,7 @@ fn callers_queue_for_a_worker_where_all_are_at_work() {
     stage.set("queue_timeout_seconds", "300");
     stage.writes("check", INTERVAL, &json!([{"name": "outer-part"}]));
     let ran = intervals(&stage.runtime(), 10, 4);
-    assert_eq!(ran.len(), 40, "nobody is refused");
+    assert_eq!(ran.len(), 40, "no call is refused");
     assert!(most_at_once(&ran) <= 2);
 }
 
@@ -145,10 +145,13 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
         let mut agent = runtime.agent("tester").build().unwrap();
         for _ in 0..5 {
             let outcome = call(&mut agent, "crash");
-            assert_eq!(told(&outcome, "ended_by"), ("worker_crash", true, Some("program")));
+            assert_eq!(
+                failure_facts(&outcome, "ended_by"),
+                ("worker_crash", true, Some("program"))
+            );
         }
         let refused = call(&mut agent, "crash");
-        assert_eq!(told(&refused, "ended_by"), ("worker_crash", true, Some("host")));
+        assert_eq!(failure_facts(&refused, "ended_by"), ("worker_crash", true, Some("host")));
         let message = &failure(&refused).message;
         assert!(message.contains("5 workers of this agent crashed in a row"), "{message}");
         let mut other = runtime.agent("tester").build().unwrap();
@@ -159,7 +162,7 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
             thread::sleep(Duration::from_millis(50));
         }
         let outcome = call(&mut agent, "crash");
-        assert_eq!(told(&outcome, "ended_by").2, Some("program"), "a good end forgives");
+        assert_eq!(failure_facts(&outcome, "ended_by").2, Some("program"), "a good end forgives");
     }
 }
 

@@ -7,7 +7,7 @@ use recurgent::{Language, PreparationStatus, PreparationTicket};
 use serde_json::json;
 
 use crate::sources::PackageSource;
-use crate::stage::{Stage, call, failure, told, value};
+use crate::stage::{Stage, call, failure, failure_facts, value};
 
 const AMPLE: Duration = Duration::from_mins(1);
 
@@ -24,7 +24,10 @@ fn calls_before_it_is_ready_are_told_so_and_work_after() {
     assert_eq!(ticket.await_ready(Duration::from_millis(50)), PreparationStatus::Pending);
     let mut agent = ticket.agent().unwrap();
     let early = call(&mut agent, "check");
-    assert_eq!(told(&early, "prep_ticket_id"), ("environment_preparing", true, Some(ticket.id())));
+    assert_eq!(
+        failure_facts(&early, "prep_ticket_id"),
+        ("environment_preparing", true, Some(ticket.id()))
+    );
     assert_eq!(stage.logged()["prep_ticket_id"], json!(ticket.id()));
     assert_eq!(stage.logged()["outcome_error_type"], json!("environment_preparing"));
 
@@ -40,26 +43,26 @@ fn calls_before_it_is_ready_are_told_so_and_work_after() {
 fn callbacks_are_called_once_it_is_settled_or_at_once() {
     let stage = PackageSource::gems().stage();
     let ticket = sluggish(&stage);
-    let (sender, told) = mpsc::channel();
+    let (sender, notes) = mpsc::channel();
     let (early, late) = (sender.clone(), sender.clone());
     ticket
-        .on_ready(|_| panic!("a callback that panics harms nobody else"))
+        .on_ready(|_| panic!("a callback that panics affects no other"))
         .on_ready(move |agent| early.send(format!("ready {}", agent.role())).unwrap())
         .on_error(|failure| panic!("{failure}"));
     assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Ready);
-    assert_eq!(told.recv_timeout(AMPLE).unwrap(), "ready tester");
+    assert_eq!(notes.recv_timeout(AMPLE).unwrap(), "ready tester");
     ticket.on_ready(move |_| late.send("late".to_owned()).unwrap());
-    assert_eq!(told.try_recv().unwrap(), "late", "on this thread, before it returns");
+    assert_eq!(notes.try_recv().unwrap(), "late", "on this thread, before it returns");
 
     let broken = stage.runtime().prepare("tester").dependency("no-such-gem", "").start();
     let error = sender.clone();
     broken
         .on_ready(|agent| panic!("{agent}"))
         .on_error(move |failure| error.send(failure.kind.code().to_owned()).unwrap());
-    assert_eq!(told.recv_timeout(AMPLE).unwrap(), "dependency_resolution_failed");
+    assert_eq!(notes.recv_timeout(AMPLE).unwrap(), "dependency_resolution_failed");
     let late = sender;
     broken.on_error(move |_| late.send("late".to_owned()).unwrap());
-    assert_eq!(told.try_recv().unwrap(), "late");
+    assert_eq!(notes.try_recv().unwrap(), "late");
 }
 
 #[test]
@@ -74,12 +77,12 @@ fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
         assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
         assert_eq!(ticket.failure().unwrap().kind.code(), kind);
         let outcome = call(&mut ticket.agent().unwrap(), "check");
-        assert_eq!(told(&outcome, "prep_ticket_id"), (kind, false, Some(ticket.id())));
+        assert_eq!(failure_facts(&outcome, "prep_ticket_id"), (kind, false, Some(ticket.id())));
     }
     let ticket = runtime.prepare("tester").dependency("faulty", "").start();
     assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
     let outcome = call(&mut ticket.agent().unwrap(), "check");
-    assert_eq!(told(&outcome, "stage"), ("environment_preparing", true, None));
+    assert_eq!(failure_facts(&outcome, "stage"), ("environment_preparing", true, None));
     let cause = &failure(&outcome).metadata["cause"];
     assert_eq!(cause["error_type"], json!("dependency_activation_failed"), "{cause:#}");
     assert_eq!(cause["metadata"]["dependency_name"], json!("faulty"));

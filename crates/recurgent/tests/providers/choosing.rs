@@ -27,8 +27,8 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
     const ALL: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
     let local = Some("http://127.0.0.1:8080/v1/");
     for (provider, model, base_url, keys, chosen) in [
-        ("auto", "auto", None, &[][..], "nobody"),
-        ("auto", "my-own-model", None, ALL, "nobody"),
+        ("auto", "auto", None, &[][..], "none"),
+        ("auto", "my-own-model", None, ALL, "none"),
         (
             "auto",
             "auto",
@@ -89,7 +89,7 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
                 service.base_url,
                 service.key_source.as_deref().unwrap_or("none")
             ),
-            ProviderChoice::None { .. } => "nobody".to_owned(),
+            ProviderChoice::None { .. } => "none".to_owned(),
             ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) => "a file".to_owned(),
         };
         assert_eq!(found, chosen, "{provider} {model} {base_url:?} {keys:?}");

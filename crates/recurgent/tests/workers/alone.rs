@@ -328,7 +328,7 @@ result = [[os.readlink(f'/proc/self/ns/{kind}') for kind in args[0]], rights, os
     );
 }
 
-/// Ports and names nobody granted, with the host's network all around.
+/// Ports and names that were not granted, with the host's network all around.
 #[test]
 fn landlock_keeps_ports_names_and_signals_in() {
     let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -399,7 +399,7 @@ fn no_group_of_the_hosts_is_kept() {
     }
 }
 
-/// What is in an own root neither lends rights nor is a device, and what a program writes cannot run.
+/// What is in its own root neither lends rights nor is a device, and what a program writes cannot run.
 #[test]
 fn own_walls_are_mounted_with_care() {
     let code =

@@ -96,7 +96,7 @@ impl Program<'_> {
     }
 }
 
-/// Workers of one test, told apart from those of tests running beside it by their directory.
+/// Workers of one test, distinguished from those of concurrent tests by their directory.
 pub(crate) struct Driver {
     workers: Option<Workers>,
     guests: BTreeMap<Language, Arc<dyn Guest>>,
@@ -240,7 +240,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     status(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
 
-/// Who started a process.
+/// The parent of a process.
 pub(crate) fn parent(pid: u32) -> u32 {
     status(pid).unwrap().1
 }

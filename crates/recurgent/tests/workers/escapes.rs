@@ -1,5 +1,5 @@
 //! Programs that try to get out, to look around, or to use everything up. None may, at the two
-//! strongest tiers; docs/security.md says what weaker ones do not stop, and they are held to that here.
+//! strongest tiers; docs/security.md says what weaker ones do not stop, which is checked here.
 
 mod attempts;
 
@@ -73,7 +73,7 @@ fn judged(ended: &Result<Done, WorkerFault>) -> End {
     }
 }
 
-/// What the host has that is no program's business.
+/// What the host has that programs must not see.
 struct Bait {
     directory: tempfile::TempDir,
     _listeners: [UnixListener; 2],
@@ -232,7 +232,7 @@ fn a_daemon_does_not_outlive_its_call() {
 
 #[test]
 fn processor_time_ends() {
-    let told = [(Language::Python, "while True: pass"), (Language::Ruby, "loop {}")];
+    let endless = [(Language::Python, "while True: pass"), (Language::Ruby, "loop {}")];
     let deaf = [
         (
             Language::Python,
@@ -240,7 +240,7 @@ fn processor_time_ends() {
         ),
         (Language::Ruby, "trap('XCPU') {}\nloop {}"),
     ];
-    let sealed = told.map(|program| (Tier::Sealed, program));
+    let sealed = endless.map(|program| (Tier::Sealed, program));
     let every = Tier::ALL.into_iter().flat_map(|tier| deaf.map(|program| (tier, program)));
     for (tier, (language, code)) in sealed.into_iter().chain(every) {
         let driver = Driver::with(|options| {

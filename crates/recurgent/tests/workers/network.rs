@@ -150,7 +150,7 @@ fn datagrams_and_raw_sockets_are_nobodys_grant() {
     }
 }
 
-/// What a granted network could be talked around with: whoever is let in, and what a socket tells of the
+/// What a granted network could be talked around with: connections from outside, and what a socket reveals of the
 /// network it was connected in.
 #[test]
 fn a_mediated_network_lets_nobody_in_and_tells_nothing_of_the_hosts() {
@@ -207,7 +207,7 @@ fn an_address_that_changes_meanwhile_leads_only_where_it_may() {
     assert_eq!(value(&ended), Some(&json!([true, [granted]])), "{ended:?}");
 }
 
-/// A server on loopback that accepts nobody: after the first, connections to it hang.
+/// A server on loopback that accepts no connection: after the first, connections to it hang.
 fn unaccepting() -> (u16, rustix::fd::OwnedFd) {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
     let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -262,7 +262,10 @@ fn connections_of_one_agent_that_hang_hold_up_no_other() {
         assert_eq!(value(&ended), Some(&json!(1)), "{ended:?}");
         let begun = std::time::Instant::now();
         while hung() >= 32 {
-            assert!(begun.elapsed() < std::time::Duration::from_secs(10), "nobody waits any more");
+            assert!(
+                begun.elapsed() < std::time::Duration::from_secs(10),
+                "no thread waits any more"
+            );
             thread::yield_now();
         }
     });

@@ -144,9 +144,9 @@ fn die_with_their_host(stopped: bool) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(host.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut told =
-        |what| lines.find_map(|line| line.split_once(what).map(|(_, told)| told.to_owned()));
-    let (workers, scratch) = (told("workers: ").unwrap(), told("scratch: ").unwrap());
+    let mut printed =
+        |what| lines.find_map(|line| line.split_once(what).map(|(_, rest)| rest.to_owned()));
+    let (workers, scratch) = (printed("workers: ").unwrap(), printed("scratch: ").unwrap());
     let pids: Vec<u32> = workers.split(' ').map(|pid| pid.parse().unwrap()).collect();
     for pid in pids.iter().filter(|_| stopped) {
         let pid = Pid::from_raw(pid.cast_signed()).unwrap();

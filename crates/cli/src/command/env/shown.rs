@@ -17,7 +17,7 @@ const SHORT_ID: usize = 12;
 const PACKAGE_COLUMNS: usize = 60;
 
 /// What came of a preparation.
-pub(super) fn told(ticket: &PreparationTicket) -> Value {
+pub(super) fn ticket_json(ticket: &PreparationTicket) -> Value {
     let (status, id) = (ticket.status().name(), ticket.id());
     if let Some(failure) = ticket.failure() {
         return json!({

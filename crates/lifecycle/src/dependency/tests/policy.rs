@@ -95,7 +95,7 @@ fn violations_name_package_rule_and_alternative() {
                 p.source_mode = SourceMode::InternalThenPublic;
                 p.sources = names(&["ftp://x"]);
             }),
-            "`gem_sources` holds \"ftp://x\", which is no http, https or file URL; \
+            "`gem_sources` holds \"ftp://x\", which is not an http, https or file URL; \
              use the standard library only",
         ),
     ] {

@@ -7,7 +7,7 @@ use super::super::operand::{agent, makes_agent};
 use super::super::{Argument, MAX_SUMMARY_LEVELS, Operand};
 use super::Reader;
 
-/// Names of a mapping's own methods, which are no keys of it.
+/// Names of a mapping's own methods, which are not its keys.
 pub(super) fn is_map_method(name: &str) -> bool {
     matches!(
         name,
@@ -236,7 +236,10 @@ fn is_keyed(object: &Operand) -> bool {
 
 /// The value of a scalar literal.
 pub(super) fn constant(expression: &Expr) -> Option<Value> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "ruff's expressions; the rest is no scalar")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "ruff's expressions; the rest are not scalars"
+    )]
     match expression {
         Expr::StringLiteral(node) => Some(Value::from(node.value.to_str())),
         Expr::NumberLiteral(node) => number(&node.value),

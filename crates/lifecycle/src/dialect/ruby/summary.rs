@@ -12,7 +12,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Names of a hash's own methods without arguments, which are no keys of it.
+/// Names of a hash's own methods without arguments, which are not its keys.
 pub(super) fn is_map_method(name: &[u8]) -> bool {
     name.ends_with(b"?")
         || name.ends_with(b"!")

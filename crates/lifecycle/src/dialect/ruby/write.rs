@@ -52,7 +52,7 @@ impl<'pr> Reader<'_> {
         self.recorder.assign(Target::Name(name), value, offset);
     }
 
-    /// `x += …` reads what it writes, and gives what nobody knows.
+    /// `x += …` reads what it writes, and its value is unknown.
     pub(super) fn name_update(&mut self, name: String, _: &prism::Node<'pr>, offset: usize) {
         self.recorder.read(&name);
         self.recorder.assign(Target::Name(name), Operand::Unknown, offset);

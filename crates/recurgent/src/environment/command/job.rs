@@ -20,7 +20,7 @@ pub(super) const OUTPUT_BYTES: usize = 64 * 1024;
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Reads before the clock is looked at again; enough to empty a pipe.
 const READS_IN_A_ROW: usize = 8;
-/// How often whoever waits looks whether the command ended or the caller gave up.
+/// How often a wait checks whether the command ended or the caller gave up.
 const GLANCE: Duration = Duration::from_millis(20);
 /// How often it is looked how much of the disk it took.
 const MEASURE: Duration = Duration::from_millis(250);
@@ -109,7 +109,7 @@ impl Job {
         if self.status.is_some() {
             return;
         }
-        // ESRCH: nobody is left.
+        // ESRCH: no process is left.
         let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         let _ = rustix::process::kill_process(self.pid, Signal::KILL);
         let waited = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());

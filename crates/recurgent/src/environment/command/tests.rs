@@ -69,7 +69,7 @@ fn a_hang_is_ended_with_everything_it_started() {
     let Err(CommandFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(output, "on");
     assert!(begun.elapsed() < AMPLE);
-    assert_eq!(sleepers(&sleep), 0, "all are gone when their end is told");
+    assert_eq!(sleepers(&sleep), 0, "all are gone when their end is reported");
 }
 
 #[test]

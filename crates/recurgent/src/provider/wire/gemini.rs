@@ -1,4 +1,4 @@
-//! Gemini `generateContent`: the answer's text is held to a JSON schema.
+//! Gemini `generateContent`: the answer's text must match a JSON schema.
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::payload_schema;

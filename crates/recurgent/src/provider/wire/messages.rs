@@ -1,4 +1,4 @@
-//! Anthropic Messages: the answer's text is held to a JSON schema. Models that know no such schema are given a
+//! Anthropic Messages: the answer's text must match a JSON schema. Models that know no such schema are given a
 //! tool they must use, whose input is the program; models that always think refuse to be forced, so that is
 //! what comes second. The system text, stable for a guest and depth, is marked for the service's prompt
 //! cache.

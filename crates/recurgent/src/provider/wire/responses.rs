@@ -1,4 +1,4 @@
-//! OpenAI Responses: the answer's text is held to a strict schema. Nothing is stored at the service.
+//! OpenAI Responses: the answer's text must match a strict schema. Nothing is stored at the service.
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::prompt::strict_payload_schema;

@@ -194,7 +194,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "typing into a terminal", ends: [Nothing; 4],
         python: "import fcntl, termios\nfound = []\nfor fd in range(16):\n    try: fcntl.ioctl(fd, termios.TIOCSTI, b'x'); found.append(fd)\n    except OSError: pass\ntry: open('/dev/tty'); found.append('tty')\nexcept OSError: pass\nresult = found",
         ruby: "found = (0..15).select { |fd| IO.for_fd(fd, autoclose: false).ioctl(0x5412, 'x') rescue nil }\nfound << 'tty' if (File.open('/dev/tty') rescue nil)\nfound" },
-    Attempt { name: "a program that is no file, executed", ends: [Nothing, Nothing, Nothing, Either],
+    Attempt { name: "a program that is not a file, executed", ends: [Nothing, Nothing, Nothing, Either],
         python: "import os\nfd = os.memfd_create('p')\nos.write(fd, b'#!/bin/sh\\necho out\\n')\nresult = True",
         ruby: "syscall(319, ['p'].pack('P').unpack1('J'), 0)\ntrue" },
     Attempt { name: "memory that outlives it", ends: [Nothing, Nothing, Nothing, Either],
@@ -283,7 +283,7 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
         &[
             "a program of its own making, executed",
             "a program of its own making, through the loader",
-            "a program that is no file, executed",
+            "a program that is not a file, executed",
         ],
     ),
     ("change modes", &["the mode of a file outside"]),
