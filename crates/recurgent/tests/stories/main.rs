@@ -56,6 +56,7 @@ stories! {
     out_of_second_chances = "10-out-of-second-chances.md",
     asked_twice = "11-asked-twice.md",
     three_typos = "12-three-typos.md",
+    the_service_is_down = "13-the-service-is-down.md",
     that_is_wrong = "14-that-is-wrong.md",
 }
 
