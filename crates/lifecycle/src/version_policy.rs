@@ -4,7 +4,7 @@
 //! one transaction. Nothing about versions is decided anywhere else, so two stores cannot differ.
 //!
 //! Counting is the one thing a store does by itself, in a single statement, so that no process overwrites what
-//! another counted: [`Tally`] says what to add.
+//! another counted: [`VersionTally`] says what to add.
 
 use crate::admission::{Admission, Case, Incumbent, admit};
 use crate::artifact::{Artifact, Author, Generation, RunVerdict};
@@ -89,7 +89,7 @@ pub enum Verdict {
 
 /// What one call adds to the counters of the version that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub struct VersionTally {
     /// Whether it gave a value.
     pub succeeded: bool,
     /// Whether the program is to blame.
@@ -98,7 +98,7 @@ pub struct Tally {
     pub mark: char,
 }
 
-impl Tally {
+impl VersionTally {
     /// What a verdict adds; `None`: the call says nothing about the program.
     pub fn of(verdict: RunVerdict) -> Option<Self> {
         let mark = verdict.mark()?;

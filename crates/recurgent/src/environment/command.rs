@@ -54,7 +54,7 @@ pub(super) struct Ended {
 
 /// Why a command did not end by itself.
 #[derive(Debug)]
-pub(super) enum CommandFault {
+pub(super) enum InstallerFault {
     /// It cannot be run.
     Unusable(io::Error),
     /// It was still running when its time was up.
@@ -83,7 +83,7 @@ impl CommandEnv<'_> {
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
         limit: Duration,
-    ) -> Result<Ended, CommandFault> {
+    ) -> Result<Ended, InstallerFault> {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -102,19 +102,19 @@ impl CommandEnv<'_> {
         let (zygote_sandbox, spawn_handshake) = self
             .sandbox
             .confine_installer(&mut command, &installer_command)
-            .map_err(CommandFault::Unusable)?;
-        let input = self.input(&zygote_sandbox).map_err(CommandFault::Unusable)?;
+            .map_err(InstallerFault::Unusable)?;
+        let input = self.input(&zygote_sandbox).map_err(InstallerFault::Unusable)?;
         let mut job =
-            Job::start(command, spawn_handshake, input).map_err(CommandFault::Unusable)?;
+            Job::start(command, spawn_handshake, input).map_err(InstallerFault::Unusable)?;
         let ended = job.finish(Instant::now() + limit, limit, self);
         drop(job); // nothing it started runs any more
         if !install_phase.is_hostile() {
             return ended;
         }
         let handed = || self.write.iter().map(AsRef::as_ref).chain([self.home]);
-        zygote_sandbox.take_back(handed()).map_err(CommandFault::Unusable)?;
+        zygote_sandbox.take_back(handed()).map_err(InstallerFault::Unusable)?;
         match self.write.iter().find_map(|top| find_trap(top, top, &self.read)) {
-            Some(trap) => Err(CommandFault::Trap(trap)),
+            Some(trap) => Err(InstallerFault::Trap(trap)),
             None => ended,
         }
     }

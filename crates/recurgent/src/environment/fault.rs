@@ -7,7 +7,7 @@ use std::path::Path;
 use lifecycle::execution::EnvironmentFault;
 use lifecycle::outcome::{Failure, FailureKind};
 
-use super::command::CommandFault;
+use super::command::InstallerFault;
 use super::source::{PackageSources, redacted};
 use crate::worker::BootFault;
 
@@ -101,31 +101,31 @@ impl BuildFault {
 
     /// A tool that did not come to an end.
     pub(super) fn command(
-        fault: CommandFault,
+        fault: InstallerFault,
         stage: BuildStage,
         tool: &str,
         supply: &PackageSources,
     ) -> Self {
         match fault {
-            CommandFault::Cancelled => Self::Cancelled,
-            CommandFault::Unusable(error) => {
+            InstallerFault::Cancelled => Self::Cancelled,
+            InstallerFault::Unusable(error) => {
                 Self::Unable { stage, said: format!("{tool} does not run: {error}") }
             }
-            CommandFault::Oversized { limit } => Self::Uninstallable {
+            InstallerFault::Oversized { limit } => Self::Uninstallable {
                 package: None,
                 said: format!(
                     "its installation took more than {} MB of the disk; set installer_disk_mb to allow more",
                     limit >> 20
                 ),
             },
-            CommandFault::Trap(path) => Self::Uninstallable {
+            InstallerFault::Trap(path) => Self::Uninstallable {
                 package: None,
                 said: format!(
                     "its build left {}, which leads out of the environment",
                     path.display()
                 ),
             },
-            CommandFault::TimedOut { limit, output } => Self::Unreachable {
+            InstallerFault::TimedOut { limit, output } => Self::Unreachable {
                 stage,
                 source: supply.blamed(&output),
                 said: format!("{tool} had not ended after {} s. {output}", limit.as_secs_f64()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lifecycle::dependency::DependencyManifest;
 
-use super::command::{CommandEnv, CommandFault, Ended};
+use super::command::{CommandEnv, Ended, InstallerFault};
 use super::fault::{BuildFault, BuildStage};
 use super::ready::Package;
 use super::source::PackageSources;
@@ -45,7 +45,7 @@ impl BuildInputs<'_> {
     /// How a command ended, or why it did not.
     pub(super) fn reported(
         &self,
-        ended: Result<Ended, CommandFault>,
+        ended: Result<Ended, InstallerFault>,
         stage: BuildStage,
     ) -> Result<Ended, BuildFault> {
         ended.map_err(|fault| BuildFault::command(fault, stage, self.name, self.supply))

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus};
 
-use super::{CommandEnv, CommandFault, Ended};
+use super::{CommandEnv, Ended, InstallerFault};
 use crate::worker;
 use crate::worker::sandbox::SpawnHandshake;
 
@@ -53,7 +53,7 @@ impl Job {
         deadline: Instant,
         limit: Duration,
         command_env: &CommandEnv<'_>,
-    ) -> Result<Ended, CommandFault> {
+    ) -> Result<Ended, InstallerFault> {
         let mut measured = Instant::now();
         loop {
             if self.has_ended() {
@@ -63,14 +63,14 @@ impl Job {
                 return Ok(Ended { status, output: self.said() });
             }
             if command_env.cancellation.is_cancelled() {
-                return Err(CommandFault::Cancelled);
+                return Err(InstallerFault::Cancelled);
             }
             if Instant::now() >= deadline {
-                return Err(CommandFault::TimedOut { limit, output: self.said() });
+                return Err(InstallerFault::TimedOut { limit, output: self.said() });
             }
             if measured.elapsed() >= MEASURE {
                 if command_env.is_oversized() {
-                    return Err(CommandFault::Oversized { limit: command_env.limits.disk_bytes });
+                    return Err(InstallerFault::Oversized { limit: command_env.limits.disk_bytes });
                 }
                 measured = Instant::now();
             }

@@ -3,7 +3,11 @@ use std::time::Instant;
 use super::job::OUTPUT_BYTES;
 use super::*;
 
-fn run(script: &str, limit: Duration, cancellation: &Cancellation) -> Result<Ended, CommandFault> {
+fn run(
+    script: &str,
+    limit: Duration,
+    cancellation: &Cancellation,
+) -> Result<Ended, InstallerFault> {
     run_as(&InstallPhase::Build(Vec::new()), script, limit, cancellation)
 }
 
@@ -12,7 +16,7 @@ fn run_as(
     script: &str,
     limit: Duration,
     cancellation: &Cancellation,
-) -> Result<Ended, CommandFault> {
+) -> Result<Ended, InstallerFault> {
     let directory = tempfile::tempdir().unwrap();
     let lock = tempfile::tempfile().unwrap();
     let variables = vec![("PATH".into(), "/usr/bin:/bin".into())];
@@ -55,7 +59,7 @@ fn a_flood_without_end_is_ended_in_time() {
     let limit = Duration::from_millis(500);
     let begun = Instant::now();
     let ended = run("yes & yes & yes", limit, &Cancellation::default());
-    assert!(matches!(ended, Err(CommandFault::TimedOut { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(InstallerFault::TimedOut { .. })), "{ended:?}");
     assert!(begun.elapsed() < AMPLE);
 }
 
@@ -66,7 +70,7 @@ fn a_hang_is_ended_with_everything_it_started() {
     let script =
         format!("sleep {sleep} & (sleep {sleep} &); echo on; exec >/dev/null 2>&1; sleep {sleep}");
     let ended = run(&script, Duration::from_millis(500), &Cancellation::default());
-    let Err(CommandFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
+    let Err(InstallerFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(output, "on");
     assert!(begun.elapsed() < AMPLE);
     assert_eq!(sleepers(&sleep), 0, "all are gone when their end is reported");
@@ -121,7 +125,7 @@ fn a_disk_is_not_filled() {
     ] {
         let ended = run(script, AMPLE, &Cancellation::default());
         match ended {
-            Err(CommandFault::Oversized { limit }) => assert_eq!(limit, 8 << 20),
+            Err(InstallerFault::Oversized { limit }) => assert_eq!(limit, 8 << 20),
             Ok(ended) => assert_ne!(ended.status, Some(0), "{}", ended.output),
             other => panic!("{other:?}"),
         }
@@ -134,7 +138,7 @@ fn what_would_mislead_the_host_is_found() {
         ["ln -s /etc/shadow uv.lock", "mkdir a; ln -s ../../../../root a/b", "ln -s nowhere .built"]
     {
         let ended = run(script, AMPLE, &Cancellation::default());
-        assert!(matches!(ended, Err(CommandFault::Trap(_))), "{script}: {ended:?}");
+        assert!(matches!(ended, Err(InstallerFault::Trap(_))), "{script}: {ended:?}");
     }
     let harmless = "mkdir a; ln -s a b; ln -s /usr/bin/env c; touch d; ln d e";
     assert_eq!(run(harmless, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
@@ -144,5 +148,5 @@ fn what_would_mislead_the_host_is_found() {
 fn a_caller_who_gives_up_is_not_kept_waiting() {
     let cancellation = Cancellation::default();
     cancellation.cancel();
-    assert!(matches!(run("sleep 300", AMPLE, &cancellation), Err(CommandFault::Cancelled)));
+    assert!(matches!(run("sleep 300", AMPLE, &cancellation), Err(InstallerFault::Cancelled)));
 }

@@ -14,7 +14,7 @@ use lifecycle::settlement::{Changes, Receipt};
 use lifecycle::standing::{
     Decision, Evidence, Standing, StateKeys, WINDOW, Window, state_key_agreement,
 };
-use lifecycle::version_policy::{self, ArtifactRow, RowChange, Tally, VersionRow};
+use lifecycle::version_policy::{self, ArtifactRow, RowChange, VersionRow, VersionTally};
 use rusqlite::{Connection, Params, Row, params};
 
 use super::super::catalog::MAX_DECISIONS;
@@ -384,7 +384,9 @@ fn score(
     verdict: RunVerdict,
     call: &Called<'_>,
 ) -> Result<Option<Decision>, SqliteFault> {
-    let Some(Tally { succeeded, failed, mark }) = Tally::of(verdict) else { return Ok(None) };
+    let Some(VersionTally { succeeded, failed, mark }) = VersionTally::of(verdict) else {
+        return Ok(None);
+    };
     let (role, method, language, contract) = columns(key);
     let session_chars = call.session.len();
     let row = params![
