@@ -48,7 +48,8 @@ impl Origin {
 }
 
 /// Metadata of a failure that goes into the feedback of its retry.
-const FEEDBACK_METADATA: [&str; 13] = [
+const FEEDBACK_METADATA: [&str; 14] = [
+    "arguments",
     "mismatch",
     "path",
     "expected",

@@ -122,6 +122,8 @@ pub struct Incident<'a> {
     pub inspection: &'a Inspection,
     /// What the program may reach.
     pub access: &'a GrantedAccess,
+    /// The error type of the program's last call of another agent, if that call failed.
+    pub failed_call: Option<&'a str>,
     /// Whether it was accepted with arguments of this shape before; `None`: it is new.
     pub proven: Option<bool>,
 }
@@ -211,7 +213,9 @@ const ARGUMENT: &[&str] = &[
 pub fn attribute(incident: &Incident<'_>) -> Attribution {
     let Incident { facts, .. } = incident;
     let errno = |known: &[&str]| facts.errno.as_deref().is_some_and(|it| known.contains(&it));
-    if let Some(code) = facts.failed_call.as_deref() {
+    // A program that goes on with the value of a failed call mostly meets an error of its type.
+    let suspected = incident.failed_call.filter(|_| incident.is_a(ARGUMENT));
+    if let Some(code) = facts.failed_call.as_deref().or(suspected) {
         // Counted once, at the agent that failed; here only if the call itself was wrong.
         let is_own = INVALID_CALLS.contains(&code);
         let agent = Attribution::World { outside: Outside::Agent, granted: true, chosen: true };

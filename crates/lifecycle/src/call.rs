@@ -15,6 +15,7 @@
 mod commit;
 mod generate;
 mod prepare;
+mod rehearse;
 mod retry;
 mod underway;
 
@@ -24,6 +25,7 @@ use thiserror::Error;
 use crate::artifact::{Artifact, ShapeDigest};
 use crate::attempt::{self, Attempt, Budgets, Origin, Rejection};
 use crate::blame::GrantedAccess;
+use crate::contract::Contract;
 use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::{Example, PersonRejection};
@@ -40,6 +42,7 @@ use crate::standing::StandingMode;
 pub use commit::{Commit, Settled};
 pub use generate::Generate;
 pub use prepare::{Execute, Prepare};
+pub use rehearse::Rehearse;
 
 use retry::Advised;
 use underway::Underway;
@@ -125,6 +128,7 @@ pub enum Step {
     Generate(Box<Generate>),
     Prepare(Box<Prepare>),
     Execute(Box<Execute>),
+    Rehearse(Box<Rehearse>),
     Commit(Box<Commit>),
 }
 
@@ -145,6 +149,7 @@ impl Step {
             Self::Generate(generate) => &generate.call,
             Self::Prepare(prepare) => &prepare.call,
             Self::Execute(execute) => &execute.call,
+            Self::Rehearse(rehearse) => &rehearse.call,
             Self::Commit(commit) => &commit.call,
         }
     }
@@ -163,6 +168,10 @@ struct Call {
     advised: Option<Box<Advised>>,
     /// A degraded program, proven on arguments of this shape: it runs if no better one can be obtained.
     fallback: Option<Box<Artifact>>,
+    /// Calls whose right answers are known: a new pure program is run on them before its answer is accepted.
+    examples: Vec<Example>,
+    /// How many of them the last program was run on.
+    examples_checked: usize,
     /// The call before it that this one may correct.
     earlier: Option<PatternEvent>,
     /// Programs of this method that people rejected, as the last prompt named them.
@@ -215,6 +224,9 @@ impl Recall {
             Err(fault) => return call.end(Err(fault.into_failure()), None),
         };
         call.earlier = memory.earlier;
+        let contract = call.request.contract.as_ref();
+        call.examples = contract.map(Contract::examples).unwrap_or_default();
+        call.examples.extend(memory.examples);
         call.fallback = degraded(&memory.artifacts, &call.request, call.policy.standing_mode);
         call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
         match call.selected.clone() {
@@ -234,6 +246,8 @@ impl Call {
             siblings: Vec::new(),
             advised: None,
             fallback: None,
+            examples: Vec::new(),
+            examples_checked: 0,
             earlier: None,
             rejected: Vec::new(),
             usage: Usage::default(),

@@ -1,9 +1,11 @@
 //! What a caller expects of an agent, and whether a result keeps to it.
 //!
-//! A contract has five fields. Only `deliverable` is enforced, and of it only what a machine can
-//! decide: types, required keys, counts, lengths, ranges, listed values, or a whole JSON Schema
-//! under `deliverable.schema`. `purpose`, `acceptance`, `failure_policy` and a deliverable in prose
-//! are intent, shown to the model and never evaluated. No status is read, no value is rewritten.
+//! `deliverable` and `examples` are enforced. A deliverable says types, required keys, counts, lengths, ranges and
+//! listed values, is shorthand for those, or is a JSON Schema. `purpose`, `acceptance`, `failure_policy` and a
+//! deliverable in prose are intent, shown to the model and never evaluated. No status is read, no value is rewritten.
+//!
+//! What is not understood in a person's contract is an error with a suggestion ([`Contract::compose`]). In a program's,
+//! an imported or a recorded one it is kept as intent, with a note ([`Contract::compose_tolerant`]).
 #![expect(
     clippy::result_large_err,
     reason = "a breach is the whole report of one judgement and is made at most once per attempt"
@@ -13,7 +15,10 @@ mod breach;
 mod clause;
 mod constraint;
 mod decimal;
+mod deliverable;
 mod schema;
+mod tolerance;
+mod word;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +29,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::example::{Example, ExampleFault};
 use crate::program::hex;
 use crate::request::encoded_bytes;
 
@@ -56,6 +62,12 @@ pub struct Contract {
     /// The user's wish behind the call; differs from call to call, so it identifies nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent_signature: Option<String>,
+    /// Calls with their right answers, as [`Example::parse`] reads them; a new program is run on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Value>,
+    /// What was not understood, and is kept as intent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Where a contract came from, logged as `contract_source`.
@@ -111,6 +123,22 @@ pub enum ContractFault {
         path: String,
         /// The name given.
         found: String,
+    },
+    /// A key that is neither a constraint nor a word of JSON Schema.
+    #[error("`{path}` is not understood: {}", meant(suggestion.as_deref()))]
+    UnknownWord {
+        /// Where in the contract.
+        path: String,
+        /// The word that was probably meant.
+        suggestion: Option<String>,
+    },
+    /// An example that cannot be used.
+    #[error("`examples` item {index}: {fault}")]
+    UnusableExample {
+        /// Which, from 1.
+        index: usize,
+        /// Why.
+        fault: ExampleFault,
     },
     /// A known key whose value means nothing.
     #[error("`{path}` is {found}: write {instead}, or leave it out")]
@@ -173,6 +201,17 @@ pub enum ContractFault {
     },
 }
 
+/// What to write instead of a key that is not understood.
+fn meant(suggestion: Option<&str>) -> String {
+    match suggestion {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!(
+            "write constraints ({}), JSON Schema, or a map from every key to its type; a remark goes under `description`",
+            word::CONSTRAINTS.join(", ")
+        ),
+    }
+}
+
 /// Identifies what a contract demands: artifacts are reused only under an equal fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -202,13 +241,20 @@ impl fmt::Display for Fingerprint {
 }
 
 impl Contract {
-    /// Makes one contract of a whole object and of separate fields, which win per key.
+    /// Makes one contract of a whole object and of separate fields, which win per key: a person's, so that everything
+    /// in it is enforced or refused.
     ///
-    /// Null counts as not given, unknown keys are dropped, `purpose` and `:purpose` are alike.
+    /// Null counts as not given; `purpose` and `:purpose` are alike.
     pub fn compose(
         whole: Option<&Map<String, Value>>,
         fields: &Map<String, Value>,
     ) -> Result<(Option<Self>, ContractSource), ContractFault> {
+        let keys = whole.into_iter().chain([fields]).flat_map(Map::keys);
+        if let Some(key) = keys.into_iter().find(|key| !is_field(key)) {
+            let suggestion = word::suggestion(key, FIELDS).map(str::to_owned);
+            let suggestion = suggestion.or_else(|| Some(FIELDS.join("`, `")));
+            return Err(ContractFault::UnknownWord { path: key.clone(), suggestion });
+        }
         let field = |key| given(fields, key).or_else(|| whole.and_then(|w| given(w, key)));
         let contract = Self {
             purpose: text("purpose", field("purpose"))?,
@@ -216,18 +262,19 @@ impl Contract {
             acceptance: field("acceptance").cloned(),
             failure_policy: field("failure_policy").cloned(),
             intent_signature: text("intent_signature", field("intent_signature"))?,
+            examples: examples(field("examples"))?,
+            notes: Vec::new(),
         };
         if contract == Self::EMPTY {
             return Ok((None, ContractSource::None));
         }
         contract.vet()?;
-        let declared = FIELDS.iter().any(|key| given(fields, key).is_some());
-        let source = match (whole.is_some(), declared) {
-            (true, true) => ContractSource::Merged,
-            (true, false) => ContractSource::Hash,
-            (false, _) => ContractSource::Fields,
-        };
-        Ok((Some(contract), source))
+        Ok((Some(contract), source(whole, fields)))
+    }
+
+    /// The examples.
+    pub fn examples(&self) -> Vec<Example> {
+        self.examples.iter().filter_map(|example| Example::parse(example).ok()).collect()
     }
 
     /// SHA-256 over canonical JSON (keys sorted at every level) of all fields but the intent.
@@ -254,17 +301,15 @@ impl Contract {
 
     /// Whether the value of an ok outcome is what the contract asks for.
     ///
-    /// A deliverable that cannot be checked (`compose` lets none through) is not enforced: a success
-    /// is refused only for what a contract plainly says.
+    /// What is not understood is not enforced: a success is refused only for what a contract plainly says.
     pub fn judge(
         &self,
         args: &[Value],
         kwargs: &Map<String, Value>,
         value: &Value,
     ) -> Result<(), Breach> {
-        let Some(Ok(Some(terms))) = self.deliverable.as_ref().map(Terms::parse) else {
-            return Ok(());
-        };
+        let terms = self.deliverable.as_ref().and_then(|it| Terms::tolerant(it).0);
+        let Some(terms) = terms else { return Ok(()) };
         if args.first().is_some_and(Value::is_null) && kwargs.is_empty() && is_empty(value) {
             return Err(Breach::nil_input(value));
         }
@@ -277,15 +322,23 @@ impl Contract {
         acceptance: None,
         failure_policy: None,
         intent_signature: None,
+        examples: Vec::new(),
+        notes: Vec::new(),
     };
 
     fn bytes(&self) -> usize {
         let texts = [&self.purpose, &self.intent_signature].into_iter().flatten().map(String::len);
         let values = [&self.deliverable, &self.acceptance, &self.failure_policy];
-        texts.chain(values.into_iter().flatten().map(encoded_bytes)).sum()
+        let values = values.into_iter().flatten().chain(&self.examples);
+        texts.chain(values.map(encoded_bytes)).sum()
     }
 
     fn vet(&self) -> Result<(), ContractFault> {
+        self.vet_size()?;
+        self.deliverable.as_ref().map_or(Ok(()), |deliverable| Terms::parse(deliverable).map(drop))
+    }
+
+    fn vet_size(&self) -> Result<(), ContractFault> {
         let bytes = self.bytes();
         if bytes > MAX_BYTES {
             return Err(ContractFault::TooLong { bytes });
@@ -296,18 +349,50 @@ impl Contract {
                 return Err(ContractFault::TooDeep { path: field.to_owned() });
             }
         }
-        self.deliverable.as_ref().map_or(Ok(()), |deliverable| Terms::parse(deliverable).map(drop))
+        Ok(())
     }
 }
 
+/// Whether this is the name of a field: `purpose` and `:purpose` are alike.
+pub fn is_field(key: &str) -> bool {
+    FIELDS.into_iter().any(|field| word::plain(field) == word::plain(key))
+}
+
+/// How a contract was given.
+fn source(whole: Option<&Map<String, Value>>, fields: &Map<String, Value>) -> ContractSource {
+    let declared = FIELDS.iter().any(|key| given(fields, key).is_some());
+    match (whole.is_some(), declared) {
+        (true, true) => ContractSource::Merged,
+        (true, false) => ContractSource::Hash,
+        (false, _) => ContractSource::Fields,
+    }
+}
+
+/// The examples of a contract, each checked.
+fn examples(given: Option<&Value>) -> Result<Vec<Value>, ContractFault> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let Value::Array(examples) = given else {
+        return Err(ContractFault::Unusable {
+            path: "examples".to_owned(),
+            found: described(given),
+            instead: "a list such as [{\"args\": [2], \"value\": 4}]",
+        });
+    };
+    for (index, example) in examples.iter().enumerate() {
+        let unusable = |fault| ContractFault::UnusableExample { index: index + 1, fault };
+        Example::parse(example).map_err(unusable)?;
+    }
+    Ok(examples.clone())
+}
+
 /// The fields of a contract, by the names they are given by.
-pub const FIELDS: [&str; 5] =
-    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature"];
+pub const FIELDS: [&str; 6] =
+    ["purpose", "deliverable", "acceptance", "failure_policy", "intent_signature", "examples"];
 
 /// The enforceable part of a deliverable.
 struct Terms {
     constraint: Constraint,
-    schema: Option<Schema>,
+    schemas: Vec<Schema>,
 }
 
 impl Terms {
@@ -316,25 +401,31 @@ impl Terms {
         if deeper_than(deliverable, MAX_DEPTH) {
             return Err(ContractFault::TooDeep { path: "deliverable".to_owned() });
         }
-        let Some(object) = deliverable.as_object() else { return Ok(None) };
-        let constraint = Constraint::parse(object, "deliverable")?;
-        let schema = given(object, "schema").map(Schema::parse).transpose()?;
-        Ok(Some(Self { constraint, schema }))
+        let Some(object) = deliverable::written_out(deliverable)? else { return Ok(None) };
+        let constraint = Constraint::parse(&object, "deliverable")?;
+        let mut schemas = Vec::new();
+        if let Some(schema) = given(&object, "schema") {
+            schemas.push(Schema::parse(schema, "deliverable.schema")?);
+        }
+        if deliverable::uses_schema_words(&object) {
+            schemas.push(Schema::parse(&deliverable::json_schema(&object), "deliverable")?);
+        }
+        Ok(Some(Self { constraint, schemas }))
     }
 
     fn judge(&self, value: &Value) -> Result<(), Breach> {
         self.constraint
             .check(value, &Path::Root)
-            .and_then(|()| self.schema.as_ref().map_or(Ok(()), |schema| schema.check(value)))
+            .and_then(|()| self.schemas.iter().try_for_each(|schema| schema.check(value)))
             .map_err(|breach| breach.among_keys(self.constraint.required(), value))
     }
 }
 
 /// The non-null value of a contract's own key: `min_items`, `:min_items` and `minItems` are alike.
 fn given<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let plain = |text: &str| text.replace([':', '_'], "").to_ascii_lowercase();
-    let wanted = plain(key);
-    object.iter().find(|(name, value)| !value.is_null() && plain(name) == wanted).map(|(_, v)| v)
+    let wanted = word::plain(key);
+    let is_it = |name: &str| word::plain(name) == wanted;
+    object.iter().find(|(name, value)| !value.is_null() && is_it(name)).map(|(_, v)| v)
 }
 
 fn text(field: &'static str, value: Option<&Value>) -> Result<Option<String>, ContractFault> {

@@ -163,6 +163,8 @@ pub struct Report {
     pub forged: Vec<Tool>,
     /// Guardrails it broke while asking the host.
     pub violations: Vec<Violation>,
+    /// The error type of its last call of another agent, if that call failed.
+    pub failed_call: Option<String>,
     /// What it printed.
     pub output: Output,
     /// What it reached.

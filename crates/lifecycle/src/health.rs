@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::correction::CorrectedAnswers;
 use crate::pattern::PatternEvent;
 use crate::tool::ToolCount;
 
@@ -52,7 +53,7 @@ pub struct Health {
     pub recent_failures: usize,
     /// Of those: successes that say little.
     pub recent_weak_successes: usize,
-    /// Of those: calls that corrected an earlier answer.
+    /// Of those: calls whose answer was corrected, or produced one that was.
     pub recent_corrections: usize,
     /// RFC 3339, UTC.
     pub last_used_at: String,
@@ -77,11 +78,15 @@ pub struct ToolCounts<'a> {
 
 impl Health {
     /// How a tool is doing; `events` are its calls that pattern memory knows.
-    pub fn of(tool: &ToolCounts<'_>, events: &[PatternEvent]) -> Self {
+    pub fn of(
+        tool: &ToolCounts<'_>,
+        events: &[PatternEvent],
+        corrected: &CorrectedAnswers,
+    ) -> Self {
         let count = |counts: fn(&PatternEvent) -> bool| events.iter().filter(|e| counts(e)).count();
         let failures = count(|event| ToolCount::of_event(event) == ToolCount::Failure);
         let weak = count(PatternEvent::is_weak);
-        let corrections = count(|event| event.user_correction.is_some());
+        let corrections = events.iter().filter(|event| corrected.contains(&event.call_id)).count();
         let condition = if tool.usage_count == 0 && events.is_empty() {
             Condition::Unused
         } else if failures * 2 > events.len() || tool.failure_count > tool.success_count {
@@ -150,7 +155,7 @@ mod tests {
                 exhaustion_count: 0,
                 last_used_at: "",
             };
-            let health = Health::of(&tool, &events);
+            let health = Health::of(&tool, &events, &CorrectedAnswers::default());
             assert_eq!(health.condition, condition, "{health:?}");
         }
     }

@@ -24,6 +24,8 @@ pub(crate) struct Standards<'a> {
     pub(crate) guardrails: &'a GuardrailPolicy,
     pub(crate) program: &'a VettedProgram,
     pub(crate) access: &'a GrantedAccess,
+    /// The error type of the program's last call of another agent, if that call failed.
+    pub(crate) failed_call: Option<&'a str>,
     /// Whether the program was accepted with arguments of this shape before; `None`: it is new.
     pub(crate) proven: Option<bool>,
     pub(crate) observed: &'a Observation,
@@ -93,6 +95,7 @@ fn raised(
         request: standards.request,
         inspection: standards.program.inspection(),
         access: standards.access,
+        failed_call: standards.failed_call,
         proven: standards.proven,
     });
     let (reason, failure) = match attribution {
@@ -104,8 +107,10 @@ fn raised(
                 Outside::Service { .. } | Outside::File { .. } if chosen => Reason::OutsideChosen,
                 Outside::Service { .. } | Outside::File { .. } => Reason::OutsideFailed,
             };
-            let failed_call = facts.failed_call.as_deref();
-            (reason, unusable(&outside, granted, &text).with("failed_call", failed_call))
+            let failed_call = facts.failed_call.as_deref().or(standards.failed_call);
+            let failure = unusable(&outside, granted, &text);
+            let is_agent = outside == Outside::Agent;
+            (reason, if is_agent { failure.with("failed_call", failed_call) } else { failure })
         }
     };
     let failure = failure.with("error_class", class).with("location", json!(location));

@@ -1,6 +1,9 @@
 //! Patterns: what programs keep being written for. An event per call; what repeats is shown to the model.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::attempt::Attempt;
 use crate::correction::{self, Correction};
@@ -119,6 +122,9 @@ pub struct PatternEvent {
     /// Words of its arguments, by which a correction is told from another question.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub argument_words: Vec<String>,
+    /// Its small arguments, by position or name; one that is long or holds a secret is null.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub argument_values: BTreeMap<String, Value>,
     /// Why its success says little.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weak_success_signals: Vec<WeakSignal>,
@@ -169,6 +175,7 @@ pub fn event(
         counted: Some(ToolCount::of(outcome, attempts)),
         exhausted: exhausted(attempts).map(|lane| lane.name().to_owned()),
         argument_words: correction::words(&request.arguments),
+        argument_values: correction::values(&request.arguments),
         weak_success_signals: weak_success::signals(outcome),
         user_correction: None,
     };

@@ -107,6 +107,7 @@ fn answer(step: Step, choice: usize, n: usize) -> Result<Step, Box<Commit>> {
         Step::Generate(generate) => generate.generated(drafts(n).swap_remove(choice), took),
         Step::Prepare(prepare) => prepare.prepared(preparations().swap_remove(choice)),
         Step::Execute(execute) => execute.executed(reports().swap_remove(choice), took),
+        Step::Rehearse(rehearse) => rehearse.rehearsed(&[]),
         Step::Commit(commit) => return Err(commit),
     })
 }
@@ -143,6 +144,7 @@ impl World {
             Step::Generate(_) => self.drafts,
             Step::Prepare(_) => self.preparations,
             Step::Execute(_) => self.reports,
+            Step::Rehearse(_) => &[0],
             Step::Commit(_) => &[],
         }
     }
@@ -227,7 +229,11 @@ fn count_all(world: &World) -> String {
                 *endings.entry(ending.to_owned()).or_default() += 1;
                 longest = longest.max(path.len());
             }
-            step @ (Step::Recall(_) | Step::Generate(_) | Step::Prepare(_) | Step::Execute(_)) => {
+            step @ (Step::Recall(_)
+            | Step::Generate(_)
+            | Step::Prepare(_)
+            | Step::Execute(_)
+            | Step::Rehearse(_)) => {
                 for choice in world.choices(&step) {
                     let mut next = path.clone();
                     next.push(*choice);

@@ -135,6 +135,7 @@ fn run(step: Step, ending: ReportEnding) -> Step {
         changes: ContextChanges::default(),
         forged: vec![],
         violations: vec![],
+        failed_call: None,
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),

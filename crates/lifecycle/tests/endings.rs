@@ -658,7 +658,9 @@ fn an_authored_error_type_of_any_length_is_kept_short() {
                 format!("{told} {} {:?}", changes.record, changes.event)
             }
             Step::Generate(_) => told,
-            Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) => panic!("{step:?}"),
+            Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) | Step::Rehearse(_) => {
+                panic!("{step:?}")
+            }
         };
         assert!(told.len() < 10_000, "{} bytes", told.len());
     }

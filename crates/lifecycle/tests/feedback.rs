@@ -35,7 +35,11 @@ fn first_generate() -> Box<Generate> {
 fn generate(step: Step) -> Box<Generate> {
     match step {
         Step::Generate(generate) => generate,
-        other @ (Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) | Step::Commit(_)) => {
+        other @ (Step::Recall(_)
+        | Step::Prepare(_)
+        | Step::Execute(_)
+        | Step::Rehearse(_)
+        | Step::Commit(_)) => {
             panic!("expected a retry, got {other:?}")
         }
     }

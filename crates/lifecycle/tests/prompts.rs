@@ -121,7 +121,11 @@ fn older_history_is_told_of_when_there_is_any() {
 fn generate(step: Step) -> Box<Generate> {
     match step {
         Step::Generate(generate) => generate,
-        other @ (Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) | Step::Commit(_)) => {
+        other @ (Step::Recall(_)
+        | Step::Prepare(_)
+        | Step::Execute(_)
+        | Step::Rehearse(_)
+        | Step::Commit(_)) => {
             panic!("expected a retry, got {other:?}")
         }
     }

@@ -48,6 +48,7 @@ CrashedByProgram     execution       execution   repair                program  
 CrashedByHost        execution       ends        ends                  world    final
 Unserializable       execution       execution   repair                program  plain
 ContractBroken       outcome_policy  outcome     repair                program  plain
+ExampleMissed        outcome_policy  outcome     repair                program  plain
 ReportedRetriable    outcome_policy  outcome     repair                program  plain
 ";
 

@@ -385,7 +385,7 @@ impl Agent {
             dependencies: config.dependency_policy(language),
             manifest_mode: config.manifest_mode(),
             standing_mode: config.standing_mode(),
-            widen: true,
+            widen: self.options.widen,
             access: self.options.grants.access(),
         }
     }

@@ -5,13 +5,16 @@
 use std::time::Instant;
 
 use lifecycle::artifact::{Artifact, ArtifactKey};
-use lifecycle::call::{self, Commit, Generate, Memory, Prepare, Settled, Step, StoreFault};
+use lifecycle::call::{
+    self, Commit, Generate, Memory, Prepare, Rehearse, Settled, Step, StoreFault,
+};
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
-use lifecycle::execution::{Environment, EnvironmentFault};
+use lifecycle::execution::{Environment, EnvironmentFault, Report, WorkerFault};
 use lifecycle::log_entry::{self, Circumstances, Debug};
 use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
+use lifecycle::provenance::Observation;
 use lifecycle::request::CallRequest;
 use lifecycle::select::is_first_call;
 use lifecycle::settlement::{Kept, Timing};
@@ -19,6 +22,8 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::environment::Aim;
+use crate::grants::Grants;
+use crate::guest::{RunLimits, Said};
 use crate::host::Host;
 use crate::provider::DraftLimits;
 use crate::single_flight::FlightLead;
@@ -65,6 +70,10 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
                 runtime.observers().notify(execute.order().request, || execute.event());
                 let report = Host::new(agent, execute.order(), tree).run(execute.environment());
                 execute.executed(report, began.elapsed())
+            }
+            Step::Rehearse(rehearse) => {
+                let runs = call.rehearse(&rehearse);
+                rehearse.rehearsed(&runs)
             }
             Step::Commit(commit) => return call.settle(*commit),
         };
@@ -165,6 +174,34 @@ impl Performance<'_> {
         };
         let environments = runtime.environments();
         environments.prepare(request.language, prepare.manifest(), runtime.workers(), &aim)
+    }
+
+    /// Runs the program on its examples, without any grant and without answering what it asks.
+    fn rehearse(&self, rehearse: &Rehearse) -> Vec<Result<Report, WorkerFault>> {
+        let limits = RunLimits {
+            agent: &self.agent.owner().instance,
+            time_limit: self.tree.within(self.agent.options().execution_timeout),
+            cancellation: &self.tree.cancellation,
+            grants: &Grants::default(),
+        };
+        let run = |request: &CallRequest| {
+            let guest = self.agent.runtime().guest(request.language);
+            let order = rehearse.order(request);
+            match guest.start(rehearse.environment(), &order, &limits)?.listen()? {
+                Said::Done(done) => Ok(Report {
+                    ending: done.ending,
+                    changes: done.changes,
+                    forged: Vec::new(),
+                    violations: Vec::new(),
+                    failed_call: None,
+                    output: done.output,
+                    observed: Observation::of_no_network(),
+                    worker: done.worker,
+                }),
+                Said::Ask(_) => Err(WorkerFault::Unavailable("an example may not ask".into())),
+            }
+        };
+        rehearse.requests().iter().map(run).collect()
     }
 
     /// A rejected attempt leaves nothing behind: its kept worker is discarded. Observers are notified once per attempt.

@@ -41,6 +41,8 @@ pub(crate) struct Host<'a> {
     violations: Vec<Violation>,
     /// What the program reached through the tools it called.
     reached_by_tools: Observation,
+    /// The error type of the last call, if it failed.
+    failed_call: Option<String>,
 }
 
 impl<'a> Host<'a> {
@@ -53,6 +55,7 @@ impl<'a> Host<'a> {
             tools: AttemptTools::new(tree),
             violations: Vec::new(),
             reached_by_tools: Observation::of_no_network(),
+            failed_call: None,
         }
     }
 
@@ -92,6 +95,7 @@ impl<'a> Host<'a> {
                         changes: done.changes,
                         forged: self.tools.to_vec(),
                         violations: self.violations,
+                        failed_call: self.failed_call,
                         output: done.output,
                         observed: observed(
                             &self.agent.options().grants.network,
@@ -134,6 +138,7 @@ impl<'a> Host<'a> {
             Ask::Call { agent, method, args, kwargs } => {
                 let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
                 self.reached_by_tools.add_call(outcome.role.as_str(), &outcome.observed);
+                self.failed_call = outcome.failure().map(|failure| failure.kind.code().to_owned());
                 Ok(Answer::Outcome(Box::new(outcome)))
             }
             Ask::Tool { name } => self.tool(&name),
@@ -210,12 +215,6 @@ impl<'a> Host<'a> {
                 ("contract" | "delegation_contract", Value::Object(contract)) => {
                     child.contract(contract)
                 }
-                ("contract" | "delegation_contract", _) => {
-                    return Err(Refusal::invalid(format!(
-                        "{name} must be an object; it has {}",
-                        contract::FIELDS.join(", ")
-                    )));
-                }
                 (field, value) if contract::FIELDS.contains(&field) => {
                     child.contract_field(field, value)
                 }
@@ -231,13 +230,8 @@ impl<'a> Host<'a> {
                     let given = AgentOverrides::parse([(option, text.as_str())]);
                     child.overrides(&given.map_err(AgentFault::from)?)
                 }
-                (unknown, _) => {
-                    return Err(Refusal::invalid(format!(
-                        "delegate has no option {unknown:?}; it takes {} and {}",
-                        contract::FIELDS.join(", "),
-                        agent_keys().collect::<Vec<_>>().join(", ")
-                    )));
-                }
+                // Not understood: the contract notes it and keeps it as intent.
+                (unknown, value) => child.contract_field(unknown, value),
             };
         }
         let answer = self.hold(child.within(self.agent.options()))?;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use lifecycle::call::StoreFault;
+use lifecycle::correction::CorrectedAnswers;
 use lifecycle::health::ToolCounts;
 use lifecycle::recommendation::{self, Recommendation, ToolEvidence};
 use lifecycle::request::Role;
@@ -55,8 +56,28 @@ fn exhaustions(store: &dyn Store, role: &Role) -> Result<u64, StoreFault> {
     Ok(counted.iter().map(|counted| counted.guardrail + counted.outcome).sum())
 }
 
+/// Answers that were corrected, with those of the nested calls that produced them: what every role's pattern memory
+/// says together.
+pub fn corrected_answers(store: &dyn Store) -> Result<CorrectedAnswers, StoreFault> {
+    let mut events = Vec::new();
+    let mut after: Option<Role> = None;
+    loop {
+        let roles = store.pattern_roles(PAGE, after.as_ref())?;
+        for role in &roles {
+            events.extend(store.patterns(role)?);
+        }
+        let Some(last) = roles.into_iter().next_back() else { break };
+        after = Some(last);
+    }
+    Ok(CorrectedAnswers::of(&events))
+}
+
 /// How a tool is doing.
-pub fn health(store: &dyn Store, tool: &ToolEntry) -> Result<Health, StoreFault> {
+pub fn health(
+    store: &dyn Store,
+    tool: &ToolEntry,
+    corrected: &CorrectedAnswers,
+) -> Result<Health, StoreFault> {
     let counts = ToolCounts {
         name: tool.name.as_str(),
         usage_count: tool.usage_count,
@@ -65,7 +86,7 @@ pub fn health(store: &dyn Store, tool: &ToolEntry) -> Result<Health, StoreFault>
         exhaustion_count: exhaustions(store, &tool.name)?,
         last_used_at: &tool.last_used_at,
     };
-    Ok(Health::of(&counts, &store.patterns(&tool.name)?))
+    Ok(Health::of(&counts, &store.patterns(&tool.name)?, corrected))
 }
 
 /// The time `age` ago, as the store writes times.

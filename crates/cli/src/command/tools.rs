@@ -179,8 +179,11 @@ impl ToolsOptions {
 
     fn health(&self, store: &SqliteStore) -> Result<(), CommandFault> {
         let tools = store.bundle(None)?.tools;
-        let healths: Vec<Health> =
-            tools.iter().map(|tool| upkeep::health(store, tool)).collect::<Result<_, _>>()?;
+        let corrected = upkeep::corrected_answers(store)?;
+        let healths: Vec<Health> = tools
+            .iter()
+            .map(|tool| upkeep::health(store, tool, &corrected))
+            .collect::<Result<_, _>>()?;
         if self.json {
             return render::json(&json!({ "tools": healths }));
         }

@@ -261,6 +261,7 @@ fn report() -> Report {
         changes: ContextChanges { set, unset: Vec::new() },
         forged: Vec::new(),
         violations: Vec::new(),
+        failed_call: None,
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),

@@ -264,6 +264,8 @@ retry_table! {
     Unserializable:       Execution,   EXECUTION,  Repair,          Program, Plain;
     /// The value breaks the contract.
     ContractBroken:       Judgement,   OUTCOME,    Repair,          Program, Plain;
+    /// An example is not met.
+    ExampleMissed:        Judgement,   OUTCOME,    Repair,          Program, Plain;
     /// The program reported a retriable error.
     ReportedRetriable:    Judgement,   OUTCOME,    Repair,          Program, Plain;
 }

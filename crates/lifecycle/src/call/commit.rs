@@ -59,6 +59,11 @@ impl Commit {
         settlement::trigger(&last.origin, self.selected())
     }
 
+    /// Examples of the call, and how many of them the last program was run on.
+    pub fn examples(&self) -> (usize, usize) {
+        (self.call.examples.len(), self.call.examples_checked)
+    }
+
     /// Model calls this call made itself.
     pub fn model_calls(&self) -> u32 {
         self.call.model_calls

@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::attempt::{Origin, Rejection};
 use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
 use crate::execution::{Environment, EnvironmentFault, Order, Report, WorkerFault, WorkerTrace};
 use crate::guardrail::check_provided;
 use crate::judgement::{Standards, barred, judge};
+use crate::outcome::Failure;
 use crate::program::VettedProgram;
+use crate::purity::is_pure;
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
-use super::{Call, Step, Underway};
+use super::{Call, Rehearse, Step, Underway};
 
 /// Give the program an environment.
 #[derive(Debug)]
@@ -134,6 +138,7 @@ impl Execute {
             guardrails: &call.policy.guardrails,
             program: &program,
             access: &call.policy.access,
+            failed_call: report.failed_call.as_deref(),
             proven: underway.proven,
             observed: &report.observed,
         };
@@ -151,13 +156,36 @@ impl Execute {
                     changes: report.changes,
                     forged: report.forged,
                 };
-                call.accept(underway, accepted, result)
+                call.rehearse(underway, accepted, result)
             }
             Err(rejection) => {
                 let rejection =
                     Rejection { program: Some(program.program().clone()), ..*rejection };
                 call.reject(underway, &rejection)
             }
+        }
+    }
+}
+
+impl Call {
+    /// A new program that answers from its arguments and memory alone must meet the examples first.
+    fn rehearse(
+        self,
+        underway: Underway,
+        accepted: Accepted,
+        result: Result<Value, Failure>,
+    ) -> Step {
+        let is_new = !matches!(underway.origin, Origin::Artifact(_));
+        let environment = underway.packages.environment.clone();
+        match environment {
+            Some(environment)
+                if is_new && !self.examples.is_empty() && is_pure(&accepted.program) =>
+            {
+                let call = self;
+                let rehearse = Rehearse { call, underway, accepted, result, environment };
+                Step::Rehearse(Box::new(rehearse))
+            }
+            _ => self.accept(underway, accepted, result),
         }
     }
 }

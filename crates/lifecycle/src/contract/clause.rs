@@ -181,12 +181,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn named(text: &str) -> Option<Self> {
+    pub(super) fn named(text: &str) -> Option<Self> {
         Some(match text.trim().trim_start_matches(':').to_ascii_lowercase().as_str() {
-            "object" | "hash" | "dict" | "map" => Self::Object,
+            "object" | "hash" | "dict" | "map" | "dictionary" => Self::Object,
             "array" | "list" => Self::Array,
             "string" | "text" | "str" => Self::String,
-            "number" | "float" => Self::Number,
+            "number" | "float" | "double" | "decimal" | "numeric" => Self::Number,
             "integer" | "int" => Self::Integer,
             "boolean" | "bool" => Self::Boolean,
             "null" | "nil" | "none" => Self::Null,

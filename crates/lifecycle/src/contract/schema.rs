@@ -1,4 +1,4 @@
-//! `deliverable.schema`: a whole JSON Schema, checked by a library: offline, no backtracking.
+//! A deliverable that is a JSON Schema, checked by a library: offline, no backtracking.
 
 use std::fmt::Write as _;
 
@@ -18,21 +18,24 @@ const MAX_VALUE_DEPTH: usize = 256;
 const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-const AT: &str = "deliverable.schema";
-
-pub(super) struct Schema(Validator);
+pub(super) struct Schema {
+    validator: Validator,
+    /// Where the contract holds it.
+    at: &'static str,
+}
 
 impl Schema {
-    pub(super) fn parse(schema: &Value) -> Result<Self, ContractFault> {
-        let fault = |reason| ContractFault::UnusableSchema { path: AT.to_owned(), reason };
+    pub(super) fn parse(schema: &Value, at: &'static str) -> Result<Self, ContractFault> {
+        let fault = |reason| ContractFault::UnusableSchema { path: at.to_owned(), reason };
         if references(schema) > MAX_REFERENCES {
             return Err(fault(format!("it holds more than {MAX_REFERENCES} references")));
         }
         jsonschema::options()
             .offline()
+            .should_validate_formats(true)
             .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
             .build(&to_standard(schema))
-            .map(Self)
+            .map(|validator| Self { validator, at })
             .map_err(|error| {
                 let place = error.instance_path().as_str();
                 fault(shortened(&format!("{place} {error}"), MAX_SUMMARY).trim_start().to_owned())
@@ -43,15 +46,15 @@ impl Schema {
         if deeper_than(value, MAX_VALUE_DEPTH) {
             let limit = format!("a value of at most {MAX_VALUE_DEPTH} levels is expected");
             let breach = Breach::new(Mismatch::SchemaViolation, "$".to_owned(), value);
-            return Err(breach.expecting(&limit).detail("constraint_path", AT));
+            return Err(breach.expecting(&limit).detail("constraint_path", self.at));
         }
-        self.0.validate(&to_standard(value)).map_err(|error| {
+        self.validator.validate(&to_standard(value)).map_err(|error| {
             let pointer = error.instance_path().as_str();
             let found = value.pointer(pointer).unwrap_or(value);
             Breach::new(Mismatch::SchemaViolation, dollar_path(pointer, value), found)
                 .expecting(&error.masked_with("it").to_string())
                 .shaped("schema")
-                .detail("constraint_path", format!("{AT}{}", error.schema_path()))
+                .detail("constraint_path", format!("{}{}", self.at, error.schema_path()))
         })
     }
 }

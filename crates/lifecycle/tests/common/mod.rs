@@ -64,6 +64,7 @@ pub(crate) fn report(ending: ReportEnding) -> Report {
         },
         forged: vec![],
         violations: vec![],
+        failed_call: None,
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),

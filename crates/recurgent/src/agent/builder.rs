@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lifecycle::context::Context;
-use lifecycle::contract::Contract;
+use lifecycle::contract::{Contract, ContractFault, ContractSource};
 use lifecycle::dialect::Language;
 use lifecycle::request::{Allowance, Lineage, NameFault, Role, Session, TraceId};
 use lifecycle::tool::Tool;
@@ -28,6 +28,10 @@ pub struct AgentBuilder {
     pub(super) options: AgentOptions,
     pub(super) whole_contract: Option<Map<String, Value>>,
     pub(super) contract_fields: Map<String, Value>,
+    /// A contract that was checked when it was made.
+    pub(super) kept_contract: Option<Contract>,
+    /// Whether a program wrote the contract: then what is not understood is noted, not refused.
+    pub(super) is_tolerant: bool,
     pub(super) session: Option<Result<Session, NameFault>>,
     pub(super) trace: Option<String>,
     pub(super) lineage: Option<Lineage>,
@@ -46,6 +50,8 @@ impl AgentBuilder {
             role: role.try_into().map_err(Into::into),
             whole_contract: None,
             contract_fields: Map::new(),
+            kept_contract: None,
+            is_tolerant: false,
             session: None,
             trace: None,
             lineage: None,
@@ -103,10 +109,21 @@ impl AgentBuilder {
         self
     }
 
-    pub(crate) fn contract_of(self, tool: Tool) -> Self {
-        match tool.contract.map(serde_json::to_value) {
-            Some(Ok(Value::Object(contract))) => self.contract(contract),
-            _ => self,
+    /// The contract of a known tool.
+    pub(crate) fn contract_of(mut self, tool: Tool) -> Self {
+        self.kept_contract = tool.contract;
+        self
+    }
+
+    /// The contract, checked, and how it was given.
+    fn composed(&mut self) -> Result<(Option<Contract>, ContractSource), ContractFault> {
+        let (whole, fields) = (self.whole_contract.as_ref(), &self.contract_fields);
+        match self.kept_contract.take() {
+            Some(kept) if whole.is_none() && fields.is_empty() => {
+                Ok((Some(kept), ContractSource::Hash))
+            }
+            _ if self.is_tolerant => Contract::compose_tolerant(whole, fields),
+            _ => Contract::compose(whole, fields),
         }
     }
 
@@ -195,6 +212,7 @@ impl AgentBuilder {
         self.lineage = Some(lineage);
         self.cancellation = tree.cancellation.clone();
         self.tree = Some(tree);
+        self.is_tolerant = true;
         // What a running program forges becomes known when its attempt is accepted, not before.
         self.is_tool = false;
         self
@@ -217,9 +235,8 @@ impl AgentBuilder {
     pub fn build(mut self) -> Result<Agent, AgentFault> {
         let role = self.role.clone()?;
         self = self.with_registered_contract(&role)?;
+        let (contract, contract_source) = self.composed()?;
         let session = self.session.transpose()?;
-        let (contract, contract_source) =
-            Contract::compose(self.whole_contract.as_ref(), &self.contract_fields)?;
         let owner = Owner {
             instance: identity::instance_id(),
             session: session.map(|name| name.as_str().to_owned()),

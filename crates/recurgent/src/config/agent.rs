@@ -33,6 +33,8 @@ pub struct AgentOptions {
     pub grants: Grants,
     /// Whether a model may be asked. A child cannot change it.
     pub generate: bool,
+    /// Whether a model may widen a stored program to arguments it was not written for.
+    pub widen: bool,
     /// Log prompts and memory too.
     pub debug: bool,
 }
@@ -57,6 +59,7 @@ const AGENT_SETTINGS: &[AgentSetting] = &[
     ("max_tree_tokens",             |agent, given| limit(&mut agent.allowance.tokens, given.max_tree_tokens.flatten())),
     ("max_tree_cost_usd",           |agent, given| limit(&mut agent.allowance.cost, given.max_tree_cost_usd.flatten().map(Nanodollars::from_usd))),
     ("max_tree_seconds",            |agent, given| limit(&mut agent.allowance.wall_time, given.max_tree_seconds.flatten())),
+    ("widen",                       |agent, given| replace(&mut agent.widen, given.widen)),
     ("debug",                       |agent, given| replace(&mut agent.debug, given.debug)),
 ];
 

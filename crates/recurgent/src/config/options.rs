@@ -203,6 +203,7 @@ impl Config {
                 write: settings.write_paths.clone(),
             },
             generate: settings.generate,
+            widen: settings.widen,
             debug: settings.debug,
         }
     }

@@ -178,6 +178,7 @@ settings! {
     worker_scratch_files:        u64              = 4096                               , count::<_, 16, MANY>                , Plain    , "files and directories in it";
     worker_output_mb:            u64              = 256                                , count::<_, 1, MANY>                 , Plain    , "what a program may print before it is stopped";
     manifest_mode:               ManifestMode     = ManifestMode::Additive             , manifest_mode                       , Plain    , "how an agent's packages may change: additive or strict";
+    widen:                       bool             = true                               , flag                                , Plain    , "whether a model may widen a stored program to arguments it was not written for";
     standing_mode:               StandingMode     = StandingMode::Shadow               , standing_mode                       , Plain    , "whether standings decide what runs: shadow (they are only logged) or enforced";
     source_mode:                 SourceMode       = SourceMode::PublicOnly             , source_mode                         , Plain    , "where packages come from: public_only, internal_only or internal_then_public";
     python_indexes:              Vec<String>      = Vec::new()                         , list                                , Addresses, "your Python package indexes, best first";

@@ -200,6 +200,8 @@ pub(crate) fn no_contract() -> Contract {
         acceptance: None,
         failure_policy: None,
         intent_signature: None,
+        examples: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) fn show(store: &SqliteStore, role: &Role, as_json: bool) -> Result<()
 
 fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, CommandFault> {
     let tool = known.tools.first();
-    let health = tool.map(|tool| upkeep::health(store, tool)).transpose()?;
+    let corrected = upkeep::corrected_answers(store)?;
+    let health = tool.map(|tool| upkeep::health(store, tool, &corrected)).transpose()?;
     Ok(json!({
         "name": role,
         "is_tool": tool.is_some(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lifecycle::artifact::Cacheability;
-use lifecycle::contract::Contract;
+use lifecycle::contract::{self, Contract};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::pattern::PatternEvent;
@@ -119,19 +119,13 @@ fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), S
 fn read_contract(
     fields: &Map<String, Value>,
 ) -> Result<(Option<Contract>, Option<String>), String> {
-    let fault = match Contract::compose(Some(fields), &Map::new()) {
-        Ok((contract, _)) => return Ok((contract, None)),
-        Err(fault) => fault.to_string(),
-    };
-    let mut intent = fields.clone();
-    for key in ["deliverable", ":deliverable"] {
-        if let Some(deliverable) = intent.get_mut(key) {
-            *deliverable = Value::String(deliverable.to_string());
-        }
-    }
+    let known = fields.iter().filter(|(key, _)| contract::is_field(key));
+    let known: Map<String, Value> =
+        known.map(|(key, value)| (key.clone(), value.clone())).collect();
     let (contract, _) =
-        Contract::compose(Some(&intent), &Map::new()).map_err(|fault| fault.to_string())?;
-    Ok((contract, Some(format!("its deliverable is kept as intent and not enforced: {fault}"))))
+        Contract::compose_tolerant(Some(&known), &Map::new()).map_err(|fault| fault.to_string())?;
+    let notes = contract.as_ref().map(|contract| contract.notes.join("; "));
+    Ok((contract, notes.filter(|notes| !notes.is_empty())))
 }
 
 // ---- patterns.json ----

@@ -1,0 +1,180 @@
+//! The words of a deliverable: constraints of our own, JSON Schema, descriptions; and what a misspelt one was to be.
+
+/// Words of a deliverable in our own spelling.
+pub(super) const CONSTRAINTS: [&str; 13] = [
+    "type",
+    "required",
+    "properties",
+    "items",
+    "min_items",
+    "max_items",
+    "min_length",
+    "max_length",
+    "minimum",
+    "maximum",
+    "enum",
+    "constraints",
+    "schema",
+];
+
+/// Words that only JSON Schema has.
+const SCHEMA: [&str; 36] = [
+    "$anchor",
+    "$defs",
+    "$dynamicAnchor",
+    "$dynamicRef",
+    "$recursiveRef",
+    "$ref",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "contains",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "definitions",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "if",
+    "maxContains",
+    "maxProperties",
+    "minContains",
+    "minProperties",
+    "multipleOf",
+    "not",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "propertyNames",
+    "then",
+];
+
+/// JSON Schema words whose spelling collides with nothing but that are rarely first in a list.
+const MORE_SCHEMA: [&str; 3] = ["unevaluatedItems", "unevaluatedProperties", "uniqueItems"];
+
+/// Words that describe and constrain nothing.
+const DESCRIPTIONS: [&str; 14] = [
+    "$comment",
+    "$id",
+    "$schema",
+    "comment",
+    "default",
+    "deprecated",
+    "description",
+    "example",
+    "examples",
+    "note",
+    "notes",
+    "readOnly",
+    "title",
+    "writeOnly",
+];
+
+/// What a key of a deliverable is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// A constraint, in our spelling.
+    Constraint(&'static str),
+    /// A word of JSON Schema, in its spelling.
+    Schema(&'static str),
+    /// A description.
+    Description,
+    /// None of them.
+    Unknown,
+}
+
+impl Word {
+    /// `min_items`, `:min_items` and `minItems` are alike.
+    pub(super) fn of(key: &str) -> Self {
+        let is = |word: &&'static str| plain(word) == plain(key);
+        if let Some(word) = CONSTRAINTS.into_iter().find(|word| is(word)) {
+            return Self::Constraint(word);
+        }
+        if let Some(word) = SCHEMA.into_iter().chain(MORE_SCHEMA).find(|word| is(word)) {
+            return Self::Schema(word);
+        }
+        let is_description = DESCRIPTIONS.into_iter().any(|word| is(&word));
+        if is_description { Self::Description } else { Self::Unknown }
+    }
+}
+
+/// A key without its colon, underscores and capitals.
+pub(super) fn plain(key: &str) -> String {
+    key.replace([':', '_'], "").to_ascii_lowercase()
+}
+
+/// The word that `key` was probably meant to be.
+pub(super) fn suggestion<'a>(
+    key: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let written = plain(key);
+    let near = |word: &str| {
+        let word = plain(word);
+        let allowed = if word.len() >= 8 { 2 } else { 1 };
+        (word.len() >= 4 && distance(&written, &word) <= allowed).then(|| distance(&written, &word))
+    };
+    let found = words.into_iter().filter_map(|word| Some((near(word)?, word)));
+    found.min_by_key(|(distance, _)| *distance).map(|(_, word)| word)
+}
+
+/// The word of a deliverable that `key` was probably meant to be.
+pub(super) fn misspelt(key: &str) -> Option<&'static str> {
+    suggestion(key, CONSTRAINTS.into_iter().chain(SCHEMA).chain(MORE_SCHEMA))
+}
+
+/// Letters to insert, remove, replace or swap with a neighbour to get from one word to the other.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for (i, a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let at = |rows: &[Vec<usize>], up: usize, left: usize| {
+                let row = (i + 1).checked_sub(up).and_then(|i| rows.get(i));
+                let cell = row.and_then(|row| row.get((j + 1).checked_sub(left)?));
+                cell.copied().unwrap_or(usize::MAX / 2)
+            };
+            let inserted = row.last().copied().unwrap_or(usize::MAX / 2) + 1;
+            let removed = at(&rows, 1, 0) + 1;
+            let replaced = at(&rows, 1, 1) + usize::from(a != b);
+            let swapped = i.checked_sub(1).and_then(|i| one.get(i)) == Some(b)
+                && j.checked_sub(1).and_then(|j| other.get(j)) == Some(a)
+                && a != b;
+            let swapped = if swapped { at(&rows, 2, 2) + 1 } else { usize::MAX };
+            row.push(inserted.min(removed).min(replaced).min(swapped));
+        }
+        rows.push(row);
+    }
+    rows.last().and_then(|row| row.last()).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_word_is_found_and_a_word_of_its_own_is_not() {
+        for (key, expected) in [
+            ("min_itmes", Some("min_items")),
+            ("minItem", Some("min_items")),
+            ("requried", Some("required")),
+            ("additonalProperties", Some("additionalProperties")),
+            ("typo", Some("type")),
+            ("movies", None),
+            ("count", None),
+            ("terms", None),
+            ("min_price", None),
+        ] {
+            assert_eq!(misspelt(key), expected, "{key}");
+        }
+    }
+}
