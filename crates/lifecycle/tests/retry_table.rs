@@ -18,6 +18,7 @@ ProviderTimeout      generation      generation  repair                world    
 ProviderAuth         generation      ends        ends                  world    plain
 ProviderRefusal      generation      ends        ends                  world    plain
 ProviderRejected     generation      ends        ends                  world    plain
+GenerationOff        generation      ends        ends                  world    plain
 ReplayDiverged       generation      ends        ends                  world    final
 StoreDown            generation      ends        ends                  world    plain
 AllowanceSpent       generation      ends        ends                  caller   plain
