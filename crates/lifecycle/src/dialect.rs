@@ -1,6 +1,6 @@
-//! How a guest's source is read: a real parser per language, one [`Inspection`] for both.
+//! Reads a guest's source: a real parser per language, one [`Inspection`] for both.
 //!
-//! An inspection is what a program *says*, with text in strings and comments kept apart from code.
+//! An inspection lists what a program contains, with text in strings and comments kept apart from code.
 //! It follows values only as far as names carry them: in source order, through assignments and
 //! imports, never through calls. What it cannot follow is [`Operand::Unknown`].
 
@@ -93,7 +93,7 @@ impl fmt::Display for Language {
     }
 }
 
-/// A name that is no guest language.
+/// A name that is not a guest language.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown language {0:?}: expected \"python\" or \"ruby\"")]
 pub struct UnknownLanguage(pub String);
@@ -336,7 +336,7 @@ pub struct Definition {
     pub kind: DefinitionKind,
     /// Its name; a class's with the modules around it (`Shop::Cart`).
     pub name: String,
-    /// Who it belongs to.
+    /// Its owner.
     pub owner: DefinitionOwner,
     /// What it takes; `None` for what is not a plain function.
     pub signature: Option<Signature>,
@@ -361,7 +361,7 @@ pub enum DefinitionKind {
     Singleton,
 }
 
-/// Who a definition belongs to.
+/// The owner of a definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DefinitionOwner {
     /// The program itself.
@@ -446,7 +446,7 @@ pub struct ContextUse {
     pub position: Position,
 }
 
-/// Read or written.
+/// How a key is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextAccess {
     /// Its value is used.

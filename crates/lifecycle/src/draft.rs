@@ -45,7 +45,7 @@ impl Nanodollars {
         self.0 as f64 / 1e9
     }
 
-    /// The sum, as far as it can be told.
+    /// The sum, as far as it is known.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
@@ -64,7 +64,7 @@ pub struct Usage {
     /// Of those sent, written to the provider's cache, where it counts them apart.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_written_tokens: u64,
-    /// What they cost; `None`: nobody told the model's prices.
+    /// What they cost; `None`: no price is configured for this model.
     #[serde(default, rename = "cost_nanodollars", skip_serializing_if = "Option::is_none")]
     pub cost: Option<Nanodollars>,
 }

@@ -88,9 +88,9 @@ pub struct PatternEvent {
     pub timestamp: String,
     /// The same, in milliseconds since 1970.
     pub recorded_at_ms: u64,
-    /// Who was asked.
+    /// The role of the agent.
     pub role: String,
-    /// What was asked.
+    /// The method called.
     pub method_name: String,
     /// The tree it belongs to.
     pub trace_id: String,
@@ -116,10 +116,10 @@ pub struct PatternEvent {
     /// What the call counts as for its tool; events of older stores do not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<ToolCount>,
-    /// The lane that was spent, when the call ended for want of it.
+    /// The lane whose budget was exhausted, if that ended the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exhausted: Option<String>,
-    /// Words of its arguments, by which a correction is told from another question.
+    /// Words of its arguments, by which a correction is distinguished from another question.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub argument_words: Vec<String>,
     /// Its small arguments, by position or name; one that is long or holds a secret is null.

@@ -1,4 +1,4 @@
-//! What becomes of the packages a program declares: what is prepared, refused, told, kept and logged.
+//! What becomes of the packages a program declares: what is prepared, refused, reported, kept and logged.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "test")]
 
 use std::time::Duration;
@@ -182,7 +182,7 @@ fn nothing_is_prepared_for_what_is_refused() {
         ..Policy::default()
     };
     let any = || json!([{"name": "json"}, {"name": "python-slugify"}]);
-    for (held, policy, declared, code, told) in [
+    for (held, policy, declared, code, reported) in [
         (
             None,
             Policy::default(),
@@ -222,7 +222,7 @@ fn nothing_is_prepared_for_what_is_refused() {
         let (block, again) = feedback(scene.declaring(&declared));
         assert_eq!(block["error_type"], code);
         assert_eq!(block["remaining_guardrail_budget"], 0, "{code} uses the guardrail lane");
-        for (key, value) in told.as_object().unwrap() {
+        for (key, value) in reported.as_object().unwrap() {
             assert_eq!(&block[key], value, "{code}: {key}");
         }
         let other = draft(Step::Generate(again), "import slugify\nresult = args[0]", &declared);

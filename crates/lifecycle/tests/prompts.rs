@@ -108,13 +108,13 @@ fn arguments_travel_by_handle() {
     assert!(many < 3000, "5,000 arguments take {many} tokens");
 }
 
-/// A program sees the latest page; that there is more, and how to get at it, is told when there is.
+/// A program sees the latest page; the prompt says that there is more only if there is.
 #[test]
 fn older_history_is_told_of_when_there_is_any() {
-    for (records, told) in [(0, false), (100, false), (101, true)] {
+    for (records, mentioned) in [(0, false), (100, false), (101, true)] {
         let prompt_context = PromptContext { history_count: records, ..PromptContext::default() };
         let user = build(&request(Language::Python, vec![]), &prompt_context, None).user;
-        assert_eq!(user.contains(".before()"), told, "{records}: {user}");
+        assert_eq!(user.contains(".before()"), mentioned, "{records}: {user}");
     }
 }
 
@@ -287,7 +287,7 @@ fn sibling(method: &str, key: &str) -> SiblingState {
     SiblingState { method: method.to_owned(), reads: Vec::new(), writes: vec![key.to_owned()] }
 }
 
-/// Lines of a user prompt that are no sections, by how they begin.
+/// Lines of a user prompt that are not sections, by how they begin.
 const FIXED: [&str; 2] =
     ["Your last program was rejected.", "Write the program that answers this call"];
 
@@ -393,7 +393,7 @@ fn nothing_inserted_leaves_its_field() {
     }
 }
 
-/// What a failing program says is told as data, too.
+/// What a failing program says is shown as data, too.
 #[test]
 fn what_an_error_says_stays_in_its_field() {
     for words in INJECTIONS {
@@ -403,7 +403,7 @@ fn what_an_error_says_stays_in_its_field() {
         let fault = DraftFault::Malformed(words.to_owned());
         let prompt =
             generate(first.generated(Err(fault), Duration::ZERO)).prompt(&PromptContext::default());
-        let told = sections(&prompt.user).remove("feedback").unwrap();
-        assert_eq!(told["error_message"], words);
+        let shown = sections(&prompt.user).remove("feedback").unwrap();
+        assert_eq!(shown["error_message"], words);
     }
 }

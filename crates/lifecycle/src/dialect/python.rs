@@ -33,7 +33,7 @@ pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
         return Err(SyntaxFault { message, position: Position::START });
     }
     let recorder = InspectionRecorder::new(source);
-    // A top-level `return` is no fault of the parser; the interpreter's own compile judges the rest.
+    // A top-level `return` is accepted here; the interpreter's own compiler judges the rest.
     let options = ParseOptions::from(Mode::Module).with_target_version(PythonVersion::latest());
     let parsed = parse_unchecked(source, options);
     if let Some(error) = parsed.errors().first() {

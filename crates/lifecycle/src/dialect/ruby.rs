@@ -91,7 +91,7 @@ impl<'pr> Reader<'_> {
             }
         }
         if taken {
-            // Who takes a method means to call it, with arguments not known here.
+            // A program that takes a method will call it, with arguments not known here.
             arguments.push(Argument { name: Some("&".to_owned()), value: Operand::Unknown });
         }
         if node.is_variable_call() {
@@ -472,7 +472,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         }
     }
 
-    /// A constant key of a literal map is no literal of the program.
+    /// A constant key of a literal map is not a literal of the program.
     fn visit_assoc_node(&mut self, node: &prism::AssocNode<'pr>) {
         if constant(&node.key()).is_none() {
             self.visit(&node.key());
@@ -496,7 +496,7 @@ fn is_field(node: &prism::CallNode<'_>, object: &Operand) -> bool {
     plain && is_keyed(object) && !summary::is_map_method(node.name().as_slice())
 }
 
-/// Whether what it holds can be had like an attribute.
+/// Whether its entries can be read like attributes.
 fn is_keyed(object: &Operand) -> bool {
     matches!(object.held(), Operand::ToolItem | Operand::Context)
 }
