@@ -135,14 +135,14 @@ impl Observed {
         }
     }
 
-    fn of_value(value: &Value, changes: &ContextChanges) -> Self {
+    pub(crate) fn of_value(value: &Value, changes: &ContextChanges) -> Self {
         let mut unset = changes.unset.clone();
         unset.sort_unstable();
         let seen = json!({"value": value, "set": changes.set, "unset": unset});
         Self { verdict: RunVerdict::Succeeded, digest: digest(&seen) }
     }
 
-    fn of_error(code: &str) -> Self {
+    pub(crate) fn of_error(code: &str) -> Self {
         Self { verdict: RunVerdict::Answered, digest: digest(&json!({"error": code})) }
     }
 }

@@ -85,7 +85,7 @@ pub struct Repute {
     pub challenger: Option<Checksum>,
     /// Programs ever made under its key.
     pub generations: u32,
-    /// Who wrote it: what a person wrote may run before it has succeeded.
+    /// Its author: a person's program may run before it has succeeded.
     #[serde(default)]
     pub author: Author,
     /// Whether a person took it out of service.
@@ -276,7 +276,7 @@ impl Trigger {
     }
 }
 
-/// Who wrote a program.
+/// The author of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Author {
@@ -302,7 +302,7 @@ impl Author {
 pub struct Generation {
     /// The program.
     pub artifact: Artifact,
-    /// Who wrote it.
+    /// Its author.
     pub author: Author,
     /// Why it was written.
     pub trigger: Trigger,

@@ -6,7 +6,8 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::admission::Inputs;
+use crate::admission::{Case, Inputs, Observed};
+use crate::context::ContextChanges;
 use crate::dialect::Language;
 use crate::program::{Checksum, type_name};
 use crate::request::encoded_bytes;
@@ -116,6 +117,18 @@ impl Example {
         };
         fields.insert(name.to_owned(), value);
         Value::Object(fields)
+    }
+
+    /// The example as a recorded call, to name it beside those.
+    pub fn as_case(&self) -> Case {
+        let none = ContextChanges::default();
+        let observed = match &self.expected {
+            ExpectedResult::Value(value) | ExpectedResult::NotValue(value) => {
+                Observed::of_value(value, &none)
+            }
+            ExpectedResult::Error(code) => Observed::of_error(code),
+        };
+        Case { inputs: self.inputs.clone(), observed }
     }
 
     /// Whether this is what must come of the call: a value, or the type of an error.

@@ -330,3 +330,91 @@ fn degraded(left: &VersionRow, why: &str) -> RowChange {
 fn first_calls(recent: &Window) -> Evidence {
     Evidence { recent: recent.clone(), sessions: 1, state_key_agreement: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::admission::{Inputs, Observed};
+
+    fn row(number: u32, standing: Standing, successes: u32) -> VersionRow {
+        VersionRow {
+            number,
+            checksum: Checksum::of(&number.to_string()),
+            standing,
+            recent: Window::stored("s".to_owned()),
+            successes,
+            author: Author::Model,
+            rejected: false,
+        }
+    }
+
+    fn runs(number: u32) -> ArtifactRow {
+        ArtifactRow { current: number, ..ArtifactRow::default() }
+    }
+
+    fn case() -> Box<Case> {
+        let inputs = Inputs { args: vec![json!(1)], kwargs: Map::new(), context: Map::new() };
+        let observed = Observed { verdict: RunVerdict::Succeeded, digest: String::new() };
+        Box::new(Case { inputs, observed })
+    }
+
+    #[test]
+    fn the_oldest_versions_are_dropped_but_never_the_running_one_or_the_last_good_one() {
+        let kept = u32::try_from(MAX_VERSIONS).unwrap();
+        let rows: Vec<_> = (1..=kept).map(|n| row(n, Standing::Candidate, 1)).collect();
+        let dropped = |current: u32, rows: &[VersionRow]| {
+            trimmed(current, &rows.iter().collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        assert_eq!(dropped(kept + 1, &rows), [1]);
+        assert!(dropped(1, &rows).is_empty(), "it runs");
+        let mut good = rows.clone();
+        good[0].standing = Standing::Durable;
+        assert!(dropped(kept + 1, &good).is_empty(), "it is the way back");
+        assert!(dropped(kept + 1, &rows[1..]).is_empty(), "there is room");
+    }
+
+    #[test]
+    fn a_challenger_takes_over_only_from_the_version_it_was_tried_against() {
+        let rows = [row(1, Standing::Probation, 3), row(2, Standing::Candidate, 1)];
+        let rivals = (&rows[0].checksum, &rows[1].checksum);
+        let waiting = ArtifactRow { challenger: Some(2), ..runs(1) };
+        let pinned = ArtifactRow { pinned: true, ..waiting };
+        let concluded = |artifact: &ArtifactRow, rivals, verdict: &Verdict| {
+            concluded(artifact, &rows, rivals, verdict)
+        };
+        let (takes_over, changes) = concluded(&waiting, rivals, &Verdict::Passed);
+        assert!(takes_over && changes.contains(&RowChange::Run(2)), "{changes:?}");
+        let withdrawn = vec![RowChange::Challenge(None)];
+        assert_eq!(concluded(&pinned, rivals, &Verdict::Passed), (false, withdrawn.clone()));
+        let other = Checksum::of("other");
+        let late = (&other, &rows[1].checksum);
+        assert_eq!(concluded(&waiting, late, &Verdict::Passed), (false, withdrawn));
+        let (takes_over, changes) = concluded(&waiting, rivals, &Verdict::Failed(case()));
+        assert!(!takes_over && changes.contains(&RowChange::Fail(2, case())), "{changes:?}");
+        let gone = (&rows[0].checksum, &other);
+        assert_eq!(concluded(&waiting, gone, &Verdict::Passed), (false, Vec::new()));
+    }
+
+    #[test]
+    fn people_go_back_to_versions_that_worked_and_were_not_rejected() {
+        let (good, failed) = (row(1, Standing::Probation, 3), row(2, Standing::Probation, 0));
+        let never_ran = row(3, Standing::Candidate, 1);
+        let current = row(4, Standing::Durable, 9);
+        let rows = [good.clone(), failed.clone(), never_ran.clone(), current.clone()];
+        let back = |rows: &[VersionRow], to: Option<&Checksum>| {
+            rolled_back(&runs(4), rows, to).map(|(target, _)| target)
+        };
+        assert_eq!(back(&rows, None), Some(good.checksum.clone()));
+        assert_eq!(back(&rows, Some(&never_ran.checksum)), Some(never_ran.checksum.clone()));
+        assert_eq!(back(&rows, Some(&failed.checksum)), None, "it never worked");
+        assert_eq!(back(&rows, Some(&current.checksum)), None, "it runs already");
+        let rejected_row = VersionRow { rejected: true, ..good };
+        let rows = [rejected_row, failed, never_ran, current.clone()];
+        assert_eq!(back(&rows, None), None);
+        let rejected = rejected(&runs(4), &rows, "wrong").unwrap();
+        assert_eq!((rejected.rejected, rejected.running), (current.checksum.clone(), None));
+        assert!(rejected.changes.contains(&RowChange::DropCases(current.checksum)));
+    }
+}

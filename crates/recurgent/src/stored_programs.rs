@@ -21,7 +21,7 @@ use crate::arguments::IntoArguments;
 use crate::guest::Cancellation;
 use crate::runtime::Runtime;
 use crate::store::catalog::{KnownArtifact, StoredVersion};
-use crate::trial::{TrialRunner, trial_request};
+use crate::trial::{TrialRunner, is_met, trial_request};
 
 /// Stored programs listed at most.
 const MAX_LISTED: usize = 10_000;
@@ -258,7 +258,7 @@ impl StoredPrograms<'_> {
                 if pure { Some(run(runner, key, artifact, &example.inputs)?) } else { None };
             tested.push(TestedCall {
                 source: TestSource::Example,
-                passed: result.as_ref().map(|result| result.meets(&example)),
+                passed: result.as_ref().map(|result| is_met(&example, &result.ending)),
                 actual: result.map(|result| result.to_json()),
                 expected: Some(example.expected),
                 inputs: example.inputs,
@@ -316,18 +316,6 @@ struct TestRun {
 }
 
 impl TestRun {
-    fn meets(&self, example: &Example) -> bool {
-        match &self.ending {
-            ReportEnding::Value(value) => example.is_met(Ok(value)),
-            ReportEnding::Reported { reported, .. } => example.is_met(Err(&reported.code)),
-            ReportEnding::Raised { .. }
-            | ReportEnding::Malformed(_)
-            | ReportEnding::Unserializable { .. }
-            | ReportEnding::Exited { .. }
-            | ReportEnding::Limited(..) => example.is_met(Err("execution")),
-        }
-    }
-
     fn to_json(&self) -> Value {
         match &self.ending {
             ReportEnding::Value(value) => json!({ "value": value }),

@@ -16,6 +16,7 @@ use lifecycle::admission::{Case, Inputs, Observed};
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
+use lifecycle::example::Example;
 use lifecycle::execution::{Order, ReportEnding};
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::program::{Checksum, GeneratedProgram, VettedProgram, vet};
@@ -248,6 +249,16 @@ impl TrialRunner {
         challenger: &StoredVersion,
         cancellation: &Cancellation,
     ) -> Result<Verdict, Untried> {
+        for example in self.store.examples(&key.role, &key.method)? {
+            if !challenger.pure {
+                break;
+            }
+            let artifact = &challenger.artifact;
+            let (ending, _) = self.run(key, artifact, &example.inputs, cancellation)?;
+            if !is_met(&example, &ending) {
+                return Ok(Verdict::Failed(Box::new(example.as_case())));
+            }
+        }
         for case in self.store.corpus(key)? {
             let repeats = |version: &StoredVersion| {
                 self.observe(key, &version.artifact, &case, cancellation)
@@ -311,6 +322,19 @@ impl TrialRunner {
             Err(_) if cancellation.is_cancelled() => Err(Untried::new("the process ends")),
             Err(_) => Ok((unaccepted(), ContextChanges::default())),
         }
+    }
+}
+
+/// Whether a program's ending is what an example expects.
+pub(crate) fn is_met(example: &Example, ending: &ReportEnding) -> bool {
+    match ending {
+        ReportEnding::Value(value) => example.is_met(Ok(value)),
+        ReportEnding::Reported { reported, .. } => example.is_met(Err(&reported.code)),
+        ReportEnding::Raised { .. }
+        | ReportEnding::Malformed(_)
+        | ReportEnding::Unserializable { .. }
+        | ReportEnding::Exited { .. }
+        | ReportEnding::Limited(..) => example.is_met(Err("execution")),
     }
 }
 

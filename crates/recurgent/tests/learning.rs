@@ -125,7 +125,7 @@ fn without_it_a_weak_success_is_noted_and_stays_a_success() {
         let [event] = &fixture.patterns()[..] else { panic!() };
         assert!(event.is_weak());
         assert_eq!(event.program_source.as_deref(), Some("generated"));
-        assert_eq!(fixture.recommended(), [], "once is no pattern");
+        assert_eq!(fixture.recommended(), [], "once is not a pattern");
     });
 }
 
@@ -182,7 +182,7 @@ fn a_different_question_is_no_correction() {
         }
         assert!(fixture.patterns().iter().all(|event| event.user_correction.is_none()));
         assert!(fixture.log().iter().all(|entry| entry["user_correction_detected"] == false));
-        // The same words, asked by somebody else.
+        // The same words in another session.
         let other = fixture.agent(None);
         assert_eq!(
             other.call("movies", kwargs("Bergen", "day", "tonight")).unwrap().value(),

@@ -215,7 +215,7 @@ impl Case {
         if self.ending.only_new {
             return format!("# {variant}\n{all}");
         }
-        // Told not to, a stored program does nothing and is fine.
+        // A stored program that is given `false` does nothing and succeeds.
         match language {
             Language::Python => {
                 format!("# {variant}\nresult = {{}}\nif args[0]:\n{}", indented(&all))
@@ -339,7 +339,7 @@ struct Snapshot {
     store: BTreeMap<String, Vec<String>>,
 }
 
-/// Every table as text, less the evidence a rejected attempt may leave. A table nobody has heard of is compared whole.
+/// Every table as text, less the evidence a rejected attempt may leave. An unknown table is compared whole.
 fn tables(path: &Path) -> BTreeMap<String, Vec<String>> {
     let connection = Connection::open(path).unwrap();
     let names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
@@ -352,9 +352,9 @@ fn tables(path: &Path) -> BTreeMap<String, Vec<String>> {
         .unwrap();
     let evidence = |name: &str| {
         match name {
-        // A record and an event per call, how often lanes were spent, what was decided, calls to be held to.
+        // A record and an event per call, how often lanes were spent, decisions, recorded calls.
         "history" | "patterns" | "exhaustions" | "decisions" | "corpus" => "SELECT 0 WHERE 0",
-        // Calls of roles that are no tools.
+        // Calls of roles that are not tools.
         "early_calls" => "SELECT 0 WHERE 0",
         // Children that succeeded keep their programs; the probes and failures of stored programs are counted.
         "artifacts" => "SELECT id, role, method, language, contract_fingerprint, current, generations, challenger, pinned FROM artifacts WHERE role NOT LIKE 'forged_%' AND method NOT IN ('ask', 'look') ORDER BY id",
@@ -555,6 +555,6 @@ fn open(state: &Path, provider: Arc<dyn Provider>, chances: u32) -> Runtime {
 }
 
 fn object(value: Value) -> Map<String, Value> {
-    let Value::Object(object) = value else { panic!("{value} is no object") };
+    let Value::Object(object) = value else { panic!("{value} is not an object") };
     object
 }
