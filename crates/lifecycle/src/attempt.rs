@@ -329,5 +329,6 @@ fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
         (RetryLane::Outcome, _, _) => last.with("outcome_repair_attempts", retries),
         (RetryLane::Execution, _, _) => last.with("execution_repair_attempts", retries),
         (RetryLane::Generation, _, _) => last.with("generation_attempts", retries + 1),
+        (RetryLane::Transport, _, _) => last.with("transport_attempts", retries + 1),
     }
 }

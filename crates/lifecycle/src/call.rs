@@ -67,6 +67,8 @@ pub struct Policy {
     pub widen: bool,
     /// What programs may reach outside their sandbox.
     pub access: GrantedAccess,
+    /// The longest wait before a model is asked again; a service that asks for a longer one is not asked.
+    pub max_retry_delay: Duration,
 }
 
 impl Default for Policy {
@@ -79,6 +81,7 @@ impl Default for Policy {
             standing_mode: StandingMode::default(),
             widen: true,
             access: GrantedAccess::default(),
+            max_retry_delay: Duration::from_secs(30),
         }
     }
 }

@@ -63,6 +63,13 @@ pub enum EventKind {
         /// What takes a while, for people.
         what: String,
     },
+    /// The model's service failed; it is asked again after a wait.
+    Waiting {
+        /// How long, more or less.
+        wait: Duration,
+        /// What failed.
+        why: String,
+    },
     /// A program is about to run.
     Executing {
         /// Which attempt this is, from 1.

@@ -28,7 +28,9 @@ const STORED: &str = "result = [args[0]]";
 fn policy() -> Policy {
     let dependencies =
         DependencyPolicy { blocked: vec!["evil".to_owned()], ..DependencyPolicy::default() };
-    Policy { dependencies, ..Policy::default() }
+    // Every retry multiplies the sequences; one shows the rule.
+    let budgets = Budgets { transport: 1, ..Budgets::default() };
+    Policy { dependencies, budgets, ..Policy::default() }
 }
 
 fn recalls() -> Vec<Result<Memory, StoreFault>> {

@@ -1,6 +1,7 @@
 //! How a call ends, rule by rule: each row of the table is one sequence of answers and all that came of it.
 //!
-//! Under its rule a row has, first, the scene: retries of each lane in [`RetryLane::ALL`]'s order; `stored`,
+//! Under its rule a row has, first, the scene: retries of each lane in [`RetryLane::ALL`]'s order, those of the last
+//! one after `transport`; `stored`,
 //! a program, and how often it was repaired; and what the world answers, in the words of [`answer`]. Then
 //! one line per try: where its program came from, what was waited for, what the model was told (and how many
 //! retries it was told are left), and the lane that rejected it. Last, the ending: its message
@@ -30,12 +31,12 @@ use serde_json::{Map, Value, json};
 use common::{artifact, report, request};
 
 const TABLE: &str = r#"# A service's fault is waited out, and the next try is told what this one was.
-4 1 1 1: forks, down, slower, late, slower by 7, fine, value
+1 1 1 1: forks, down, slower, late, slower by 7, fine, value
     generated: guardrail
-    generated told process_escape (guardrail 0): generation
-    generated after 200ms told process_escape (guardrail 0): generation
-    generated after 400ms told process_escape (guardrail 0): generation
-    generated after 800ms told process_escape (guardrail 0): generation
+    generated told process_escape (guardrail 0): transport
+    generated after 500ms told process_escape (guardrail 0): transport
+    generated after 1s told process_escape (guardrail 0): generation
+    generated after 2s told process_escape (guardrail 0): transport
     generated after 7ms told process_escape (guardrail 0): accepted
     ok; 6 asked, kept, admitted as delegated_contract_tool after 0 repairs
 # A model that was never asked is not counted: the allowance is spent.
@@ -50,8 +51,21 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
     store_unavailable: gone; 1 asked
 # A service that asks for a longer wait than any call makes is not asked again: whoever called may wait.
 4 1 1 1: slower by a minute
-    generated: generation
-    rate_limited: slower; 1 asked, generation exhausted
+    generated: transport
+    rate_limited: slower; 1 asked, transport exhausted
+# A service that stays down uses up its own retries, and none of the model's.
+0 1 1 1 transport 2: down, down, down
+    generated: transport
+    generated after 500ms: transport
+    generated after 1s: transport
+    provider: down; transport_attempts 3; 3 asked, transport exhausted
+# After an outage the model still has its attempts.
+1 1 1 1 transport 1: down, unparsable, fine, value
+    generated: transport
+    generated after 500ms: generation
+    generated told invalid_code (generation 0): accepted
+    ok; 3 asked, kept, admitted as delegated_contract_tool after 0 repairs
+
 # An exhausted generation lane counts every try.
 2 1 1 1: no object, unparsable, truncated
     generated: generation
@@ -525,12 +539,14 @@ fn recalled(scene: &str) -> Step {
             "url" => request.arguments.args = vec![json!("http://shop.example/list")],
             "path" => request.arguments.args = vec![json!("sales.csv")],
             "network" => policy.access.hosts = None,
+            "transport" => policy.budgets.transport = number(words.next()),
             generation => {
                 policy.budgets = Budgets {
                     generation: number(Some(generation)),
                     guardrail: number(words.next()),
                     execution: number(words.next()),
                     outcome: number(words.next()),
+                    ..Budgets::default()
                 };
             }
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 const TABLE: &str = "\
 PayloadInvalid       generation      generation  repair                program  plain
 Truncated            generation      generation  repair                program  plain
-ProviderDown         generation      generation  repair                world    transport
-RateLimited          generation      generation  repair                world    transport
+ProviderDown         generation      transport   repair                world    transport
+RateLimited          generation      transport   repair                world    transport
 ProviderTimeout      generation      generation  repair                world    transport
 ProviderAuth         generation      ends        ends                  world    plain
 ProviderRefusal      generation      ends        ends                  world    plain
@@ -101,6 +101,7 @@ fn budgets_are_independent_and_exact() {
                 guardrail: budget,
                 execution: budget,
                 outcome: budget,
+                transport: budget,
             };
             // Every other lane is already spent; this one must not notice.
             let mut attempts: Vec<_> = RetryLane::ALL

@@ -387,6 +387,7 @@ impl Agent {
             standing_mode: config.standing_mode(),
             widen: self.options.widen,
             access: self.options.grants.access(),
+            max_retry_delay: config.settings().max_retry_delay_seconds,
         }
     }
 

@@ -134,6 +134,9 @@ impl Performance<'_> {
             return Err(DraftFault::GenerationOff);
         }
         self.tree.reserve_model_call()?;
+        if !generate.pause().is_zero() {
+            runtime.observers().notify(generate.request(), || generate.waiting());
+        }
         self.tree.pause(generate.pause())?;
         runtime.observers().notify(generate.request(), || generate.event());
         let prompt_context = runtime

@@ -140,18 +140,11 @@ impl Config {
         let named = variables.iter().find(|(name, _)| name == "RECURGENT_CONFIG");
         let named = named.map(|(_, path)| PathBuf::from(path));
         let usual = || strategy.map(|s| s.config_dir().join("recurgent").join("config.toml"));
-        match named {
-            // A file that was named must be there.
-            Some(file) => {
-                config.read_file(&file)?;
-                config.file = Some(file);
-            }
-            None => {
-                config.file = usual();
-                if let Some(file) = config.file.clone().filter(|file| file.exists()) {
-                    config.read_file(&file)?;
-                }
-            }
+        // A file that was named must exist.
+        let must_exist = named.is_some();
+        config.file = named.or_else(usual);
+        if let Some(file) = config.file.clone().filter(|file| must_exist || file.exists()) {
+            config.read_file(&file)?;
         }
         config.read_environment(&variables)?;
         Ok(config)

@@ -140,6 +140,9 @@ fn status(event: &Event) -> Option<String> {
             format!("asking the model for {name}, attempt {attempt}…")
         }
         EventKind::Preparing { what } => format!("{name}: {what}…"),
+        EventKind::Waiting { wait, why } => {
+            format!("{name}: {}; trying again in {}…", clean(why), duration(*wait))
+        }
         EventKind::Executing { .. } => format!("running {name}…"),
         EventKind::RolledBack { .. } => format!("{name}: rolled back, trying again…"),
         EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
@@ -182,6 +185,12 @@ impl LiveTrace {
             EventKind::Ended { outcome, took, .. } => {
                 let running = programs.remove(call);
                 self.ending(subject, outcome, &made_by(running.as_ref(), *took))
+            }
+            EventKind::Waiting { wait, why } => {
+                let next = format!("{}; trying again in {}", clean(why), duration(*wait));
+                let room = WIDTH.saturating_sub(columns(subject) + 4);
+                let next = self.paint.in_style(Style::Faint, &clip(&next, room));
+                vec![format!("{}{next}", self.rail(subject))]
             }
             EventKind::Generating { .. } | EventKind::Preparing { .. } | _ => Vec::new(),
         }

@@ -13,11 +13,14 @@ pub enum RetryLane {
     Execution,
     /// The program ran, and its answer will not do.
     Outcome,
+    /// The model's service could not be reached, failed or was too busy.
+    Transport,
 }
 
 impl RetryLane {
     /// Every lane.
-    pub const ALL: [Self; 4] = [Self::Generation, Self::Guardrail, Self::Execution, Self::Outcome];
+    pub const ALL: [Self; 5] =
+        [Self::Generation, Self::Guardrail, Self::Execution, Self::Outcome, Self::Transport];
 
     /// The wire name.
     pub fn name(self) -> &'static str {
@@ -26,6 +29,7 @@ impl RetryLane {
             Self::Guardrail => "guardrail",
             Self::Execution => "execution",
             Self::Outcome => "outcome",
+            Self::Transport => "transport",
         }
     }
 }
@@ -41,11 +45,13 @@ pub struct Budgets {
     pub execution: u32,
     /// `fresh_outcome_repair_budget`.
     pub outcome: u32,
+    /// `transport_retries`.
+    pub transport: u32,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { generation: 1, guardrail: 1, execution: 1, outcome: 1 }
+        Self { generation: 1, guardrail: 1, execution: 1, outcome: 1, transport: 4 }
     }
 }
 
@@ -57,6 +63,7 @@ impl Budgets {
             RetryLane::Guardrail => self.guardrail,
             RetryLane::Execution => self.execution,
             RetryLane::Outcome => self.outcome,
+            RetryLane::Transport => self.transport,
         }
     }
 }
@@ -184,6 +191,7 @@ const GENERATION: Option<RetryLane> = Some(RetryLane::Generation);
 const GUARDRAIL: Option<RetryLane> = Some(RetryLane::Guardrail);
 const EXECUTION: Option<RetryLane> = Some(RetryLane::Execution);
 const OUTCOME: Option<RetryLane> = Some(RetryLane::Outcome);
+const TRANSPORT: Option<RetryLane> = Some(RetryLane::Transport);
 
 retry_table! {
     /// The payload is not a program.
@@ -191,9 +199,9 @@ retry_table! {
     /// The answer was cut off at the output limit.
     Truncated:            Generation,  GENERATION, Repair,          Program, Plain;
     /// The service failed.
-    ProviderDown:         Generation,  GENERATION, Repair,          World,   Transport;
+    ProviderDown:         Generation,  TRANSPORT, Repair,          World,   Transport;
     /// The service asked us to slow down.
-    RateLimited:          Generation,  GENERATION, Repair,          World,   Transport;
+    RateLimited:          Generation,  TRANSPORT, Repair,          World,   Transport;
     /// The service did not answer in time.
     ProviderTimeout:      Generation,  GENERATION, Repair,          World,   Transport;
     /// No usable key.

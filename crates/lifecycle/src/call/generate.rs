@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::attempt::{Origin, Rejection, RetryLane, spent};
+use crate::attempt::{Origin, Rejection};
 use crate::draft::{Draft, DraftFault};
 use crate::event::EventKind;
 use crate::guardrail::SiblingState;
@@ -16,9 +16,7 @@ use crate::request::CallRequest;
 use super::{Call, Step, Underway};
 
 /// The first wait after a transport fault; doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest wait between two model calls.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Metadata of a failure: milliseconds the service asked us to wait.
 const RETRY_AFTER: &str = "retry_after_ms";
 /// The longest such wait that is reported, in milliseconds.
@@ -53,9 +51,19 @@ impl Generate {
         let Some(rejection) = last.filter(|rejection| rejection.reason.is_transport()) else {
             return Duration::ZERO;
         };
-        let tries = spent(&self.call.attempts, RetryLane::Generation);
-        let doubled = FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(16));
-        asked_wait(rejection).unwrap_or(doubled.min(LONGEST_PAUSE))
+        let transport = self.call.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
+        let faults = transport.filter(|rejection| rejection.reason.is_transport()).count();
+        let doubled = FIRST_PAUSE.saturating_mul(1 << faults.saturating_sub(1).min(16));
+        asked_wait(rejection).unwrap_or(doubled.min(self.call.policy.max_retry_delay))
+    }
+
+    /// The event of a wait before the model is asked again.
+    pub fn waiting(&self) -> EventKind {
+        let last = self.call.attempts.last().and_then(|attempt| attempt.rejection.as_ref());
+        EventKind::Waiting {
+            wait: self.pause(),
+            why: last.map(|rejection| rejection.failure.message.clone()).unwrap_or_default(),
+        }
     }
 
     /// Whether the prompt has feedback on an earlier program.

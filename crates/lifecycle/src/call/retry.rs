@@ -9,7 +9,7 @@ use crate::execution::Packages;
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, GeneratedProgram, VettedProgram};
 
-use super::generate::{LONGEST_PAUSE, asked_wait};
+use super::generate::asked_wait;
 use super::{Call, Step, Underway};
 
 /// Repairs of one stored program before it is written from nothing again.
@@ -69,7 +69,7 @@ impl Call {
             return self.replace_stored(checksum, rejection);
         }
         // An earlier retry would be refused again; the caller may wait that long.
-        let too_long = asked_wait(rejection).is_some_and(|wait| wait > LONGEST_PAUSE);
+        let too_long = asked_wait(rejection).is_some_and(|wait| wait > self.policy.max_retry_delay);
         let next = match attempt::next(&self.attempts, rejection, &self.policy.budgets) {
             Next::Again { .. } if too_long => Next::End(Box::new(rejection.failure.clone())),
             next @ (Next::Again { .. } | Next::End(_)) => next,

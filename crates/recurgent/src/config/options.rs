@@ -182,6 +182,7 @@ impl Config {
                 guardrail: settings.guardrail_recovery_budget,
                 execution: settings.execution_repair_budget,
                 outcome: settings.fresh_outcome_repair_budget,
+                transport: settings.transport_retries,
             },
             guardrails: GuardrailPolicy {
                 terminal: settings.guardrail_terminal.clone(),

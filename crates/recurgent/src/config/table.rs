@@ -77,6 +77,7 @@ macro_rules! settings {
             &[$(Key { name: stringify!($name), help: $help, form: TextForm::$form }),*];
 
         /// The value of every setting.
+        #[expect(clippy::doc_markdown, reason = "the help texts are for terminals")]
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings {
             $(#[doc = $help] pub $name: $type,)*
@@ -88,6 +89,7 @@ macro_rules! settings {
             }
         }
 
+        #[expect(clippy::doc_markdown, reason = "the help texts are for terminals")]
         /// The values that one layer (the file, the environment, flags, code) sets; the others stay as they are.
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct SettingsLayer {
@@ -150,6 +152,8 @@ settings! {
     guardrail_recovery_budget:   u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program broke a rule";
     execution_repair_budget:     u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program failed while running";
     fresh_outcome_repair_budget: u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after an answer that is not acceptable";
+    transport_retries:           u32              = 4                                  , count::<_, 0, MANY>                 , Plain    , "retries after the model service failed or could not be reached";
+    max_retry_delay_seconds:     Duration         = secs(30)                           , seconds                             , Plain    , "the longest wait before such a retry; a service that asks for a longer one is not asked again";
     guardrail_terminal:          Vec<Rule>        = GuardrailPolicy::default().terminal, rules                               , Plain    , "guardrails that end a call at once, by subtype or type, separated by commas";
     provider_timeout_seconds:    Duration         = secs(120)                          , seconds                             , Plain    , "time a model may take to answer";
     execution_timeout_seconds:   Duration         = secs(30)                           , seconds                             , Plain    , "time a program may take, nested calls aside";
@@ -159,7 +163,7 @@ settings! {
     max_tree_cost_usd:           Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars one call tree may cost; empty: no limit";
     max_tree_seconds:            Option<Duration> = None                               , optional_seconds                    , Plain    , "time one call tree may take, models and programs together; empty: no limit";
     asks_per_call:               u32              = 10000                              , count::<_, 0, MANY>                 , Plain    , "requests one program may make to the host";
-    max_argument_bytes:          usize            = 16777216                           , count::<_, 1, MANY>                 , Plain    , "largest arguments of one call, as JSON";
+    max_argument_bytes:          usize            = 16_777_216                          , count::<_, 1, MANY>                 , Plain    , "largest arguments of one call, as JSON";
     content_ttl_seconds:         u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "seconds an earlier result can be referred to; 0: as long as it is kept";
     max_running_workers:         usize            = 0                                  , count::<_, 0, MANY>                 , Plain    , "programs running at once; 0: twice the cores";
     max_live_workers:            usize            = 256                                , count::<_, 1, MANY>                 , Plain    , "worker processes alive at once, idle ones included";

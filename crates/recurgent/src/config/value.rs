@@ -34,26 +34,49 @@ pub enum LogTarget {
 /// What the text must be, when it is something else.
 pub(super) type Expected = String;
 
-pub(super) fn text(text: &str) -> Result<String, Expected> {
-    Ok(text.to_owned())
+/// Makes parsers that accept any text.
+macro_rules! any_text {
+    ($($(#[$doc:meta])* $name:ident($text:ident) -> $type:ty $body:block)*) => {$(
+        $(#[$doc])*
+        #[expect(clippy::unnecessary_wraps, reason = "the type of every parser")]
+        pub(super) fn $name($text: &str) -> Result<$type, Expected> {
+            Ok($body)
+        }
+    )*};
 }
 
-/// Text, or none when it is empty.
-pub(super) fn optional_text(text: &str) -> Result<Option<String>, Expected> {
-    Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
-}
+any_text! {
+    text(text) -> String { text.to_owned() }
 
-/// A path, or none when the text is empty.
-pub(super) fn optional_path(text: &str) -> Result<Option<PathBuf>, Expected> {
-    Ok(optional_text(text)?.map(PathBuf::from))
-}
+    /// Text, or none when it is empty.
+    optional_text(text) -> Option<String> {
+        Some(text.to_owned()).filter(|text| !text.is_empty())
+    }
 
-pub(super) fn log_target(text: &str) -> Result<LogTarget, Expected> {
-    Ok(match text {
-        "" => LogTarget::StateDir,
-        "off" => LogTarget::Off,
-        path => LogTarget::File(PathBuf::from(path)),
-    })
+    /// A path, or none when the text is empty.
+    optional_path(text) -> Option<PathBuf> {
+        Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty())
+    }
+
+    log_target(text) -> LogTarget {
+        match text {
+            "" => LogTarget::StateDir,
+            "off" => LogTarget::Off,
+            path => LogTarget::File(PathBuf::from(path)),
+        }
+    }
+
+    /// Texts separated by commas or white space.
+    list(text) -> Vec<String> {
+        let separator = |c: char| c == ',' || c.is_whitespace();
+        text.split(separator).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Paths separated by colons, made absolute: a grant must not depend on the directory a program runs in.
+    paths(text) -> Vec<PathBuf> {
+        let given = std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty());
+        given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
+    }
 }
 
 pub(super) fn flag(text: &str) -> Result<bool, Expected> {
@@ -120,18 +143,6 @@ pub(super) fn rules(text: &str) -> Result<Vec<Rule>, Expected> {
         let all = Rule::ALL.iter().map(|rule| rule.subtype()).collect::<Vec<_>>().join(", ");
         format!("a list of violation subtypes or types, of {all}")
     })
-}
-
-/// Texts separated by commas or white space.
-pub(super) fn list(text: &str) -> Result<Vec<String>, Expected> {
-    let separator = |c: char| c == ',' || c.is_whitespace();
-    Ok(text.split(separator).filter(|item| !item.is_empty()).map(str::to_owned).collect())
-}
-
-/// Paths separated by colons, made absolute: a grant must not depend on the directory a program runs in.
-pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, Expected> {
-    let given = std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty());
-    Ok(given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect())
 }
 
 pub(super) fn network(text: &str) -> Result<Network, Expected> {

@@ -83,11 +83,10 @@ pub(crate) fn names_help() -> String {
 
 /// The environment variables that hold keys of model services. They are not settings: nothing shows them.
 pub(crate) fn key_variables() -> impl Iterator<Item = &'static str> {
-    let variables = WIRES.iter().enumerate().filter_map(|(at, wire)| {
+    WIRES.iter().enumerate().filter_map(|(at, wire)| {
         let is_first = !WIRES.iter().take(at).any(|other| other.key_variable == wire.key_variable);
         wire.key_variable.filter(|_| is_first)
-    });
-    variables
+    })
 }
 
 /// The same, for messages.

@@ -214,7 +214,7 @@ fn count_exhaustion(
     let by_guardrail = match lane {
         RetryLane::Guardrail => true,
         RetryLane::Outcome => false,
-        RetryLane::Generation | RetryLane::Execution => return Ok(()),
+        RetryLane::Generation | RetryLane::Execution | RetryLane::Transport => return Ok(()),
     };
     let row = params![
         request.role.as_str(),
