@@ -19,6 +19,8 @@ mod rehearse;
 mod retry;
 mod underway;
 
+use std::time::Duration;
+
 use serde_json::Value;
 use thiserror::Error;
 

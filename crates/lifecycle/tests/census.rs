@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use lifecycle::artifact::Artifact;
-use lifecycle::attempt::{Origin, RetryLane, spent};
+use lifecycle::attempt::{Budgets, Origin, RetryLane, spent};
 use lifecycle::call::{Commit, Memory, Policy, Step, StoreFault, begin};
 use lifecycle::contract::Fingerprint;
 use lifecycle::dependency::DependencyPolicy;

@@ -169,6 +169,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Whether a model may extend a stored program to arguments it was not written for.
+    #[must_use]
+    pub fn widen(mut self, is_allowed: bool) -> Self {
+        self.options.widen = is_allowed;
+        self
+    }
+
     /// Logs prompts and memory too.
     #[must_use]
     pub fn debug(mut self, is_debugged: bool) -> Self {

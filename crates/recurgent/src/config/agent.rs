@@ -143,6 +143,7 @@ mod tests {
         match name {
             "guest" => "ruby",
             "debug" => "true",
+            "widen" => "false",
             "model" => "other",
             _ => "3",
         }
