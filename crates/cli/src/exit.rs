@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use recurgent::config::ConfigFault;
 use recurgent::lifecycle::call::StoreFault;
 use recurgent::lifecycle::request::NameFault;
-use recurgent::{AgentFault, Failure, FailureKind, Outcome, SetupFault};
+use recurgent::{AgentFault, Failure, FailureKind, Outcome, ProgramFault, SetupFault};
 use serde_json::{Value, json};
 
 /// How the process ends. The numbers are stable: scripts may rely on them.
@@ -217,6 +217,22 @@ impl From<AgentFault> for CommandFault {
             AgentFault::Contract(fault) => Self::usage(fault.to_string()),
             AgentFault::Value(problem) => Self::invalid_call(problem),
             AgentFault::UnknownTool { .. } => Self::missing(fault.to_string()),
+        }
+    }
+}
+
+impl From<ProgramFault> for CommandFault {
+    fn from(fault: ProgramFault) -> Self {
+        match fault {
+            ProgramFault::Name(fault) => fault.into(),
+            ProgramFault::Store(fault) => fault.into(),
+            ProgramFault::NotStored(_) | ProgramFault::UnknownCall(_) => {
+                Self::missing(fault.to_string())
+            }
+            ProgramFault::Invalid(_)
+            | ProgramFault::Example(_)
+            | ProgramFault::TooManyExamples(_)
+            | ProgramFault::Untested(_) => Self::failed(fault.to_string()),
         }
     }
 }

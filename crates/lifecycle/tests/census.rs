@@ -25,11 +25,10 @@ use common::{artifact, report, request};
 
 const STORED: &str = "result = [args[0]]";
 
-fn policy() -> Policy {
+fn policy(transport: u32) -> Policy {
     let dependencies =
         DependencyPolicy { blocked: vec!["evil".to_owned()], ..DependencyPolicy::default() };
-    // Every retry multiplies the sequences; one shows the rule.
-    let budgets = Budgets { transport: 1, ..Budgets::default() };
+    let budgets = Budgets { transport, ..Budgets::default() };
     Policy { dependencies, budgets, ..Policy::default() }
 }
 
@@ -121,14 +120,26 @@ struct World {
     drafts: &'static [usize],
     preparations: &'static [usize],
     reports: &'static [usize],
+    /// Retries after faults of the model's service.
+    transport: u32,
 }
 
-/// Everything but advice.
+/// Everything but advice, and retries after faults of the service.
 const UNADVISED: World = World {
     recalls: &[0, 1, 2, 3, 4],
     drafts: &[0, 1, 2, 3, 4, 5, 6],
     preparations: &[0, 1, 2, 3],
     reports: &[0, 1, 2, 3, 4, 5],
+    transport: 0,
+};
+
+/// Services that fail, for a while or for good.
+const OUTAGES: World = World {
+    recalls: &[0, 1],
+    drafts: &[0, 2, 3, 5],
+    preparations: &[0],
+    reports: &[0, 4],
+    transport: 2,
 };
 
 /// Programs that are advised, and what else can come of them and of their retries.
@@ -137,6 +148,7 @@ const ADVISED: World = World {
     drafts: &[0, 3, 6, 7],
     preparations: &[0, 2],
     reports: &[0, 2, 4, 5],
+    transport: 0,
 };
 
 impl World {
@@ -153,8 +165,8 @@ impl World {
 }
 
 /// Replays `path` from the start.
-fn replay(path: &[usize]) -> Step {
-    let mut step = begin(request(), policy());
+fn replay(path: &[usize], transport: u32) -> Step {
+    let mut step = begin(request(), policy(transport));
     for (n, choice) in path.iter().enumerate() {
         step =
             answer(step, *choice, n).unwrap_or_else(|_| panic!("{path:?} goes on after its end"));
@@ -208,6 +220,11 @@ fn every_call_that_is_advised_ends_and_ends_as_counted() {
     check(ADVISED, GOLDEN_ADVISED);
 }
 
+#[test]
+fn every_call_during_an_outage_ends_and_ends_as_counted() {
+    check(OUTAGES, GOLDEN_OUTAGES);
+}
+
 fn check(world: World, golden: &str) {
     let count = move || count_all(&world);
     let census = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(count).unwrap();
@@ -224,7 +241,7 @@ fn count_all(world: &World) -> String {
     let mut pending = vec![Vec::new()];
     let mut longest = 0;
     while let Some(path) = pending.pop() {
-        match replay(&path) {
+        match replay(&path, world.transport) {
             Step::Commit(commit) => {
                 check_invariants(&commit, &path);
                 let ending = commit.outcome().failure().map_or("ok", |failure| failure.kind.code());
@@ -251,15 +268,15 @@ fn count_all(world: &World) -> String {
     line
 }
 
-const GOLDEN: &str = "101941 calls, longest 14: contract_violation 7296 dependency_install_failed 6892 \
-    dependency_policy_violation 6060 dependency_resolution_failed 6104 execution 7296 flaky 912 \
-    guardrail_retry_exhausted 6060 guest_unavailable 7282 invalid_code 12612 not_found 7282 ok 7282 \
-    outcome_repair_retry_exhausted 6384 provider 6306 provider_auth 6890 store_unavailable 1 \
-    worker_crash 7282";
+const GOLDEN: &str = "70917 calls, longest 14: contract_violation 5078 dependency_install_failed 4790 \
+    dependency_policy_violation 4204 dependency_resolution_failed 4236 execution 5078 flaky 646 \
+    guardrail_retry_exhausted 4204 guest_unavailable 5066 invalid_code 8408 not_found 5066 ok 5066 \
+    outcome_repair_retry_exhausted 4432 provider 4788 provider_auth 4788 store_unavailable 1 \
+    worker_crash 5066";
 
 #[test]
 fn what_cannot_be_committed_did_not_happen() {
-    let step = replay(&[0, 0, 0, 0]);
+    let step = replay(&[0, 0, 0, 0], 0);
     let Step::Commit(commit) = step else { panic!("accepted at once") };
     assert!(commit.outcome().is_ok());
     let settled = commit.committed(Err(StoreFault::Conflict { session: "s".into() }));
@@ -270,3 +287,6 @@ fn what_cannot_be_committed_did_not_happen() {
 
 const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 50 execution 44 \
     guardrail_retry_exhausted 23 not_found 81 ok 81 provider_auth 26 worker_crash 81";
+
+const GOLDEN_OUTAGES: &str = "1371 calls, longest 13: execution 343 guardrail_retry_exhausted 246 invalid_code 246 ok 343 \
+    provider 193";

@@ -196,7 +196,7 @@ terminal 1 2 3 4: fine, violation and raises
 # or the service asks for a longer wait than any call makes,
 1 1 1 1: baked, slower by a minute, value
     generated: guardrail
-    generated told input_baked_code (guardrail 0): generation
+    generated told input_baked_code (guardrail 0): transport
     generated as a last resort: accepted
     ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
 # or no model can be asked.

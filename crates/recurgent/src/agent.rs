@@ -95,6 +95,8 @@ pub struct Agent {
     contract_source: ContractSource,
     /// What its first call waits for.
     preparation: Option<PreparationTicket>,
+    /// Whether its calls do not use stored programs.
+    regenerate: bool,
     lineage: Lineage,
     /// `None` for an agent of the embedding program: each of its calls roots a new tree.
     tree: Option<Tree>,
@@ -389,6 +391,10 @@ impl Agent {
             access: self.options.grants.access(),
             max_retry_delay: config.settings().max_retry_delay_seconds,
         }
+    }
+
+    pub(crate) fn regenerates(&self) -> bool {
+        self.regenerate
     }
 
     pub(crate) fn contract_source(&self) -> ContractSource {

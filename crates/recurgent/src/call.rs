@@ -111,6 +111,9 @@ impl Performance<'_> {
         let read = || {
             let mut memory = runtime.store().recall(self.agent.owner(), request)?;
             memory.artifacts.extend_from_slice(runtime.pinned_tools().programs(request));
+            if self.agent.regenerates() {
+                memory.artifacts.clear();
+            }
             Ok::<_, StoreFault>(memory)
         };
         let mut memory = read()?;

@@ -121,6 +121,7 @@ pub struct Config {
     state_home: Option<PathBuf>,
     cache_home: Option<PathBuf>,
     file: Option<PathBuf>,
+    editor: Option<String>,
 }
 
 impl Config {
@@ -146,6 +147,9 @@ impl Config {
         if let Some(file) = config.file.clone().filter(|file| must_exist || file.exists()) {
             config.read_file(&file)?;
         }
+        let named =
+            |name: &str| variables.iter().find(|(known, text)| known == name && !text.is_empty());
+        config.editor = named("VISUAL").or_else(|| named("EDITOR")).map(|(_, text)| text.clone());
         config.read_environment(&variables)?;
         Ok(config)
     }
@@ -163,6 +167,7 @@ impl Config {
             state_home: None,
             cache_home: None,
             file: None,
+            editor: None,
         }
     }
 
@@ -260,6 +265,11 @@ impl Config {
     /// The file that was looked for, whether there is one or not.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// The command of the user's editor (`VISUAL` or `EDITOR`).
+    pub fn editor(&self) -> Option<&str> {
+        self.editor.as_deref()
     }
 
     /// The embedded store's file.

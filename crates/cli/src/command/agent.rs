@@ -44,7 +44,8 @@ pub(crate) struct AgentFlags {
 
 impl AgentFlags {
     /// Opens what an agent needs and makes it. No model is asked, no process started.
-    pub(crate) fn open(&self, role: &Role) -> Result<Caller, CommandFault> {
+    /// With `regenerate`, calls do not use stored programs.
+    pub(crate) fn open(&self, role: &Role, regenerate: bool) -> Result<Caller, CommandFault> {
         let interrupt = Interrupt::install()?;
         let config = self.settings.config()?;
         let store = SqliteStore::open(&config.store_path()?)?;
@@ -58,7 +59,7 @@ impl AgentFlags {
             builder = builder.record(path.clone());
         }
         let runtime = builder.build()?;
-        let agent = self.agent(&runtime, role)?;
+        let agent = self.agent(&runtime, role, regenerate)?;
         let mut caller = Caller { agent, runtime, interrupt, latest, store };
         caller.store.tell();
         Ok(caller)
@@ -73,8 +74,13 @@ impl AgentFlags {
         builder.observer(Box::new(LiveTrace::new(detail, render::coloured(Stream::Error))))
     }
 
-    fn agent(&self, runtime: &Runtime, role: &Role) -> Result<Agent, CommandFault> {
-        let mut builder = runtime.agent(role.as_str());
+    fn agent(
+        &self,
+        runtime: &Runtime,
+        role: &Role,
+        regenerate: bool,
+    ) -> Result<Agent, CommandFault> {
+        let mut builder = runtime.agent(role).regenerate(regenerate);
         if let Some(session) = &self.session {
             builder = builder.session(session);
         }
@@ -90,7 +96,7 @@ impl AgentFlags {
 
 /// An agent at work, with what is needed to call it and to be interrupted.
 pub(crate) struct Caller {
-    /// Whom to call.
+    /// The agent.
     pub(crate) agent: Agent,
     /// What it runs on.
     pub(crate) runtime: Runtime,

@@ -5,11 +5,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use recurgent::Arguments;
+use recurgent::lifecycle::example::{Example, same_value};
 use recurgent::lifecycle::request::{Method, Role};
-use serde_json::{Map, Value};
+use recurgent::{Arguments, ProgramFault};
+use serde_json::{Map, Value, json};
 
-use super::agent::{AgentFlags, value};
+use super::agent::{AgentFlags, CallAnswer, Caller, value};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
 use crate::render;
@@ -25,6 +26,8 @@ Examples:
   recurgent call calculator memory --session desk         read it back
   recurgent call editor summarise --args-file report.json --json
   recurgent call calculator add 3 --provider scripted:programs.yaml --guest ruby
+  recurgent call calculator double 4 --expect 8           a wrong answer is rejected and learned from
+  recurgent call calculator double 4 --frozen             stored programs only, never a model
 
 Each ARG is JSON if it parses as JSON, otherwise text: 3 is a number, '\"3\"' and three are text.
 An ARG that begins with a dash and is no number follows a --.";
@@ -46,6 +49,15 @@ pub(crate) struct CallOptions {
     /// Read the arguments by position from a file that holds a JSON array; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "args")]
     args_file: Option<PathBuf>,
+    /// The right value: any other answer is rejected, and the call is kept as an example
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    expect: Option<String>,
+    /// Teach the method an example, or a list of them, from a JSON file first: `{"args": [4], "value": 8}`
+    #[arg(long, value_name = "FILE")]
+    example: Option<PathBuf>,
+    /// Ask the model for a program even if one is stored
+    #[arg(long)]
+    regenerate: bool,
     /// Print the outcome as one JSON object
     #[arg(long)]
     json: bool,
@@ -61,14 +73,103 @@ impl CallOptions {
             Some(path) => read_args(path)?,
             None => self.args.iter().map(|arg| value(arg)).collect(),
         };
-        let mut kwargs = Map::new();
-        for (name, text) in &self.kwargs {
-            if kwargs.insert(name.clone(), value(text)).is_some() {
-                return Err(CommandFault::usage(format!("--kw gives {name} twice; say it once")));
-            }
+        let arguments = Arguments { args, kwargs: named_values(&self.kwargs)? };
+        let examples = self.example.as_deref().map(read_examples).transpose()?.unwrap_or_default();
+        let mut caller = self.agent.open(&role, self.regenerate)?;
+        for example in &examples {
+            caller.runtime.programs().teach(&role, &method, example)?;
         }
-        call_once(&self.agent, &role, &method, Arguments { args, kwargs }, self.json)
+        let answer = caller.call(&method, arguments.clone())?;
+        let Some(expected) = self.expect.as_deref().map(value) else {
+            return shown(&answer, self.json);
+        };
+        expected_value(&caller, &method, &Expectation { arguments, expected }, &answer, self.json)
     }
+}
+
+/// A call and the value the person expects of it.
+struct Expectation {
+    arguments: Arguments,
+    expected: Value,
+}
+
+/// Shows the answer. One that is not as expected is rejected, and the call becomes an example.
+fn expected_value(
+    caller: &Caller,
+    method: &Method,
+    expectation: &Expectation,
+    answer: &CallAnswer,
+    as_json: bool,
+) -> Result<Exit, CommandFault> {
+    let Expectation { arguments, expected } = expectation;
+    let is_met = answer.outcome.value().is_some_and(|value| same_value(expected, value));
+    if is_met && !as_json {
+        return shown(answer, false);
+    }
+    let mut rejected = None;
+    if !is_met {
+        if let Some(wrong) = answer.outcome.value() {
+            let because = format!("it gave {wrong} where a person expects {expected}");
+            rejected = match caller.agent.reject(method.as_str(), &because) {
+                Ok(report) => Some(report),
+                // The answer came from memory, or of a program that is not kept.
+                Err(ProgramFault::NotStored(_)) => None,
+                Err(fault) => return Err(fault.into()),
+            };
+        }
+        caller.agent.teach(method.as_str(), arguments.clone(), expected)?;
+    }
+    if as_json {
+        let mut fields = answer.to_json();
+        if let Value::Object(fields) = &mut fields {
+            let report = json!({
+                "met": is_met,
+                "expected": expected,
+                "rejected": rejected.as_ref().map(|report| &report.rejected),
+                "running": rejected.as_ref().and_then(|report| report.running.as_ref()),
+            });
+            fields.insert("expectation".to_owned(), report);
+        }
+        render::json(&fields)?;
+    } else {
+        render::answer(answer)?;
+        let kept = if rejected.is_some() { "its program is rejected and the" } else { "the" };
+        render::notice(&format!(
+            "{expected} was expected; {kept} example is kept: call again for a new program"
+        ));
+    }
+    Ok(if is_met { Exit::Ok } else { Exit::Failed })
+}
+
+/// Arguments by name.
+pub(super) fn named_values(pairs: &[(String, String)]) -> Result<Map<String, Value>, CommandFault> {
+    let mut kwargs = Map::new();
+    for (name, text) in pairs {
+        if kwargs.insert(name.clone(), value(text)).is_some() {
+            return Err(CommandFault::usage(format!("--kw gives {name} twice; say it once")));
+        }
+    }
+    Ok(kwargs)
+}
+
+/// The example, or the examples, in a file.
+fn read_examples(path: &Path) -> Result<Vec<Example>, CommandFault> {
+    let unread =
+        |problem: String| CommandFault::usage(format!("cannot use {}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| unread(error.to_string()))?;
+    let read: Value = serde_json::from_str(&text).map_err(|error| unread(error.to_string()))?;
+    let examples = match read {
+        Value::Array(examples) => examples,
+        one @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Object(_)) => {
+            vec![one]
+        }
+    };
+    let parsed = examples.iter().map(Example::parse).collect::<Result<_, _>>();
+    parsed.map_err(|fault| unread(fault.to_string()))
 }
 
 /// Makes one call and shows what came of it.
@@ -79,13 +180,17 @@ pub(super) fn call_once(
     arguments: Arguments,
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
-    // Shown before the workers are told to end: nobody waits for that.
-    let mut caller = options.open(role)?;
+    // The answer is shown before the workers end.
+    let mut caller = options.open(role, false)?;
     let answer = caller.call(method, arguments)?;
+    shown(&answer, as_json)
+}
+
+fn shown(answer: &CallAnswer, as_json: bool) -> Result<Exit, CommandFault> {
     if as_json {
         render::json(&answer.to_json())?;
     } else {
-        render::answer(&answer)?;
+        render::answer(answer)?;
     }
     Ok(Exit::of(&answer.outcome))
 }

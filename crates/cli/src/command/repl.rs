@@ -57,7 +57,7 @@ enum Turn {
 impl ReplOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
-        let mut caller = self.agent.open(&role)?;
+        let mut caller = self.agent.open(&role, false)?;
         let mut input = Input::open(&caller)?;
         if input.is_terminal() {
             render::note(&format!(

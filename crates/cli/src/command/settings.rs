@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use recurgent::config::Config;
+use recurgent::config::{Config, KEYS, Key};
 
 use crate::exit::CommandFault;
 
@@ -40,9 +40,7 @@ pub(crate) struct SettingFlags {
     /// The language programs are written in
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
     guest: Option<String>,
-    /// The provider that writes programs: auto, anthropic, openai, openai-chat, gemini, compatible, scripted:FILE or
-    /// replay:FILE
-    #[arg(long)]
+    #[arg(long, help = setting_help("provider"))]
     provider: Option<String>,
     /// Which model to ask
     #[arg(long, value_name = "NAME")]
@@ -55,7 +53,7 @@ pub(crate) struct SettingFlags {
     #[arg(long, value_name = "FILE", conflicts_with = "provider")]
     replay: Option<String>,
     /// The network that programs may use: off, loopback, open, or hosts separated by commas
-    #[arg(long, value_name = "WHOM")]
+    #[arg(long, value_name = "NETWORK")]
     network: Option<String>,
     /// Let programs read a file or directory; may be repeated
     #[arg(long, value_name = "PATH")]
@@ -63,8 +61,21 @@ pub(crate) struct SettingFlags {
     /// Let programs write a file or directory; may be repeated
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
+    /// Let a model extend a stored program to arguments it was not written for (the default)
+    #[arg(long, overrides_with = "no_widen")]
+    widen: bool,
+    /// Refuse arguments that a stored program was not written for
+    #[arg(long)]
+    no_widen: bool,
     #[command(flatten)]
     place: StateFlags,
+}
+
+/// The help of a setting, as its flag shows it.
+fn setting_help(name: &str) -> String {
+    let help = KEYS.iter().find(|key| key.name == name).map(Key::help).unwrap_or_default();
+    let mut letters = help.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 impl SettingFlags {
@@ -79,9 +90,20 @@ impl SettingFlags {
             ("model", self.model.as_deref()),
             ("base_url", self.base_url.as_deref()),
             ("network", self.network.as_deref()),
+            ("widen", self.widening()),
             ("read_paths", read.as_deref()),
             ("write_paths", write.as_deref()),
         ])
+    }
+}
+
+impl SettingFlags {
+    fn widening(&self) -> Option<&'static str> {
+        match (self.widen, self.no_widen) {
+            (true, _) => Some("true"),
+            (false, true) => Some("false"),
+            (false, false) => None,
+        }
     }
 }
 

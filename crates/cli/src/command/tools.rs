@@ -1,6 +1,8 @@
-//! `recurgent tools`: the tools agents forged, how they fare, and what should be done about them.
+//! `recurgent tools`: stored programs and the tools agents forged, their health, and people's corrections.
 
+mod correct;
 mod line;
+mod list;
 mod show;
 
 use std::path::PathBuf;
@@ -9,7 +11,6 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use recurgent::lifecycle::recommendation::Recommendation;
 use recurgent::lifecycle::request::Role;
-use recurgent::lifecycle::tool::KnownTool;
 use recurgent::store::bundle::{Bundle, ToolEntry};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
@@ -20,13 +21,8 @@ use super::age::age;
 use super::settings::StateFlags;
 use super::store::{export, import, opened};
 use crate::exit::{CommandFault, Exit};
-use crate::render::paint::{Style, clean, clip};
+use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
-
-/// Most tools that are listed.
-const MAX_LISTED: usize = 10_000;
-/// Columns of a purpose that are shown.
-const PURPOSE_COLUMNS: usize = 60;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,11 +34,16 @@ Examples:
   recurgent tools prune --older-than 30d                what would go; nothing is removed
   recurgent tools prune --older-than 30d --yes
   recurgent tools rollback web_fetcher fetch            back to the version that ran before
+  recurgent tools reject calculator double --because \"it adds one\"
+  recurgent tools teach calculator double 4 --gives 8   a call and its right answer
+  recurgent tools test calculator double                examples and recorded calls, run again
+  recurgent tools edit calculator double                in your editor; tested before it runs
+  recurgent tools rm calculator double
   recurgent tools pin web_fetcher fetch                 nothing replaces the one that runs
   recurgent tools export backup web_fetcher unit_converter
   recurgent tools import backup";
 
-/// Look after the tools that agents forged
+/// List, test and correct stored programs and the tools that agents forged
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ToolsOptions {
@@ -57,7 +58,7 @@ pub(crate) struct ToolsOptions {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Every tool, most used first
+    /// Every tool, most used first, and every stored program
     List,
     /// Its contract, methods with signatures, memory keys, versions and programs, and how it fares
     Show {
@@ -105,6 +106,35 @@ enum Verb {
         #[arg(long)]
         off: bool,
     },
+    /// Take the program that runs out of service because it is wrong
+    ///
+    /// The last good version before it runs again. The model that writes the next one reads the reason.
+    Reject {
+        #[command(flatten)]
+        line: line::MethodArgs,
+        /// What is wrong
+        #[arg(long, value_name = "TEXT")]
+        because: Option<String>,
+        /// The call whose answer was wrong, by its id: it is kept as an example of what must not come again
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
+    /// Keep a call and its right answer as an example: every later program must give it
+    Teach(correct::TeachArgs),
+    /// Run the examples and the recorded calls on the program that runs
+    Test {
+        #[command(flatten)]
+        line: line::MethodArgs,
+    },
+    /// Change the program that runs, in your editor; it is vetted, and tested on examples and recorded calls
+    Edit(correct::EditArgs),
+    /// Remove the programs of a method, or everything stored for a role
+    Rm {
+        /// The tool or role
+        role: String,
+        /// The method; all of the role, if not given
+        method: Option<String>,
+    },
     /// Write tools with their programs and patterns to a new directory
     Export {
         /// The directory, which must be empty or new
@@ -121,9 +151,12 @@ enum Verb {
 
 impl ToolsOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
+        if let Some(exit) = self.correct()? {
+            return Ok(exit);
+        }
         let store = opened(&self.place)?;
         match &self.verb {
-            Verb::List => self.list(&store.tools(None, MAX_LISTED)?),
+            Verb::List => list::list(&store, self.json),
             Verb::Show { name } => show::show(&store, &known_role(&store, name)?, self.json),
             Verb::Health => self.health(&store),
             Verb::Recommend { name } => {
@@ -144,37 +177,38 @@ impl ToolsOptions {
                 export(&chosen(&store, names)?, directory, self.json)
             }
             Verb::Import { directory } => return import(&store, directory, self.json),
+            Verb::Reject { .. }
+            | Verb::Teach(_)
+            | Verb::Test { .. }
+            | Verb::Edit(_)
+            | Verb::Rm { .. } => Ok(()),
         }?;
         Ok(Exit::Ok)
     }
 
-    fn list(&self, tools: &[KnownTool]) -> Result<(), CommandFault> {
-        if self.json {
-            let tools: Vec<Value> = tools.iter().map(known_json).collect();
-            return render::json(&json!({ "tools": tools }));
-        }
-        if tools.is_empty() {
-            render::notice("no tools yet; a program forges one with `delegate`");
-        }
-        let paint = render::paint(Stream::Output);
-        let rows: Vec<String> = tools
-            .iter()
-            .map(|known| {
-                let purpose = known.tool.contract.as_ref().and_then(|c| c.purpose.as_deref());
-                let facts = format!(
-                    "used {}, ok {}, failed {}",
-                    known.usage_count, known.success_count, known.failure_count
-                );
-                format!(
-                    "{} {:<26} {}",
-                    paint
-                        .in_style(Style::Name, &format!("{:<24}", clean(known.tool.name.as_str()))),
-                    paint.in_style(Style::Faint, &facts),
-                    clip(&clean(purpose.unwrap_or_default()), PURPOSE_COLUMNS)
-                )
-            })
-            .collect();
-        render::lines(&rows)
+    /// Performs a correction; `None`: the verb is none.
+    fn correct(&self) -> Result<Option<Exit>, CommandFault> {
+        let open = || correct::Workbench::open(&self.place, self.json);
+        let exit = match &self.verb {
+            Verb::Reject { line, because, call } => {
+                open()?.reject(line, because.as_deref(), call.as_deref())
+            }
+            Verb::Teach(args) => open()?.teach(args),
+            Verb::Test { line } => open()?.test(line),
+            Verb::Edit(args) => open()?.edit(args),
+            Verb::Rm { role, method } => open()?.remove(role, method.as_deref()),
+            Verb::List
+            | Verb::Show { .. }
+            | Verb::Health
+            | Verb::Recommend { .. }
+            | Verb::Stale { .. }
+            | Verb::Prune { .. }
+            | Verb::Rollback { .. }
+            | Verb::Pin { .. }
+            | Verb::Export { .. }
+            | Verb::Import { .. } => return Ok(None),
+        };
+        exit.map(Some)
     }
 
     fn health(&self, store: &SqliteStore) -> Result<(), CommandFault> {
@@ -269,14 +303,6 @@ impl ToolsOptions {
         });
         render::lines(&stale.iter().map(stale_row).collect::<Vec<_>>())
     }
-}
-
-fn known_json(known: &KnownTool) -> Value {
-    let mut entry = known.to_json();
-    if let Value::Object(fields) = &mut entry {
-        fields.insert("name".to_owned(), json!(known.tool.name));
-    }
-    entry
 }
 
 fn health_row(health: &Health) -> String {

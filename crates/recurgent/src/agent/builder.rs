@@ -40,6 +40,7 @@ pub struct AgentBuilder {
     /// Building it makes it a known tool.
     pub(super) is_tool: bool,
     pub(super) preparation: Option<PreparationTicket>,
+    pub(super) regenerate: bool,
 }
 
 impl AgentBuilder {
@@ -59,6 +60,7 @@ impl AgentBuilder {
             cancellation: Cancellation::default(),
             is_tool: false,
             preparation: None,
+            regenerate: false,
         }
     }
 
@@ -169,6 +171,14 @@ impl AgentBuilder {
         self
     }
 
+    /// Whether calls ask a model even if a program is stored. The new program must prove itself before it replaces the
+    /// stored one.
+    #[must_use]
+    pub fn regenerate(mut self, is_wanted: bool) -> Self {
+        self.regenerate = is_wanted;
+        self
+    }
+
     /// Whether a model may extend a stored program to arguments it was not written for.
     #[must_use]
     pub fn widen(mut self, is_allowed: bool) -> Self {
@@ -268,6 +278,7 @@ impl AgentBuilder {
             contract,
             contract_source,
             preparation: self.preparation,
+            regenerate: self.regenerate,
             lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
             tree: self.tree.map(|tree| tree.narrowed(allowance)),
             queue,

@@ -52,14 +52,14 @@ impl MethodArgs {
         let Some(now) = store.rollback(&key, to.as_ref())? else {
             return Err(CommandFault::missing(format!(
                 "{} has no earlier version that ever worked; `{}` lists them",
-                clean(&self.title()),
+                self.title(),
                 self.listing()
             )));
         };
         if as_json {
             return render::json(&json!({"role": key.role, "method": key.method, "current": now}));
         }
-        render::note(&format!("{} now runs {now}", clean(&self.title())));
+        render::note(&format!("{} now runs {now}", self.title()));
         Ok(())
     }
 
@@ -79,15 +79,15 @@ impl MethodArgs {
                 &json!({"role": key.role, "method": key.method, "pinned": pinned}),
             );
         }
-        let told = match held {
-            Hold::Pinned => "is held on to",
+        let state = match held {
+            Hold::Pinned => "is pinned",
             Hold::Free => "may be replaced again",
         };
-        render::note(&format!("the program of {} {told}", clean(&self.title())));
+        render::note(&format!("the program of {} {state}", self.title()));
         Ok(())
     }
 
-    fn key(&self, store: &SqliteStore) -> Result<ArtifactKey, CommandFault> {
+    pub(super) fn key(&self, store: &SqliteStore) -> Result<ArtifactKey, CommandFault> {
         let (role, method) = (Role::parse(&self.role)?, Method::parse(&self.method)?);
         let language: Option<Language> =
             self.guest.as_deref().map(str::parse).transpose().map_err(
@@ -109,20 +109,21 @@ impl MethodArgs {
             (Some(_), Some(_)) => Err(CommandFault::usage(format!(
                 "{} has several programs; say which with --guest and --contract \
                  (`{}` lists them)",
-                clean(&self.title()),
+                self.title(),
                 self.listing()
             ))),
         }
     }
 
-    fn title(&self) -> String {
-        format!("{}.{}", self.role, self.method)
+    /// The method's name, fit to be shown.
+    pub(super) fn title(&self) -> String {
+        clean(&format!("{}.{}", self.role, self.method))
     }
 
     fn unknown(&self) -> CommandFault {
         CommandFault::missing(format!(
             "no program is stored for {}; `{}` lists what is",
-            clean(&self.title()),
+            self.title(),
             self.listing()
         ))
     }

@@ -1,0 +1,341 @@
+//! People's corrections of stored programs: reject, teach, test, edit, remove.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use clap::Args;
+use recurgent::lifecycle::admission::Inputs;
+use recurgent::lifecycle::example::{Example, ExpectedResult};
+use recurgent::lifecycle::request::{Method, Role};
+use recurgent::provider::Scripted;
+use recurgent::store::Store;
+use recurgent::store::prelude::*;
+use recurgent::store::sqlite::SqliteStore;
+use recurgent::{EditReport, Runtime, TestSource, TestedCall};
+use serde_json::{Map, Value, json};
+
+use super::line::MethodArgs;
+use crate::command::agent::value;
+use crate::command::call::named_values;
+use crate::command::settings::{StateFlags, pair};
+use crate::exit::{CommandFault, Exit};
+use crate::render::paint::{Style, clean, clip};
+use crate::render::{self, Stream};
+
+/// Columns of the call in a line about a tested call.
+const CALL_COLUMNS: usize = 60;
+
+/// A call and its right answer.
+#[derive(Debug, Args)]
+pub(super) struct TeachArgs {
+    /// The tool or role
+    role: String,
+    /// The method
+    method: String,
+    /// Arguments by position
+    #[arg(allow_negative_numbers = true)]
+    args: Vec<String>,
+    /// An argument by name; may be repeated
+    #[arg(long = "kw", value_name = "NAME=VALUE", value_parser = pair)]
+    kwargs: Vec<(String, String)>,
+    #[command(flatten)]
+    result: ResultArgs,
+}
+
+/// What a call must, or must not, give.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct ResultArgs {
+    /// The right value
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    gives: Option<String>,
+    /// The type of the error the call must end with
+    #[arg(long, value_name = "ERROR_TYPE")]
+    fails: Option<String>,
+    /// A value that is wrong
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    never: Option<String>,
+}
+
+/// A program and the text that replaces it.
+#[derive(Debug, Args)]
+pub(super) struct EditArgs {
+    #[command(flatten)]
+    line: MethodArgs,
+    /// Take the new text from a file instead of an editor
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Let the new text run although a test fails
+    #[arg(long)]
+    force: bool,
+}
+
+/// The stored programs, with what is needed to run them. No model is asked.
+pub(super) struct Workbench {
+    store: Arc<SqliteStore>,
+    runtime: Runtime,
+    editor: Option<String>,
+    as_json: bool,
+}
+
+impl Workbench {
+    pub(super) fn open(place: &StateFlags, as_json: bool) -> Result<Self, CommandFault> {
+        let config = place.config(&[])?;
+        let editor = config.editor().map(str::to_owned);
+        let store = Arc::new(SqliteStore::open(&config.store_path()?)?);
+        store.notices().iter().for_each(|notice| render::notice(notice));
+        let runtime = Runtime::builder(config)
+            .provider(Arc::new(Scripted::new()))
+            .store(Arc::clone(&store) as Arc<dyn Store>)
+            .build()?;
+        Ok(Self { store, runtime, editor, as_json })
+    }
+
+    /// Takes the running version out of service.
+    pub(super) fn reject(
+        &self,
+        line: &MethodArgs,
+        because: Option<&str>,
+        call: Option<&str>,
+    ) -> Result<Exit, CommandFault> {
+        let key = line.key(&self.store)?;
+        let report = self.runtime.programs().reject(&key, because.unwrap_or_default(), call)?;
+        if self.as_json {
+            render::json(&json!({
+                "role": key.role,
+                "method": key.method,
+                "rejected": report.rejected,
+                "running": report.running,
+                "counter_example": report.counter_example.as_ref().map(Example::to_json),
+            }))?;
+            return Ok(Exit::Ok);
+        }
+        let next = match &report.running {
+            Some(version) => format!("version {version} runs again"),
+            None => "the next call asks the model for another program".to_owned(),
+        };
+        render::note(&format!(
+            "{} {} does not run any more; {next}",
+            line.title(),
+            report.rejected
+        ));
+        Ok(Exit::Ok)
+    }
+
+    /// Removes the programs of a method, or everything stored for a role.
+    pub(super) fn remove(&self, role: &str, method: Option<&str>) -> Result<Exit, CommandFault> {
+        let role = Role::parse(role)?;
+        let method = method.map(Method::parse).transpose()?;
+        let subject = match &method {
+            Some(method) => clean(&format!("{role}.{method}")),
+            None => clean(role.as_str()),
+        };
+        if !self.runtime.programs().forget(&role, method.as_ref())? {
+            return Err(CommandFault::missing(format!(
+                "nothing is stored for {subject}; `recurgent tools list` shows what is"
+            )));
+        }
+        if self.as_json {
+            render::json(&json!({"role": role, "method": method, "removed": true}))?;
+        } else {
+            render::note(&format!("the programs of {subject} are removed"));
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// Keeps an example.
+    pub(super) fn teach(&self, args: &TeachArgs) -> Result<Exit, CommandFault> {
+        let (role, method) = (Role::parse(&args.role)?, Method::parse(&args.method)?);
+        let inputs = Inputs {
+            args: args.args.iter().map(|arg| value(arg)).collect(),
+            kwargs: named_values(&args.kwargs)?,
+            context: Map::new(),
+        };
+        let expected = match (&args.result.gives, &args.result.fails, &args.result.never) {
+            (Some(right), _, _) => ExpectedResult::Value(value(right)),
+            (_, Some(code), _) => ExpectedResult::Error(code.clone()),
+            (_, _, Some(wrong)) => ExpectedResult::NotValue(value(wrong)),
+            (None, None, None) => {
+                return Err(CommandFault::usage("give one of --gives, --fails and --never"));
+            }
+        };
+        // Checked as any other: its size counts.
+        let example = Example::parse(&Example { inputs, expected }.to_json())
+            .map_err(|fault| CommandFault::usage(fault.to_string()))?;
+        self.runtime.programs().teach(&role, &method, &example)?;
+        let count = self.store.examples(&role, &method)?.len();
+        if self.as_json {
+            render::json(&json!({
+                "role": role, "method": method, "example": example.to_json(), "examples": count,
+            }))?;
+        } else {
+            let title = clean(&format!("{role}.{method}"));
+            render::note(&format!(
+                "{title} has {count} example(s); `recurgent tools test` runs them"
+            ));
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// Runs examples and recorded calls on the version that runs.
+    pub(super) fn test(&self, line: &MethodArgs) -> Result<Exit, CommandFault> {
+        let key = line.key(&self.store)?;
+        let tested = self.runtime.programs().test(&key)?;
+        if self.as_json {
+            render::json(&json!({
+                "role": key.role, "method": key.method, "passed": passes(&tested),
+                "tested": tested.iter().map(tested_json).collect::<Vec<_>>(),
+            }))?;
+        } else {
+            if tested.is_empty() {
+                render::notice(&format!(
+                    "{} has no examples and no recorded calls; teach it one with `recurgent tools teach`",
+                    line.title()
+                ));
+            }
+            render::lines(&tested.iter().map(tested_row).collect::<Vec<_>>())?;
+        }
+        Ok(if passes(&tested) { Exit::Ok } else { Exit::Failed })
+    }
+
+    /// Replaces the text of a program.
+    pub(super) fn edit(&self, args: &EditArgs) -> Result<Exit, CommandFault> {
+        let key = args.line.key(&self.store)?;
+        let versions = self.store.versions(&key)?;
+        let current = versions.iter().find(|version| version.is_current);
+        let old = current.map(|version| version.artifact.code.as_str()).unwrap_or_default();
+        let extension = key.language.extension();
+        let text = match &args.file {
+            Some(path) => std::fs::read_to_string(path).map_err(|error| {
+                CommandFault::usage(format!("cannot read {}: {error}", path.display()))
+            })?,
+            None => self.edited(old, extension)?,
+        };
+        if text == old {
+            return Err(CommandFault::usage(format!(
+                "the text of {} is unchanged; nothing was stored",
+                args.line.title()
+            )));
+        }
+        let report = self.runtime.programs().edit(&key, &text, None, args.force)?;
+        self.show_edit(args, &report)
+    }
+
+    fn show_edit(&self, args: &EditArgs, report: &EditReport) -> Result<Exit, CommandFault> {
+        let exit = if report.version.is_some() { Exit::Ok } else { Exit::Failed };
+        if self.as_json {
+            render::json(&json!({
+                "version": report.version,
+                "checksum": report.checksum,
+                "tested": report.tested.iter().map(tested_json).collect::<Vec<_>>(),
+            }))?;
+            return Ok(exit);
+        }
+        render::lines(&report.tested.iter().map(tested_row).collect::<Vec<_>>())?;
+        let title = args.line.title();
+        match report.version {
+            Some(version) => {
+                render::note(&format!("{title} now runs version {version}, by a person"))
+            }
+            None => render::notice(&format!(
+                "the new text of {title} fails a test and was not stored; mend it, or store it with --force"
+            )),
+        }
+        Ok(exit)
+    }
+
+    /// The text as the person leaves it in the editor.
+    fn edited(&self, old: &str, extension: &str) -> Result<String, CommandFault> {
+        let Some(editor) = &self.editor else {
+            return Err(CommandFault::usage(
+                "no editor is configured; set EDITOR, or give the new text with --file FILE",
+            ));
+        };
+        let unwritten = |error: std::io::Error| {
+            CommandFault::setup(format!("cannot write a file to edit: {error}"))
+        };
+        let mut file = tempfile::Builder::new()
+            .prefix("recurgent-")
+            .suffix(&format!(".{extension}"))
+            .tempfile()
+            .map_err(unwritten)?;
+        file.write_all(old.as_bytes()).map_err(unwritten)?;
+        run_editor(editor, file.path())?;
+        std::fs::read_to_string(file.path())
+            .map_err(|error| CommandFault::setup(format!("cannot read the edited file: {error}")))
+    }
+}
+
+/// Runs the editor on a file. As with other programs, `EDITOR` may hold arguments.
+fn run_editor(editor: &str, path: &Path) -> Result<(), CommandFault> {
+    let status =
+        Command::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(CommandFault::failed(format!(
+            "the editor {editor:?} ended with {status}; nothing was stored"
+        ))),
+        Err(error) => Err(CommandFault::setup(format!("cannot start {editor:?}: {error}"))),
+    }
+}
+
+/// Whether no tested call gave a wrong answer.
+fn passes(tested: &[TestedCall]) -> bool {
+    tested.iter().all(|call| call.passed != Some(false))
+}
+
+fn tested_json(call: &TestedCall) -> Value {
+    json!({
+        "source": source_name(call.source),
+        "args": call.inputs.args,
+        "kwargs": call.inputs.kwargs,
+        "context": call.inputs.context,
+        "expected": call.expected.as_ref().map(expected_json),
+        "actual": call.actual,
+        "passed": call.passed,
+    })
+}
+
+fn source_name(source: TestSource) -> &'static str {
+    match source {
+        TestSource::Example => "example",
+        TestSource::Recorded => "recorded",
+    }
+}
+
+fn expected_json(expected: &ExpectedResult) -> Value {
+    match expected {
+        ExpectedResult::Value(value) => json!({"value": value}),
+        ExpectedResult::Error(code) => json!({"error_type": code}),
+        ExpectedResult::NotValue(value) => json!({"not_value": value}),
+    }
+}
+
+fn tested_row(call: &TestedCall) -> String {
+    let paint = render::paint(Stream::Output);
+    let (mark, style) = match call.passed {
+        Some(true) => ("✓", Style::Good),
+        Some(false) => ("✗", Style::Bad),
+        None => ("–", Style::Faint),
+    };
+    let by_name = call.inputs.kwargs.iter().map(|(name, value)| format!("{name}={value}"));
+    let given: Vec<String> = call.inputs.args.iter().map(Value::to_string).chain(by_name).collect();
+    let given = clip(&clean(&given.join(", ")), CALL_COLUMNS);
+    let wrong = match (&call.expected, &call.actual, call.passed) {
+        (Some(expected), Some(actual), Some(false)) => {
+            format!("  expected {}, got {actual}", expected_json(expected))
+        }
+        (_, _, None) => {
+            "  not checked: its value does not depend on its arguments alone".to_owned()
+        }
+        _ => String::new(),
+    };
+    format!(
+        "{} {:<8} ({given}){}",
+        paint.in_style(style, mark),
+        source_name(call.source),
+        clean(&wrong)
+    )
+}
