@@ -10,6 +10,7 @@
 
 mod bench;
 mod calls;
+mod corrections;
 mod demo;
 mod environments;
 mod exchange;

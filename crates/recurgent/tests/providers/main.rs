@@ -11,6 +11,7 @@
 mod allowance;
 mod choosing;
 mod faults;
+mod outages;
 mod reaching;
 mod secrets;
 mod server;
