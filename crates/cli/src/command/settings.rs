@@ -61,6 +61,9 @@ pub(crate) struct SettingFlags {
     /// Let programs write a file or directory; may be repeated
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
+    /// Never ask a model: stored programs run, every other call fails
+    #[arg(long)]
+    frozen: bool,
     /// Let a model extend a stored program to arguments it was not written for (the default)
     #[arg(long, overrides_with = "no_widen")]
     widen: bool,
@@ -91,6 +94,7 @@ impl SettingFlags {
             ("base_url", self.base_url.as_deref()),
             ("network", self.network.as_deref()),
             ("widen", self.widening()),
+            ("generate", self.frozen.then_some("false")),
             ("read_paths", read.as_deref()),
             ("write_paths", write.as_deref()),
         ])

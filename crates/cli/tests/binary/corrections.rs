@@ -59,7 +59,8 @@ fn a_rejected_program_does_not_run_again() {
     let bench = Bench::new(SCRIPT);
     let (answer, _) = bench.answer(&DOUBLE);
     let call = answer["call_id"].as_str().unwrap();
-    let reject = ["tools", "reject", "calculator", "double", "--because", "it adds one", "--call", call];
+    let reject =
+        ["tools", "reject", "calculator", "double", "--because", "it adds one", "--call", call];
     let report = bench.json(&reject);
     assert_eq!(report["running"], json!(null));
     assert_eq!(report["counter_example"], json!({"args": [4], "not_value": 5}));
@@ -92,7 +93,8 @@ fn what_was_taught_is_tested() {
     let bench = wrong();
     let double = ["tools", "test", "calculator", "double"];
     bench.run(&["tools", "teach", "calculator", "double", "4", "--gives", "8"]).exits(0);
-    let taught = bench.json(&["tools", "teach", "calculator", "double", "--kw", "x=3", "--never", "4"]);
+    let taught =
+        bench.json(&["tools", "teach", "calculator", "double", "--kw", "x=3", "--never", "4"]);
     assert_eq!(
         (&taught["examples"], &taught["example"]),
         (&json!(2), &json!({"args": [], "kwargs": {"x": 3}, "not_value": 4}))
