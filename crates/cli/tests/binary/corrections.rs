@@ -154,7 +154,7 @@ fn what_is_removed_is_gone() {
     let bench = wrong();
     bench.run(&["tools", "rm", "calculator", "double"]).exits(0);
     assert_eq!(programs(&bench), [json!(null); 0]);
-    bench.run(&["tools", "rm", "calculator"]).exits(1).says("nothing is stored for calculator");
+    bench.run(&["tools", "rm", "nobody"]).exits(1).says("nothing is stored for nobody");
     bench.run(&[&DOUBLE[..], &["--frozen"]].concat()).exits(1).says("run it once without --frozen");
     bench.run(&DOUBLE).exits(0);
     assert_eq!(bench.json(&["tools", "rm", "calculator"])["removed"], true);

@@ -124,7 +124,7 @@ fn demo(state: &Path, arguments: &[&str]) -> Command {
         .arg("demo")
         .args(arguments)
         .env("RECURGENT_STATE_DIR", state)
-        .env("RECURGENT_CONFIG", state.join("no-such-file"))
+        .env("RECURGENT_CONFIG", "/dev/null")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -185,9 +185,10 @@ fn a_program_of_the_reference_runtime_runs_without_a_model() {
     let place = bench.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json");
     let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
     file["contract_fingerprint"] = json!("none");
+    file["role"] = json!("converter"); // a role that is not a tool, so that it has no contract
     fs::write(&place, file.to_string()).unwrap();
     assert_eq!(bench.run(&["store", "import", "old"]).exit, 0);
-    let ran = bench.run(&["call", "unit_converter", "convert", "21", "--guest", "ruby"]);
+    let ran = bench.run(&["call", "converter", "convert", "21", "--guest", "ruby"]);
     assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
 }
 
@@ -216,7 +217,7 @@ fn damaged_files_are_refused_one_by_one() {
         ("nameless", changed("role", json!("  ")), "role name must not be empty"),
         ("gems", changed("dependencies", json!([{"name": "a; rm -rf"}])), "dependencies[0]"),
         ("counts", changed("success_count", json!(-3)), "whole number"),
-        ("time", changed("created_at", json!("yesterday")), "no time"),
+        ("time", changed("created_at", json!("yesterday")), "not a time"),
     ] {
         fs::write(artifacts.join(format!("{name}.json")), text).unwrap();
         let report = bench.json(&["store", "import", "old"]);

@@ -123,7 +123,7 @@ fn forgotten_tools_go_when_asked_twice() {
     assert!(shown.stderr.contains("--yes"), "{}", shown.stderr);
     let pruned = bench.json(&["tools", "prune", "--older-than", "0s", "--yes"]);
     assert_eq!(pruned["dry_run"], false);
-    assert_eq!(bench.json(&["tools", "list"]), json!({"tools": []}));
+    assert_eq!(bench.json(&["tools", "list"])["tools"], json!([]));
     assert_eq!(bench.run(&["tools", "show", "greeter"]).exit, 1, "its programs are gone too");
     assert_eq!(bench.run(&["tools", "show", "../../x"]).exit, 0, "others stay");
     assert_eq!(bench.run(&["tools", "prune", "--older-than", "soon"]).exit, 2);
@@ -205,7 +205,7 @@ fn a_repair_made_in_one_process_runs_in_the_next() {
 fn odd_names_and_empty_stores_are_no_trouble() {
     let bench = bench();
     for (line, shape) in [
-        (&["list"][..], json!({"tools": []})),
+        (&["list"][..], json!({"tools": [], "programs": []})),
         (&["health"], json!({"tools": []})),
         (&["recommend"], json!({"recommendations": []})),
         (&["stale"], json!({"stale": []})),

@@ -127,7 +127,7 @@ impl Scripted {
             }
         }
         let known: Vec<_> = plan.keys().take(SHOWN_KEYS).map(String::as_str).collect();
-        Err(DraftFault::Unavailable(format!(
+        Err(DraftFault::Rejected(format!(
             "the script has no payload for {key:?}; add that key (it has: {})",
             if known.is_empty() { "nothing".to_owned() } else { known.join(", ") }
         )))
