@@ -154,7 +154,6 @@ settings! {
     fresh_outcome_repair_budget: u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after an answer that is not acceptable";
     transport_retries:           u32              = 4                                  , count::<_, 0, MANY>                 , Plain    , "retries after the model service failed or could not be reached";
     max_retry_delay_seconds:     Duration         = secs(30)                           , seconds                             , Plain    , "the longest wait before such a retry; a service that asks for a longer one is not asked again";
-    widen:                       bool             = true                               , flag                                , Plain    , "whether a model may extend a stored program to arguments it was not written for";
     guardrail_terminal:          Vec<Rule>        = GuardrailPolicy::default().terminal, rules                               , Plain    , "guardrails that end a call at once, by subtype or type, separated by commas";
     provider_timeout_seconds:    Duration         = secs(120)                          , seconds                             , Plain    , "time a model may take to answer";
     execution_timeout_seconds:   Duration         = secs(30)                           , seconds                             , Plain    , "time a program may take, nested calls aside";
