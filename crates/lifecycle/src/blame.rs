@@ -311,8 +311,7 @@ fn host_of(text: &str) -> Option<String> {
     (is_host && (is_url || (authority.len() == rest.len() && is_dotted))).then(|| host.to_owned())
 }
 
-/// The last label of a host name or address; file names end in what is no such label as often as not, so only a path
-/// of a URL counts for those.
+/// Whether this can be the last label of a host name or address. A name that ends like a file counts only in a URL.
 fn is_top_level(label: &str) -> bool {
     const FILES: &[&str] = &[
         "csv", "gz", "html", "jpg", "json", "log", "md", "pdf", "png", "py", "rb", "sqlite",
