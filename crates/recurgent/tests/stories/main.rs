@@ -58,6 +58,8 @@ stories! {
     three_typos = "12-three-typos.md",
     the_service_is_down = "13-the-service-is-down.md",
     that_is_wrong = "14-that-is-wrong.md",
+    two_examples = "15-two-examples.md",
+    a_strangers_registry = "16-a-strangers-registry.md",
 }
 
 #[test]
