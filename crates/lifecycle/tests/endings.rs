@@ -3,9 +3,9 @@
 //! Under its rule a row has, first, the scene: retries of each lane in [`RetryLane::ALL`]'s order, those of the last
 //! one after `transport`; `stored`,
 //! a program, and how often it was repaired; and what the world answers, in the words of [`answer`]. Then
-//! one line per try: where its program came from, what was waited for, what the model was told (and how many
-//! retries it was told are left), and the lane that rejected it. Last, the ending: its message
-//! and metadata, how often a model was asked, and what the store is told.
+//! one line per try: where its program came from, what was waited for, the feedback the model got (and how many
+//! retries are left), and the lane that rejected it. Last, the ending: its message
+//! and metadata, how often a model was asked, and what the store gets.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "test")]
 
 mod common;
@@ -30,24 +30,24 @@ use serde_json::{Map, Value, json};
 
 use common::{artifact, report, request};
 
-const TABLE: &str = r#"# A service's fault is waited out, and the next try is told what this one was.
+const TABLE: &str = r#"# A service's fault is waited out, and the next try gets the same feedback as this one.
 1 1 1 1: forks, down, slower, late, slower by 7, fine, value
     generated: guardrail
-    generated told process_escape (guardrail 0): transport
-    generated after 500ms told process_escape (guardrail 0): transport
-    generated after 1s told process_escape (guardrail 0): generation
-    generated after 2s told process_escape (guardrail 0): transport
-    generated after 7ms told process_escape (guardrail 0): accepted
+    generated feedback process_escape (guardrail 0): transport
+    generated after 500ms feedback process_escape (guardrail 0): transport
+    generated after 1s feedback process_escape (guardrail 0): generation
+    generated after 2s feedback process_escape (guardrail 0): transport
+    generated after 7ms feedback process_escape (guardrail 0): accepted
     ok; 6 asked, kept, admitted as delegated_contract_tool after 0 repairs
 # A model that was never asked is not counted: the allowance is spent.
 1 1 1 1: fine, raises, spent
     generated: execution
-    generated told execution (execution 0): rejected
+    generated feedback execution (execution 0): rejected
     budget_exceeded: 64 spent; 1 asked
-# Nor is one that nothing could be told, since the store was gone: that is no fault of a service.
+# Nor is one without a prompt, since the store was gone: that is not a fault of a service.
 1 1 1 1: fine, raises, no store
     generated: execution
-    generated told execution (execution 0): rejected
+    generated feedback execution (execution 0): rejected
     store_unavailable: gone; 1 asked
 # A service that asks for a longer wait than any call makes is not asked again: whoever called may wait.
 4 1 1 1: slower by a minute
@@ -63,20 +63,20 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try is to
 1 1 1 1 transport 1: down, unparsable, fine, value
     generated: transport
     generated after 500ms: generation
-    generated told invalid_code (generation 0): accepted
+    generated feedback invalid_code (generation 0): accepted
     ok; 3 asked, kept, admitted as delegated_contract_tool after 0 repairs
 
 # An exhausted generation lane counts every try.
 2 1 1 1: no object, unparsable, truncated
     generated: generation
-    generated told invalid_code (generation 1): generation
-    generated told invalid_code (generation 0): generation
+    generated feedback invalid_code (generation 1): generation
+    generated feedback invalid_code (generation 0): generation
     invalid_code: the answer was cut off at the output limit; write a shorter program, or raise max_output_tokens; generation_attempts 3; 3 asked, generation exhausted
 # An exhausted guardrail lane counts retries; a top-level caller gets one stable message.
 1 2 1 1: forks, forks2, forks
     generated: guardrail
-    generated told process_escape (guardrail 1): guardrail
-    generated told process_escape (guardrail 0): guardrail, repeated
+    generated feedback process_escape (guardrail 1): guardrail
+    generated feedback process_escape (guardrail 0): guardrail, repeated
     guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 2; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 3 asked, guardrail exhausted
 # A child's caller is a program: it gets the message as it is.
 child 1 0 1 1: forks
@@ -85,18 +85,18 @@ child 1 0 1 1: forks
 # An exhausted execution lane counts retries; the same program again is one, but is not run.
 1 1 2 1: fine, raises, fine, fine2, raises
     generated: execution
-    generated told execution (execution 1): execution, repeated
-    generated told execution (execution 0): execution
+    generated feedback execution (execution 1): execution, repeated
+    generated feedback execution (execution 0): execution
     execution: E: boom; blame "program"; execution_repair_attempts 2; 3 asked, execution exhausted
 # An exhausted outcome lane counts retries; an authored error becomes the last of many.
 1 1 1 1: fine, contract broken, fine2, flaky
     generated: outcome
-    generated told contract_violation (outcome 0): outcome
+    generated feedback contract_violation (outcome 0): outcome
     outcome_repair_retry_exhausted: outcome repairs exhausted; last: flaky: sorry; outcome_repair_attempts 1; last_error_type "flaky"; last_error_message "sorry"; 2 asked, outcome exhausted
 # A broken contract keeps its own kind.
 1 1 1 1: fine, flaky, fine2, contract broken
     generated: outcome
-    generated told flaky (outcome 0): outcome
+    generated feedback flaky (outcome 0): outcome
     contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; outcome_repair_attempts 1; 2 asked, outcome exhausted
 # An authored error of the world's is an answer, even one that may pass.
 1 1 1 1: fine, network_error
@@ -105,18 +105,18 @@ child 1 0 1 1: forks
 # One violation while running outweighs any other ending but a value.
 1 2 1 1: fine, violation and raises, fine2, violation and not_found, fine3, violation and value
     generated: guardrail
-    generated told self_materialization (guardrail 1): guardrail
-    generated told self_materialization (guardrail 0): accepted
+    generated feedback self_materialization (guardrail 1): guardrail
+    generated feedback self_materialization (guardrail 0): accepted
     ok; 3 asked, kept, admitted as delegated_contract_tool after 0 repairs
 # Advice is given once, whatever the next program is.
 1 3 1 1: baked, baked2, value
     generated: guardrail
-    generated told input_baked_code (guardrail 2): accepted
+    generated feedback input_baked_code (guardrail 2): accepted
     ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
 # Advice is given only while a guardrail retry is left.
 1 1 1 1: forks, baked, value
     generated: guardrail
-    generated told process_escape (guardrail 0): accepted
+    generated feedback process_escape (guardrail 0): accepted
     ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
 # A stored program is never advised; a value is its success.
 1 1 1 1 stored baked 0: value
@@ -134,37 +134,37 @@ child 1 0 1 1: forks
 1 2 3 4 stored fine 0: shutdown
     persisted: rejected
     worker_crash: x; 0 asked, Excused
-# A misfit is mended, and excused.
+# A misfit is repaired, and excused.
 1 2 3 4 stored fine 0: refused, fine2, value
     persisted: rejected
-    repaired told dependency_policy_violation (guardrail 2): accepted
+    repaired feedback dependency_policy_violation (guardrail 2): accepted
     ok; 1 asked, kept, Excused, admitted as delegated_contract_tool after 1 repairs
 # Repairs add up.
 1 2 3 4 stored fine 2: raises, fine2, value
     persisted: rejected
-    repaired told execution (execution 3): accepted
-    ok; 1 asked, kept, Failed, mended, admitted as delegated_contract_tool after 3 repairs
-# A stored program's own failure is mended and uses up no retry; told is the whole budget of its lane.
+    repaired feedback execution (execution 3): accepted
+    ok; 1 asked, kept, Failed, repair written, admitted as delegated_contract_tool after 3 repairs
+# A stored program's own failure is repaired and uses up no retry; the feedback has the whole budget of its lane.
 1 2 1 4 stored fine 0: raises, fine2, raises, fine3, value
     persisted: rejected
-    repaired told execution (execution 1): execution
-    repaired told execution (execution 0): accepted
-    ok; 2 asked, kept, Failed, mended, admitted as delegated_contract_tool after 1 repairs
+    repaired feedback execution (execution 1): execution
+    repaired feedback execution (execution 0): accepted
+    ok; 2 asked, kept, Failed, repair written, admitted as delegated_contract_tool after 1 repairs
 # The same, of the guardrail lane.
 1 2 3 4 stored fine 0: violation and raises, no key
     persisted: rejected
-    repaired told self_materialization (guardrail 2): rejected
+    repaired feedback self_materialization (guardrail 2): rejected
     tool_registry_violation: the agent asks for a tool of its own role `lister`; it could not be repaired (provider_auth: no key); violation_subtype "self_materialization"; repair_error_type "provider_auth"; 1 asked, Failed
 # The same, of the outcome lane.
 1 2 3 4 stored fine 0: contract broken, no key
     persisted: rejected
-    repaired told contract_violation (outcome 4): rejected
+    repaired feedback contract_violation (outcome 4): rejected
     contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; it could not be repaired (provider_auth: no key); repair_error_type "provider_auth"; 1 asked, ContractBroken
-# What a rule now bars for good is mended, too.
+# What a rule now forbids for good is repaired, too.
 terminal 1 2 3 4 stored forks 0: fine, value
     persisted: rejected
-    repaired told process_escape: accepted
-    ok; 1 asked, kept, Failed, mended, admitted as delegated_contract_tool after 1 repairs
+    repaired feedback process_escape: accepted
+    ok; 1 asked, kept, Failed, repair written, admitted as delegated_contract_tool after 1 repairs
 # One that breaks it only while it runs ends the call: this time it did.
 terminal 1 2 3 4 stored fine 0: violation and raises
     persisted: rejected
@@ -176,94 +176,94 @@ terminal 1 2 3 4: fine, violation and raises
 # Advice is not dearer than an answer: when the retry breaks a rule, the advised program runs.
 1 1 1 1: baked, forks, value
     generated: guardrail
-    generated told input_baked_code (guardrail 0): guardrail
+    generated feedback input_baked_code (guardrail 0): guardrail
     generated as a last resort: accepted
     ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
 # The same when the retries after it fail while running,
 1 1 1 1: baked, fine, raises, fine2, raises, value
     generated: guardrail
-    generated told input_baked_code (guardrail 0): execution
-    generated told execution (execution 0): execution
+    generated feedback input_baked_code (guardrail 0): execution
+    generated feedback execution (execution 0): execution
     generated as a last resort: accepted
     ok; 3 asked, kept, admitted as input_baked_code after 0 repairs
 # or give no usable program,
 1 1 1 1: baked, unparsable, no object, value
     generated: guardrail
-    generated told input_baked_code (guardrail 0): generation
-    generated told invalid_code (generation 0): generation
+    generated feedback input_baked_code (guardrail 0): generation
+    generated feedback invalid_code (generation 0): generation
     generated as a last resort: accepted
     ok; 3 asked, kept, admitted as input_baked_code after 0 repairs
 # or the service asks for a longer wait than any call makes,
 1 1 1 1: baked, slower by a minute, value
     generated: guardrail
-    generated told input_baked_code (guardrail 0): transport
+    generated feedback input_baked_code (guardrail 0): transport
     generated as a last resort: accepted
     ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
 # or no model can be asked.
 1 1 1 1: baked, no key, value
     generated: guardrail
-    generated told input_baked_code (guardrail 0): rejected
+    generated feedback input_baked_code (guardrail 0): rejected
     generated as a last resort: accepted
     ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
 # A truthful error is an answer, too.
 1 1 1 1: baked, forks, not_found
     generated: guardrail
-    generated told input_baked_code (guardrail 0): guardrail
+    generated feedback input_baked_code (guardrail 0): guardrail
     generated as a last resort: accepted
     not_found: sorry; 2 asked
 # When it fails as well, the call ends as it would have without it.
 1 1 1 1: baked, forks, raises
     generated: guardrail
-    generated told input_baked_code (guardrail 0): guardrail
+    generated feedback input_baked_code (guardrail 0): guardrail
     generated as a last resort: rejected
     guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 1; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 2 asked, guardrail exhausted
 # The same when it is refused its environment.
 1 1 1 1: baked, forks, unresolvable
     generated: guardrail
-    generated told input_baked_code (guardrail 0): guardrail
+    generated feedback input_baked_code (guardrail 0): guardrail
     generated as a last resort: rejected
     guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 1; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 2 asked, guardrail exhausted
-# But the world's own end is told as it is.
+# But the world's own end is reported as it is.
 1 1 1 1: baked, forks, shutdown
     generated: guardrail
-    generated told input_baked_code (guardrail 0): guardrail
+    generated feedback input_baked_code (guardrail 0): guardrail
     generated as a last resort: rejected
     worker_crash: x; 2 asked, guardrail exhausted
 # It is no way around a rule that ends the call.
 terminal 1 1 1 1: baked, forks
     generated: guardrail
-    generated told input_baked_code (guardrail 0): rejected
+    generated feedback input_baked_code (guardrail 0): rejected
     process_violation: `os.fork` starts or signals a process, which this agent may not do; violation_subtype "process_escape"; 2 asked
 # A third repair is still a repair.
 1 2 3 4 stored fine 2: raises, no key
     persisted: rejected
-    repaired told execution (execution 3): rejected
+    repaired feedback execution (execution 3): rejected
     execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
 # After three repairs a program is written from nothing.
 1 2 3 4 stored fine 3: raises, fine2, value
     persisted: rejected
-    generated told execution (execution 3): accepted
+    generated feedback execution (execution 3): accepted
     ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 0 repairs
 # A type error on arguments of a proven shape is the program's fault.
 1 1 1 1 stored fine 0 proven: type error, no key
     persisted: rejected
-    repaired told execution (execution 1): rejected
+    repaired feedback execution (execution 1): rejected
     execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
 # On another shape it is the caller's: not counted, and the program's own error comes first.
 1 1 1 1 stored fine 0 proven text: type error, no key
     persisted: rejected
-    repaired told execution (execution 1): rejected
+    repaired feedback execution (execution 1): rejected
     execution: TypeError: boom; the stored program was never called with such arguments, check them; it could not be repaired (provider_auth: no key); blame "caller"; repair_error_type "provider_auth"; 1 asked, Excused
 # With a model the program is widened.
 1 1 1 1 stored fine 0 proven text: type error, fine2, value
     persisted: rejected
-    repaired told execution (execution 1): accepted
+    repaired feedback execution (execution 1): accepted
     ok; 1 asked, kept, Excused, admitted as delegated_contract_tool after 0 repairs
 # A widening that fails gives the caller's error.
 1 1 1 1 stored fine 0 proven text: type error, fine2, raises, fine3, raises
     persisted: rejected
-    repaired told execution (execution 1): execution
-    repaired told execution (execution 0): execution
+    repaired feedback execution (execution 1): execution
+    repaired feedback execution (execution 0): execution
     execution: TypeError: boom; the stored program was never called with such arguments, check them; it could not be repaired (execution: E: boom); blame "caller"; repair_error_type "execution"; 2 asked, execution exhausted, Excused
 # Nothing is widened if the policy says so.
 narrow 1 1 1 1 stored fine 0 proven text: type error
@@ -272,7 +272,7 @@ narrow 1 1 1 1 stored fine 0 proven text: type error
 # Another error is the program's, whatever the shape.
 1 1 1 1 stored fine 0 proven text: raises, no key
     persisted: rejected
-    repaired told execution (execution 1): rejected
+    repaired feedback execution (execution 1): rejected
     execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
 # A missing argument of a stored function is an invalid call: the program does not run, no model is asked.
 1 1 1 1 stored pair 0:
@@ -297,12 +297,12 @@ network 1 1 1 1 url: fetches, refused connection
 # It may choose a better one if it chose the service itself.
 network 1 1 1 1: chooses, refused connection, fine, value
     generated: execution
-    generated told service_unavailable (execution 0): accepted
+    generated feedback service_unavailable (execution 0): accepted
     ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
 # When it does not, the service is named.
 network 1 1 1 1: chooses, refused connection, fetches, refused connection
     generated: execution
-    generated told service_unavailable (execution 0): rejected
+    generated feedback service_unavailable (execution 0): rejected
     service_unavailable: a service the program needs cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 2 asked
 # A file that is not granted.
 1 1 1 1 path: reads, no file
@@ -315,7 +315,7 @@ network 1 1 1 1: chooses, refused connection, fetches, refused connection
 # A wrong call of another agent counts here.
 1 1 1 1 stored fine 0 proven: nested misuse, no key
     persisted: rejected
-    repaired told execution (execution 1): rejected
+    repaired feedback execution (execution 1): rejected
     execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
 # Nothing runs again after something may have been sent.
 network 1 2 3 4: posts, contract broken
@@ -324,7 +324,7 @@ network 1 2 3 4: posts, contract broken
 # Without a network nothing was sent.
 1 1 1 1: posts, contract broken, fine, value
     generated: outcome
-    generated told contract_violation (outcome 0): accepted
+    generated feedback contract_violation (outcome 0): accepted
     ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
 # A degraded program runs when no better one can be obtained,
 1 1 1 1 stored fine 0 proven degraded: no key, value
@@ -493,7 +493,7 @@ fn run(script: &str) -> Vec<String> {
             && !matches!(answers.peek(), Some(Answer::Prepares(_)));
         step = match (step, if prepared { None } else { answers.next() }) {
             (Step::Generate(mut generate), Some(Answer::Drafts(reply))) => {
-                asked.push(told(&mut generate));
+                asked.push(feedback(&mut generate));
                 generate.generated(reply, Duration::ZERO)
             }
             (Step::Prepare(prepare), None) => prepare.prepared(Ok(Environment::bare())),
@@ -555,29 +555,29 @@ fn recalled(scene: &str) -> Step {
     recall.recalled(Ok(memory))
 }
 
-fn told(generate: &mut Generate) -> String {
-    let mut told = String::new();
+fn feedback(generate: &mut Generate) -> String {
+    let mut feedback = String::new();
     if generate.pause() > Duration::ZERO {
-        write!(told, " after {:?}", generate.pause()).unwrap();
+        write!(feedback, " after {:?}", generate.pause()).unwrap();
     }
     let user = generate.prompt(&PromptContext::default()).user;
     if let Some(line) = user.lines().find_map(|line| line.strip_prefix("feedback: ")) {
         let block: Value = serde_json::from_str(line).unwrap();
         let what = block.get("violation_subtype").or(block.get("error_type")).unwrap();
-        write!(told, " told {}", what.as_str().unwrap()).unwrap();
+        write!(feedback, " feedback {}", what.as_str().unwrap()).unwrap();
         for lane in RetryLane::ALL.map(RetryLane::name) {
             if let Some(left) = block.get(format!("remaining_{lane}_budget")) {
-                write!(told, " ({lane} {left})").unwrap();
+                write!(feedback, " ({lane} {left})").unwrap();
             }
         }
     }
-    told
+    feedback
 }
 
 /// The one place that knows origins: by their wire names. Only a model's programs were asked for.
 fn tried(attempt: &Attempt, asked: &mut impl Iterator<Item = String>) -> String {
     let source = attempt.origin.program_source();
-    let told = match source {
+    let feedback = match source {
         _ if attempt.last_resort => " as a last resort".to_owned(),
         "persisted" => String::new(),
         _ => asked.next().unwrap(),
@@ -589,7 +589,7 @@ fn tried(attempt: &Attempt, asked: &mut impl Iterator<Item = String>) -> String 
             format!("{lane}{}", if rejection.repeated { ", repeated" } else { "" })
         }
     };
-    format!("{source}{told}: {end}")
+    format!("{source}{feedback}: {end}")
 }
 
 /// Parts of the metadata keys that the retry policy writes.
@@ -631,7 +631,7 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
         }
         ArtifactChange::RepairWritten { checksum } => {
             assert_eq!(*checksum, commit.selected().unwrap().checksum);
-            "mended".to_owned()
+            "repair written".to_owned()
         }
         ArtifactChange::Score { checksum, verdict } => {
             let selected = commit.selected().map_or(checksum, |artifact| &artifact.checksum);
@@ -665,19 +665,19 @@ fn an_authored_error_type_of_any_length_is_kept_short() {
             panic!("it runs")
         };
         let step = execute.executed(Ok(*report), Duration::ZERO);
-        let told = format!("{:?}", step.attempts());
-        let told = match &step {
+        let shown = format!("{:?}", step.attempts());
+        let shown = match &step {
             Step::Commit(commit) => {
                 let moment =
                     Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
                 let changes = commit.changes(&moment);
-                format!("{told} {} {:?}", changes.record, changes.event)
+                format!("{shown} {} {:?}", changes.record, changes.event)
             }
-            Step::Generate(_) => told,
+            Step::Generate(_) => shown,
             Step::Recall(_) | Step::Prepare(_) | Step::Execute(_) | Step::Rehearse(_) => {
                 panic!("{step:?}")
             }
         };
-        assert!(told.len() < 10_000, "{} bytes", told.len());
+        assert!(shown.len() < 10_000, "{} bytes", shown.len());
     }
 }

@@ -33,14 +33,7 @@ use crate::upkeep::time_before;
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
     let runtime = agent.runtime();
-    let mut call = Performance {
-        agent,
-        tree,
-        started: Instant::now(),
-        rolled_back: 0,
-        prompt: None,
-        lead: None,
-    };
+    let mut call = Performance::begin(agent, tree);
     runtime
         .observers()
         .notify(&request, || EventKind::Started { arguments: request.arguments.to_string() });
@@ -101,6 +94,13 @@ struct Performance<'a> {
     prompt: Option<Prompt>,
     /// Held while this call asks the model for a method's first program.
     lead: Option<FlightLead<'a>>,
+}
+
+impl<'a> Performance<'a> {
+    fn begin(agent: &'a Agent, tree: &'a Tree) -> Self {
+        let started = Instant::now();
+        Self { agent, tree, started, rolled_back: 0, prompt: None, lead: None }
+    }
 }
 
 impl Performance<'_> {

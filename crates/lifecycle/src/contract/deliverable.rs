@@ -8,7 +8,7 @@ use crate::excerpt::shortened;
 use super::ContractFault;
 use super::breach::MAX_NAME;
 use super::clause::{Kind, count};
-use super::word::{Word, misspelt, plain};
+use super::word::{ContractWord, misspelt, plain};
 
 /// Words that hold one schema.
 const HOLDS_ONE: [&str; 12] = [
@@ -52,14 +52,14 @@ fn is_prose(value: &Value) -> bool {
 
 /// Whether a deliverable that is written out uses words that only JSON Schema has.
 pub(super) fn uses_schema_words(fields: &Map<String, Value>) -> bool {
-    fields.iter().any(|(key, value)| match Word::of(key) {
-        Word::Schema(_) => true,
-        Word::Constraint("schema") => false,
-        Word::Constraint("constraints") => value.as_object().is_some_and(uses_schema_words),
-        Word::Constraint(word) => {
+    fields.iter().any(|(key, value)| match ContractWord::of(key) {
+        ContractWord::Schema(_) => true,
+        ContractWord::Constraint("schema") => false,
+        ContractWord::Constraint("constraints") => value.as_object().is_some_and(uses_schema_words),
+        ContractWord::Constraint(word) => {
             children(word, value).any(|child| child.as_object().is_some_and(uses_schema_words))
         }
-        Word::Description | Word::Unknown => false,
+        ContractWord::Description | ContractWord::Unknown => false,
     })
 }
 
@@ -67,18 +67,20 @@ pub(super) fn uses_schema_words(fields: &Map<String, Value>) -> bool {
 pub(super) fn json_schema(fields: &Map<String, Value>) -> Value {
     let mut schema = Map::new();
     for (key, value) in fields {
-        match Word::of(key) {
-            Word::Constraint("schema") | Word::Unknown | Word::Description => {}
-            Word::Constraint("constraints") => {
+        match ContractWord::of(key) {
+            ContractWord::Constraint("schema")
+            | ContractWord::Unknown
+            | ContractWord::Description => {}
+            ContractWord::Constraint("constraints") => {
                 let nested = value.as_object().map(json_schema);
                 let nested = nested.as_ref().and_then(Value::as_object).cloned();
                 merge(&mut schema, nested.unwrap_or_default());
             }
-            Word::Constraint(word) => {
+            ContractWord::Constraint(word) => {
                 let one = Map::from_iter([(camel(word), constrained(word, value))]);
                 merge(&mut schema, one);
             }
-            Word::Schema(word) => {
+            ContractWord::Schema(word) => {
                 schema.insert(word.to_owned(), map_children(word, value, &|child| inner(child)));
             }
         }
@@ -153,11 +155,13 @@ fn schema_object(
     fields: &Map<String, Value>,
     at: &str,
 ) -> Result<Map<String, Value>, ContractFault> {
-    let unknown = |key: &&String| Word::of(key) == Word::Unknown;
+    let unknown = |key: &&String| ContractWord::of(key) == ContractWord::Unknown;
     if let Some(key) = fields.keys().find(|key| unknown(key) && misspelt(key).is_some()) {
         return Err(not_understood(key, at));
     }
-    let is_word = |key: &String| matches!(Word::of(key), Word::Constraint(_) | Word::Schema(_));
+    let is_word = |key: &String| {
+        matches!(ContractWord::of(key), ContractWord::Constraint(_) | ContractWord::Schema(_))
+    };
     if fields.keys().any(|key| unknown(&key)) && !fields.keys().any(is_word) {
         let keys = fields.iter().filter(|(key, _)| plain(key) != "description");
         let keys = keys.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -166,19 +170,19 @@ fn schema_object(
     let mut written = Map::new();
     for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let at = format!("{at}.{}", shortened(key, MAX_NAME));
-        match Word::of(key) {
-            Word::Unknown => {
+        match ContractWord::of(key) {
+            ContractWord::Unknown => {
                 return Err(not_understood(key, at.rsplit_once('.').map_or("", |p| p.0)));
             }
-            Word::Description => {}
-            Word::Constraint("constraints") if value.is_object() => {
+            ContractWord::Description => {}
+            ContractWord::Constraint("constraints") if value.is_object() => {
                 let nested = value.as_object().map(|nested| words_of(nested, &at)).transpose()?;
                 written.insert("constraints".to_owned(), json!(nested));
             }
-            Word::Constraint(word) => {
+            ContractWord::Constraint(word) => {
                 written.insert(word.to_owned(), word_value(word, value, &at)?);
             }
-            Word::Schema(word) => {
+            ContractWord::Schema(word) => {
                 written.insert(word.to_owned(), word_value(word, value, &at)?);
             }
         }
@@ -188,7 +192,7 @@ fn schema_object(
 
 /// The words under `constraints`: never shorthand.
 fn words_of(nested: &Map<String, Value>, at: &str) -> Result<Map<String, Value>, ContractFault> {
-    match nested.keys().find(|key| Word::of(key) == Word::Unknown) {
+    match nested.keys().find(|key| ContractWord::of(key) == ContractWord::Unknown) {
         Some(key) => Err(not_understood(key, at)),
         None => schema_object(nested, at),
     }

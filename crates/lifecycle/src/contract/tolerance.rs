@@ -6,7 +6,7 @@ use crate::example::Example;
 use crate::excerpt::shortened;
 
 use super::breach::MAX_SUMMARY;
-use super::word::{Word, plain};
+use super::word::{ContractWord, plain};
 use super::{
     Contract, ContractFault, ContractSource, FIELDS, Terms, given, is_field, source, text,
 };
@@ -130,9 +130,9 @@ fn path_of(fault: &ContractFault) -> Option<&str> {
 /// Removes what is at `path`, whose steps are separated by dots; `constraints` may be left out of it.
 fn remove(fields: &mut Map<String, Value>, path: &str) -> bool {
     let at = |key: &str| {
-        let canonical = match Word::of(key) {
-            Word::Constraint(word) | Word::Schema(word) => word,
-            Word::Description | Word::Unknown => key,
+        let canonical = match ContractWord::of(key) {
+            ContractWord::Constraint(word) | ContractWord::Schema(word) => word,
+            ContractWord::Description | ContractWord::Unknown => key,
         };
         let bare = key.strip_prefix(':').unwrap_or(key);
         [key, bare, canonical]

@@ -80,7 +80,7 @@ const DESCRIPTIONS: [&str; 14] = [
 
 /// What a key of a deliverable is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ContractWord {
     /// A constraint, in our spelling.
     Constraint(&'static str),
     /// A word of JSON Schema, in its spelling.
@@ -91,7 +91,7 @@ pub(super) enum Word {
     Unknown,
 }
 
-impl Word {
+impl ContractWord {
     /// `min_items`, `:min_items` and `minItems` are alike.
     pub(super) fn of(key: &str) -> Self {
         let is = |word: &&'static str| plain(word) == plain(key);
