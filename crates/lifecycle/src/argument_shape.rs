@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::artifact::ShapeDigest;
+use crate::admission::{Case, Inputs};
+use crate::artifact::{ProvenShapes, ShapeDigest};
 use crate::request::{Arguments, CallRequest};
 
 /// Items of a list that are looked at.
@@ -44,6 +45,19 @@ impl ShapeDigest {
     /// The digest of the shape of a call's arguments.
     pub fn of_call(request: &CallRequest) -> Self {
         Self::of(&ArgumentShape::of(&request.arguments).to_string())
+    }
+}
+
+impl ProvenShapes {
+    /// The shapes of recorded calls: those an artifact was accepted with that was stored before shapes were kept.
+    pub fn of_corpus(cases: &[Case]) -> Self {
+        let shape = |case: &Case| {
+            let Inputs { args, kwargs, .. } = case.inputs.clone();
+            ShapeDigest::of(&ArgumentShape::of(&Arguments { args, kwargs }).to_string())
+        };
+        let shapes: BTreeSet<String> =
+            cases.iter().map(|case| shape(case).as_str().to_owned()).collect();
+        Self::stored(shapes.into_iter().take(Self::MAX).collect())
     }
 }
 
@@ -85,9 +99,29 @@ fn letter(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
+    use crate::admission::Observed;
+    use crate::artifact::RunVerdict;
+
+    #[test]
+    fn a_program_is_proven_on_the_shapes_of_its_corpus() {
+        let case = |args: &[Value]| Case {
+            inputs: Inputs { args: args.to_vec(), kwargs: Map::new(), context: Map::new() },
+            observed: Observed { verdict: RunVerdict::Succeeded, digest: String::new() },
+        };
+        let shapes =
+            ProvenShapes::of_corpus(&[case(&[json!(1)]), case(&[json!(2)]), case(&[json!("x")])]);
+        let is_proven = |args: Value| {
+            let Value::Array(args) = args else { panic!("{args}") };
+            let arguments = Arguments { args, ..Arguments::default() };
+            let request = CallRequest { arguments, ..CallRequest::bare("c", "add") };
+            shapes.contains(&ShapeDigest::of_call(&request))
+        };
+        assert!(is_proven(json!([7])) && is_proven(json!(["y"])));
+        assert!(!is_proven(json!([])) && !is_proven(json!([""])) && !is_proven(json!([1, 2])));
+    }
 
     /// Shapes are kept in stores: their text may not change.
     #[test]

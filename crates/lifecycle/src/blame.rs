@@ -330,3 +330,108 @@ fn names_path(text: &str, path: &str) -> bool {
                 || text.strip_suffix(path).is_some_and(|head| head.ends_with('/'))
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::{Language, inspect};
+
+    #[test]
+    fn a_host_is_that_of_a_url_or_stands_alone() {
+        for (text, expected) in [
+            ("http://shop.example/list?page=2", Some("shop.example")),
+            ("https://user:pass@shop.example:8443/", Some("shop.example")),
+            ("ftp://10.0.0.7/x", Some("10.0.0.7")),
+            ("shop.example", Some("shop.example")),
+            ("shop.example:8080", Some("shop.example")),
+            ("localhost", Some("localhost")),
+            ("sales.csv", None),
+            ("see shop.example for more", None),
+            ("hello", None),
+            ("3.5 litres", None),
+            ("", None),
+        ] {
+            assert_eq!(host_of(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_named_by_its_path_or_the_end_of_it() {
+        for (text, path, expected) in [
+            ("sales.csv", "/srv/sales.csv", true),
+            ("./sales.csv", "sales.csv", true),
+            ("/srv/sales.csv", "sales.csv", true),
+            ("les.csv", "/srv/sales.csv", false),
+            ("", "/srv/sales.csv", false),
+        ] {
+            assert_eq!(names_path(text, path), expected, "{text} {path}");
+        }
+    }
+
+    /// The classes of exceptions that guests report, and what they are attributed to on a proven and on a new shape.
+    #[test]
+    fn exceptions_are_attributed_by_their_classes() {
+        let request = CallRequest::bare("c", "m");
+        let inspection = inspect(Language::Python, "result = args[0]").unwrap();
+        let access = GrantedAccess { hosts: None, paths: vec!["/srv".to_owned()] };
+        let attributed = |chain: &[&str], proven| {
+            let class_chain = chain.iter().map(|name| (*name).to_owned()).collect();
+            let facts = ExceptionFacts { class_chain, ..ExceptionFacts::default() };
+            let (request, inspection, access) = (&request, &inspection, &access);
+            let class = chain.first().copied().unwrap_or_default();
+            let failed_call = None;
+            let incident =
+                Incident { class, facts: &facts, request, inspection, access, failed_call, proven };
+            match attribute(&incident) {
+                Attribution::World { .. } => Blame::World,
+                Attribution::Caller => Blame::Caller,
+                Attribution::Program => Blame::Program,
+            }
+        };
+        for (chain, unproven) in [
+            (&["ConnectionRefusedError", "ConnectionError", "OSError"][..], Blame::World),
+            (&["socket.gaierror", "OSError"], Blame::World),
+            (&["ssl.SSLCertVerificationError", "ssl.SSLError", "OSError"], Blame::World),
+            (&["TimeoutError", "OSError"], Blame::World),
+            (&["FileNotFoundError", "OSError"], Blame::World),
+            (&["Socket::ResolutionError", "SocketError"], Blame::World),
+            (&["Net::OpenTimeout", "Timeout::Error"], Blame::World),
+            (&["OpenSSL::SSL::SSLError"], Blame::World),
+            (&["KeyError", "LookupError", "Exception"], Blame::Caller),
+            (&["json.decoder.JSONDecodeError", "ValueError"], Blame::Caller),
+            (&["ZeroDivisionError", "ArithmeticError"], Blame::Caller),
+            (&["NoMethodError", "NameError", "StandardError"], Blame::Caller),
+            (&["Date::Error", "ArgumentError"], Blame::Caller),
+            (&["AssertionError", "Exception"], Blame::Program),
+            (&["NameError", "StandardError"], Blame::Program),
+            (&["RuntimeError", "Exception"], Blame::Program),
+        ] {
+            let proven = if unproven == Blame::Caller { Blame::Program } else { unproven };
+            assert_eq!(attributed(chain, Some(false)), unproven, "{chain:?}");
+            assert_eq!(attributed(chain, Some(true)), proven, "{chain:?}");
+            assert_eq!(attributed(chain, None), proven, "{chain:?} of a new program");
+        }
+    }
+
+    #[test]
+    fn granted_hosts_and_paths_are_recognised() {
+        let access = GrantedAccess {
+            hosts: Some(vec!["api.example".to_owned(), "shop.example:443".to_owned()]),
+            paths: vec!["/srv/data".to_owned()],
+        };
+        for (host, expected) in [
+            (Some("api.example"), true),
+            (Some("shop.example"), true),
+            (Some("x.example"), false),
+            (None, true),
+        ] {
+            assert_eq!(access.may_connect(host), expected, "{host:?}");
+        }
+        for (path, expected) in
+            [("/srv/data/x", true), ("/srv/data", true), ("/srv/database", false)]
+        {
+            assert_eq!(access.may_open(path), expected, "{path}");
+        }
+        assert!(!GrantedAccess::default().may_connect(None), "no network at all");
+    }
+}

@@ -17,6 +17,8 @@ use crate::standing::share;
 
 /// Longest time between an answer and the question that corrects it.
 pub const REASK_WINDOW_MS: u64 = 180_000;
+/// The wire name of a correction that follows soon after an answer (`user_correction_signal`).
+const SIGNAL: &str = "temporal_reask";
 /// Words kept of one call's arguments.
 pub const MAX_WORDS: usize = 32;
 /// Arguments kept of one call.
@@ -56,9 +58,12 @@ pub struct Correction {
     /// Always true: absent otherwise.
     #[serde(default)]
     pub detected: bool,
-    /// The kind of evidence.
+    /// When it was detected: always `temporal_reask`, a call soon after the answer it corrects.
     #[serde(default)]
     pub signal: String,
+    /// The kind of evidence.
+    #[serde(default)]
+    pub evidence: String,
     /// The call whose answer is corrected.
     pub correction_of_call_id: String,
     /// What both programs do.
@@ -170,11 +175,12 @@ pub fn detect(
     let matched = shared_capabilities(earlier, current)?;
     let of_weak_success = earlier.is_weak();
     let comparison = Comparison::of(earlier, current);
-    let signal = comparison.signal(of_weak_success || earlier.outcome_status != "ok")?;
+    let evidence = comparison.evidence(of_weak_success || earlier.outcome_status != "ok")?;
     let texts = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     Some(Correction {
         detected: true,
-        signal: signal.to_owned(),
+        signal: SIGNAL.to_owned(),
+        evidence: evidence.to_owned(),
         correction_of_call_id: earlier.call_id.clone(),
         matched_capability_patterns: matched,
         shared_words: texts(&comparison.kept),
@@ -217,7 +223,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The kind of evidence that the second call corrects the first, whose answer failed or was weak if `is_poor`.
-    fn signal(&self, is_poor: bool) -> Option<&'static str> {
+    fn evidence(&self, is_poor: bool) -> Option<&'static str> {
         if self.before == self.after && self.dropped.is_empty() && self.added.is_empty() {
             return None;
         }
@@ -407,7 +413,7 @@ mod tests {
     /// What asking `second` after `first` is taken for; the first answer was a weak one.
     fn check(first: &Value, second: &Value) -> Option<String> {
         let (first, second) = (weak(event("c1", first)), event("c2", second));
-        detect(&first, &second, 1_010_000).map(|correction| correction.signal)
+        detect(&first, &second, 1_010_000).map(|correction| correction.evidence)
     }
 
     #[test]

@@ -303,6 +303,7 @@ mod tests {
         let correction = Correction {
             detected: true,
             signal: "temporal_reask".into(),
+            evidence: "refined_question".into(),
             correction_of_call_id: of.into(),
             matched_capability_patterns: Vec::new(),
             shared_words: Vec::new(),

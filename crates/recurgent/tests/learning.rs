@@ -29,6 +29,7 @@ const FULL: [&str; 2] = [
 /// A runtime with one store and a model that answers `guide.movies` with these programs.
 struct Fixture {
     runtime: Runtime,
+    model: Arc<Scripted>,
     language: Language,
     folder: tempfile::TempDir,
 }
@@ -54,9 +55,9 @@ impl Fixture {
             let index = Language::ALL.iter().position(|known| *known == language).unwrap();
             model.add("guide.movies", json!({"code": program[index]}));
         }
-        let provider = model as Arc<dyn Provider>;
+        let provider = Arc::<Scripted>::clone(&model) as Arc<dyn Provider>;
         let runtime = Runtime::builder(config).provider(provider).store(store).build().unwrap();
-        Self { runtime, language, folder }
+        Self { runtime, model, language, folder }
     }
 
     fn agent(&self, deliverable: Option<Value>) -> Agent {
@@ -194,6 +195,32 @@ fn a_different_question_is_no_correction() {
     });
 }
 
+/// The tool that produced an answer learns that it was corrected, however deep in the call tree it was called.
+#[test]
+fn a_correction_reaches_the_delegated_tool() {
+    const GUIDE: [&str; 2] = [
+        "def ask(where, **more):\n    return delegate('movie finder', purpose='find movies').find(where).value",
+        "def ask(where, **more) = delegate('movie finder', purpose: 'find movies').find(where).value",
+    ];
+    const FINDER: [&str; 2] = [
+        "def find(where):\n    return [m for m in [] if m == where]",
+        "def find(where) = [].select { |m| m == where }",
+    ];
+    check(|fixture| {
+        let index = Language::ALL.iter().position(|known| *known == fixture.language).unwrap();
+        fixture.model.add("guide.ask", json!({"code": GUIDE[index]}));
+        fixture.model.add("movie finder.find", json!({"code": FINDER[index]}));
+        let guide = fixture.agent(None);
+        assert!(guide.call("ask", ("Oslo",)).unwrap().is_ok());
+        assert!(guide.call("ask", kwargs("Oslo", "day", "tonight")).unwrap().is_ok());
+        let store = fixture.runtime.store();
+        let corrected = upkeep::corrected_answers(store).unwrap();
+        let finder = store.patterns(&Role::parse("movie finder").unwrap()).unwrap();
+        let found: Vec<bool> = finder.iter().map(|it| corrected.contains(&it.call_id)).collect();
+        assert_eq!(found, [true, false], "the first answer was corrected");
+    });
+}
+
 /// Every line of the log is as the schema says, whatever was observed.
 #[test]
 fn what_is_observed_is_logged_as_documented() {
@@ -205,7 +232,8 @@ fn what_is_observed_is_logged_as_documented() {
         guide.call("movies", ("Oslo",)).unwrap();
         guide.call("movies", ("Oslo, try again",)).unwrap();
         let log = fixture.log();
-        assert_eq!(log[1]["user_correction_signal"], "explicit_reask");
+        assert_eq!(log[1]["user_correction_signal"], "temporal_reask");
+        assert_eq!(log[1]["user_correction_evidence"]["evidence"], "refined_question");
         for entry in log {
             validator
                 .validate(&serde_json::to_standard(&entry))

@@ -29,9 +29,9 @@ pub(crate) struct AgentFlags {
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]
     purpose: Option<String>,
-    /// The shape answers must have, such as `{"type": "array", "min_items": 1}`
-    #[arg(long, value_name = "JSON", value_parser = object)]
-    deliverable: Option<Map<String, Value>>,
+    /// What answers must look like: `{"type": "array", "min_items": 1}`, a type, JSON Schema, or prose, which is only shown to the model
+    #[arg(long, value_name = "JSON|TEXT", value_parser = deliverable)]
+    deliverable: Option<Value>,
     /// Write the model's answers to a new recording
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -88,7 +88,7 @@ impl AgentFlags {
             builder = builder.purpose(purpose);
         }
         if let Some(deliverable) = &self.deliverable {
-            builder = builder.deliverable(Value::Object(deliverable.clone()));
+            builder = builder.deliverable(deliverable.clone());
         }
         Ok(builder.build()?)
     }
@@ -196,6 +196,13 @@ pub(crate) fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("it must be a JSON object: {error}"))
+/// A deliverable as JSON or prose; a text that begins like JSON must be JSON.
+fn deliverable(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(value),
+        Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
+            Err(format!("it begins like JSON and is not: {error}; correct it, or write prose"))
+        }
+        Err(_) => Ok(Value::String(text.to_owned())),
+    }
 }

@@ -93,7 +93,7 @@ fn detected(pair: &Value) -> Option<String> {
         first.weak_success_signals = vec![signal];
     }
     let waited = pair["seconds_between"].as_u64().unwrap_or(0) * 1000;
-    detect(&first, &event(&pair["second"], "c2"), 1_000_000 + waited).map(|found| found.signal)
+    detect(&first, &event(&pair["second"], "c2"), 1_000_000 + waited).map(|found| found.evidence)
 }
 
 fn scored(text: &str) -> Score {

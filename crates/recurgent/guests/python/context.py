@@ -179,7 +179,7 @@ class Context(dict):
         if key not in lazy:
             kind, fields = LAZY[key]
             value = Execution.current.ask(kind, **fields)["value"]
-            lazy[key] = History(value) if key == HISTORY else ReadOnlyDict(value)
+            lazy[key] = History(value) if key == HISTORY else ToolsView(value)
         return lazy[key]
 
 
@@ -199,6 +199,16 @@ def read_only(kind, changing):
 ReadOnlyDict = read_only(dict, "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update")
 ReadOnlyList = read_only(list, "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert"
                                " pop remove reverse sort")
+
+
+class ToolsView(ReadOnlyDict):
+    """The registry by name. Plain data written to a name holds for this call only, which a note says."""
+
+    __slots__ = ()
+
+    def __setitem__(self, name, data):
+        print(f"note: context.tools[{name!r}] holds for this call only; a tool is kept by delegate", file=sys.stderr)
+        dict.__setitem__(self, name, data)
 
 
 class History(ReadOnlyList):

@@ -14,6 +14,30 @@ module Recurgent
     end
   end
 
+  # The registry by name. Plain data written to a name holds for this call only, which a note says.
+  class ToolsView < Record
+    CHANGING = %i[delete clear merge! update replace shift delete_if reject! select! filter! keep_if compact!
+                  transform_values! transform_keys!].freeze
+
+    def self.of(value)
+      value.each_with_object(new) { |(name, item), view| view.__send__(:keep, name, Record.wrap(item).freeze) }
+    end
+
+    CHANGING.each do |name|
+      define_method(name) { |*, **| raise FrozenError, "context.tools is read-only: change a copy" }
+    end
+
+    def []=(name, data)
+      warn "note: context.tools[#{name.inspect}] holds for this call only; a tool is kept by delegate"
+      keep(name, data)
+    end
+    alias store []=
+
+    private
+
+    def keep(name, data) = Hash.instance_method(:[]=).bind_call(self, stored(name), data)
+  end
+
   # The agent's context. A value handed out may be changed in place, so reading a key touches it;
   # `delta` re-encodes only touched keys. Looking at keys alone touches nothing.
   class Context < Record
@@ -166,8 +190,8 @@ module Recurgent
     def lazy(key)
       @lazy[key] ||= begin
         kind, fields = LAZY[key]
-        value = Record.wrap(Execution.current.ask(kind, **fields)["value"])
-        (key == History::KEY ? History.new(value) : value).freeze
+        value = Execution.current.ask(kind, **fields)["value"]
+        key == History::KEY ? History.new(Record.wrap(value)).freeze : ToolsView.of(value)
       end
     end
   end

@@ -1,5 +1,6 @@
 //! What is read from the store. Every statement seeks; none looks at more rows than it gives.
 
+use lifecycle::artifact::ProvenShapes;
 use lifecycle::call::Memory;
 use lifecycle::context::Context;
 use lifecycle::dependency::DependencyManifest;
@@ -31,7 +32,14 @@ pub(super) fn recall(
     request: &CallRequest,
 ) -> Result<Memory, SqliteFault> {
     let earlier = pattern::earlier(connection, owner, request)?;
-    let (artifacts, has_examples) = versions::recall(connection, request)?;
+    let (mut artifacts, has_examples) = versions::recall(connection, request)?;
+    for artifact in &mut artifacts {
+        // Stored before shapes were kept: its recorded calls say what it was accepted with.
+        if artifact.repute.shapes.is_empty() && artifact.repute.cases > 0 {
+            let cases = versions::version_admin::corpus(connection, &artifact.key())?;
+            artifact.repute.shapes = ProvenShapes::of_corpus(&cases);
+        }
+    }
     let examples = match has_examples {
         true => people::examples(connection, &request.role, &request.method)?,
         false => Vec::new(),
