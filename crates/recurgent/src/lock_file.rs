@@ -31,10 +31,9 @@ impl FileLock {
 }
 
 impl LockFile {
-    /// A lock in a folder, which is created if need be.
-    pub(crate) fn new(folder: &Path, name: &str) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        Ok(Self(folder.join(name)))
+    /// A lock in a folder, which is created with the first lock.
+    pub(crate) fn new(folder: &Path, name: &str) -> Self {
+        Self(folder.join(name))
     }
 
     /// Takes the lock if it is free.
@@ -63,7 +62,9 @@ impl LockFile {
 
     /// Removes the file if no process holds the lock.
     pub(crate) fn remove_if_free(&self) {
-        if let Ok(Some(held)) = self.try_acquire() {
+        if self.0.exists()
+            && let Ok(Some(held)) = self.try_acquire()
+        {
             held.remove();
         }
     }
@@ -73,7 +74,15 @@ impl LockFile {
     }
 
     fn open(&self) -> io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.0)
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        match (options.open(&self.0), self.0.parent()) {
+            (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                options.open(&self.0)
+            }
+            (opened, _) => opened,
+        }
     }
 
     /// Whether the path still names this file.
@@ -94,7 +103,7 @@ mod tests {
     #[test]
     fn a_lock_has_one_holder_though_its_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = LockFile::new(&folder.path().join("locks"), "a").unwrap();
+        let lock = LockFile::new(&folder.path().join("locks"), "a");
         let held = lock.try_acquire().unwrap().unwrap();
         assert!(lock.try_acquire().unwrap().is_none());
         lock.remove_if_free();

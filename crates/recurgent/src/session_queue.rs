@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -94,11 +94,28 @@ impl SessionQueues {
         queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         let queue = SessionQueue {
             name: format!("session {session:?}"),
-            locks: self.folder.clone().map(|folder| (folder, session.to_owned())),
+            locks: self.folder.as_deref().map(|folder| SessionLocks::new(folder, session)),
             line: Mutex::default(),
             changed: Condvar::new(),
         };
         Arc::clone(queues.entry(session.to_owned()).or_insert_with(|| Arc::new(queue)))
+    }
+}
+
+/// The two locks of a session.
+#[derive(Debug, Clone)]
+struct SessionLocks {
+    gate: LockFile,
+    turn: LockFile,
+}
+
+impl SessionLocks {
+    fn new(folder: &Path, session: &str) -> Self {
+        let name: String = Checksum::of(session).as_str().chars().rev().take(NAME_CHARS).collect();
+        Self {
+            gate: LockFile::new(folder, &format!("{name}.gate")),
+            turn: LockFile::new(folder, &format!("{name}.turn")),
+        }
     }
 }
 
@@ -107,8 +124,8 @@ impl SessionQueues {
 pub(crate) struct SessionQueue {
     /// For messages.
     name: String,
-    /// The folder of its locks, and the session.
-    locks: Option<(PathBuf, String)>,
+    /// Its locks between processes.
+    locks: Option<SessionLocks>,
     line: Mutex<Waiting>,
     changed: Condvar,
 }
@@ -138,7 +155,7 @@ impl Drop for SessionTurn<'_> {
 
 impl Drop for SessionQueue {
     fn drop(&mut self) {
-        if let Ok(Some((gate, turn))) = self.lock_files() {
+        if let Some(SessionLocks { gate, turn }) = &self.locks {
             turn.remove_if_free();
             gate.remove_if_free();
         }
@@ -200,7 +217,7 @@ impl SessionQueue {
         cancellation: &Cancellation,
     ) -> Result<Option<FileLock>, TurnFault> {
         let unusable = |error| TurnFault::Unusable(self.name.clone(), error);
-        let Some((gate, turn)) = self.lock_files().map_err(unusable)? else { return Ok(None) };
+        let Some(SessionLocks { gate, turn }) = self.locks.clone() else { return Ok(None) };
         let at_gate = gate.try_acquire().map_err(unusable)?;
         if at_gate.is_some()
             && let Some(lock) = turn.try_acquire().map_err(unusable)?
@@ -231,15 +248,6 @@ impl SessionQueue {
                 }
             }
         }
-    }
-
-    /// The gate and the turn.
-    fn lock_files(&self) -> io::Result<Option<(LockFile, LockFile)>> {
-        let Some((folder, session)) = &self.locks else { return Ok(None) };
-        let name: String = Checksum::of(session).as_str().chars().rev().take(NAME_CHARS).collect();
-        let gate = LockFile::new(folder, &format!("{name}.gate"))?;
-        let turn = LockFile::new(folder, &format!("{name}.turn"))?;
-        Ok(Some((gate, turn)))
     }
 
     fn may_wait(&self, deadline: Instant, cancellation: &Cancellation) -> Result<(), TurnFault> {

@@ -102,7 +102,7 @@ impl SingleFlight {
         let identity = format!("{role}\n{method}\n{language}\n{contract_fingerprint}");
         let name: String =
             Checksum::of(&identity).as_str().chars().rev().take(NAME_CHARS).collect();
-        let file = LockFile::new(folder, &format!("{name}.first"))?;
+        let file = LockFile::new(folder, &format!("{name}.first"));
         if let Some(lock) = file.try_acquire()? {
             return Ok(Some((lock, false)));
         }

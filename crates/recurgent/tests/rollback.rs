@@ -122,7 +122,7 @@ const ENDINGS: &[Ending] = &[
     ending("result = {'rows': object()}", "result = { rows: Object.new }", "non_serializable_result"),
     ending("context['odd'] = object()\nresult = {}", "context['odd'] = Object.new\nresult = {}", "non_serializable_result"),
     // outcome
-    ending("result = Outcome.error('parse_failed', 'no', True)", "result = Outcome.error('parse_failed', 'no', true)", "outcome_repair_retry_exhausted"),
+    ending("result = Outcome.error('parse_failed', 'no', True)", "result = Outcome.error('parse_failed', 'no', true)", "parse_failed"),
     ending("result = 5", "result = 5", "contract_violation"),
     // accepted, and yet no success
     ending("result = Outcome.error('shop_closed', 'no', False)", "result = Outcome.error('shop_closed', 'no', false)", "shop_closed"),

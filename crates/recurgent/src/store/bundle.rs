@@ -8,6 +8,7 @@ use lifecycle::artifact::{Artifact, ArtifactKey, Cacheability, Repute};
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::example::Example;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::Checksum;
 use lifecycle::request::{Method, Role};
@@ -64,6 +65,8 @@ pub struct ArtifactEntry {
     pub current: Checksum,
     /// All that are kept, oldest first.
     pub versions: Vec<VersionEntry>,
+    /// What people taught about the method.
+    pub examples: Vec<Example>,
     /// Other columns of its row, unchanged.
     pub rest: Map<String, Value>,
 }

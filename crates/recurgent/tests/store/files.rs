@@ -239,9 +239,10 @@ fn a_store_that_fails_before_a_model_is_asked_is_what_the_call_ends_with() {
         .store(store)
         .build()
         .unwrap();
+    let poet = runtime.agent("poet").build().unwrap();
     // Recalling a program does not read tools; building a prompt does.
     Connection::open(&path).unwrap().execute_batch("ALTER TABLE tools RENAME TO gone").unwrap();
-    let outcome = runtime.agent("poet").build().unwrap().call("rhyme", (1,)).unwrap();
+    let outcome = poet.call("rhyme", (1,)).unwrap();
     let failure = outcome.failure().unwrap();
     assert_eq!(failure.kind.code(), "store_unavailable", "{failure}");
     assert!(!failure.kind.retriable() && failure.message.contains("no such table"), "{failure}");

@@ -2,13 +2,29 @@
 
 use std::fs;
 
+use lifecycle::example::Example;
 use lifecycle::program::Checksum;
 use recurgent::store::layout;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 
-use crate::stage::role;
+use crate::stage::{commit, key, ok, program, role};
+
+/// What people taught goes with the programs of a method.
+#[test]
+fn examples_are_exported_and_imported() {
+    let (store, other) = (SqliteStore::in_memory().unwrap(), SqliteStore::in_memory().unwrap());
+    commit(&store, "c", &ok("c").admits(program("one")).observes("c", "t", &[]));
+    let example = Example::parse(&json!({"args": [1], "value": 2})).unwrap();
+    store.teach(&key().role, &key().method, &example).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    layout::write(&store.bundle(None).unwrap(), &folder.path().join("out")).unwrap();
+    let read = layout::read(&folder.path().join("out")).unwrap();
+    assert_eq!(read.refused, []);
+    other.merge(&read.bundle).unwrap();
+    assert_eq!(other.examples(&key().role, &key().method).unwrap(), [example]);
+}
 
 /// A directory of the reference runtime, with this registry and method file.
 fn directory(registry: &Value, artifact: &Value) -> tempfile::TempDir {

@@ -71,6 +71,7 @@ pub(super) fn artifact(
         language: Language::Ruby,
         current: Checksum::stored(current),
         versions,
+        examples: Vec::new(),
         rest: Map::new(),
     })
 }

@@ -6,6 +6,7 @@ use lifecycle::artifact::Cacheability;
 use lifecycle::contract::{self, Contract};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
+use lifecycle::example::Example;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::program::{Checksum, MAX_CODE_BYTES, type_name};
 use lifecycle::request::{Method, Role};
@@ -206,6 +207,10 @@ pub(super) fn artifact(entry: &ArtifactEntry) -> Value {
         "versions": versions,
         "state": entry.rest,
     });
+    if let (Value::Object(file), false) = (&mut file, entry.examples.is_empty()) {
+        let examples = entry.examples.iter().map(Example::to_json).collect();
+        file.insert("examples".to_owned(), Value::Array(examples));
+    }
     let current = entry.versions.iter().find(|version| version.checksum == entry.current);
     if let (Value::Object(file), Some(current)) = (&mut file, current) {
         for (key, value) in [
@@ -268,6 +273,7 @@ pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<Artifac
         contract_fingerprint: file.needed("contract_fingerprint")?,
         current: Checksum::stored(file.needed("code_checksum")?),
         versions,
+        examples: file.examples()?,
         rest: file.typed("state")?.unwrap_or_default(),
     };
     if !entry.versions.iter().any(|version| version.checksum == entry.current) {
@@ -349,6 +355,11 @@ impl<'a> JsonFields<'a> {
         let time: jiff::Timestamp =
             text.parse().map_err(|_| format!("`{key}` is {text:?}, which is not a time"))?;
         Ok(Some(time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()))
+    }
+
+    pub(super) fn examples(&self) -> Result<Vec<Example>, String> {
+        let examples: Vec<Value> = self.typed("examples")?.unwrap_or_default();
+        examples.iter().map(|it| Example::parse(it).map_err(|fault| fault.to_string())).collect()
     }
 
     pub(super) fn role(&self) -> Result<Role, String> {

@@ -19,7 +19,7 @@ use super::column::{Json, Word};
 use super::fault::SqliteFault;
 use super::pattern;
 use super::read;
-use super::versions;
+use super::versions::{self, people};
 use super::write::run;
 
 pub(super) use merge::merge;
@@ -114,6 +114,7 @@ fn entries(
             contract_fingerprint: row.get("contract_fingerprint")?,
             current: Checksum::stored(String::new()),
             versions: Vec::new(),
+            examples: Vec::new(),
             rest: rest(row, &ARTIFACT_COLUMNS)?,
         };
         Ok((row.get::<_, i64>("id")?, row.get::<_, u64>("current")?, entry))
@@ -124,6 +125,7 @@ fn entries(
         // Skip an artifact whose running version is missing.
         let Some(running) = entry.versions.iter().find(|v| v.number == current) else { continue };
         entry.current = running.checksum.clone();
+        entry.examples = people::examples(connection, &entry.role, &entry.method)?;
         entries.push(entry);
     }
     Ok(entries)

@@ -122,6 +122,7 @@ fn merge_artifact(
     merged: &mut Merged,
 ) -> Result<(), SqliteFault> {
     let what = artifact.title();
+    merge_examples(transaction, artifact)?;
     let here = super::artifact(transaction, &artifact.key())?;
     let holds = |entry: &ArtifactEntry, checksum: &Checksum| {
         entry.versions.iter().any(|version| version.checksum == *checksum)
@@ -149,6 +150,21 @@ fn merge_artifact(
         }
     }
     put_artifact(transaction, artifact)
+}
+
+/// Keeps examples of calls that no example is kept of; an example that is kept stays.
+fn merge_examples(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), SqliteFault> {
+    let ArtifactEntry { role, method, examples, .. } = artifact;
+    if examples.is_empty() {
+        return Ok(());
+    }
+    let known = versions::people::examples(transaction, role, method)?;
+    for example in examples {
+        if known.iter().all(|known| known.inputs != example.inputs) {
+            versions::people::teach(transaction, role, method, example)?;
+        }
+    }
+    Ok(())
 }
 
 const DROP_ARTIFACT: &str = "
