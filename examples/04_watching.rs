@@ -30,7 +30,8 @@ impl Observer for Printer {
                 println!("  attempt {attempt}: rolled back, {code}: {message}");
             }
             EventKind::Ended { outcome, .. } => println!("  {}", outcome.status()),
-            _ => {} // events of later versions
+            // Also events of later versions.
+            EventKind::Waiting { .. } | _ => {}
         }
     }
 }

@@ -70,7 +70,7 @@ impl Suite {
     }
 
     /// The number of scenarios.
-    pub fn len(&self) -> usize {
+    pub fn scenario_count(&self) -> usize {
         self.0.len()
     }
 }

@@ -100,7 +100,7 @@ fn raised(
     });
     let (reason, failure) = match attribution {
         Attribution::Program => (Reason::Raised, Failure::new(FailureKind::Execution, text)),
-        Attribution::Caller => (Reason::CallerRaised, unproven(standards, text)),
+        Attribution::Caller => (Reason::CallerRaised, unproven(standards, &text)),
         Attribution::World { outside, granted, chosen } => {
             let reason = match outside {
                 Outside::Agent => Reason::CallFailed,
@@ -120,7 +120,7 @@ fn raised(
 }
 
 /// The failure of a stored program on arguments it was never accepted with: its own error, and what it takes.
-fn unproven(standards: &Standards<'_>, text: String) -> Failure {
+fn unproven(standards: &Standards<'_>, text: &str) -> Failure {
     let method = standards.request.method.as_str();
     let function = standards.program.inspection().function(method);
     let Some(signature) = function.and_then(|it| it.signature.as_ref()) else {

@@ -462,8 +462,8 @@ fn ran(ending: ReportEnding) -> Answer {
 
 /// The program raised; `known` adds to what the guest reports of it.
 fn raises(class: &str, chain: &[&str], known: impl Fn(&mut ExceptionFacts)) -> Answer {
-    let mut facts = ExceptionFacts::default();
-    facts.class_chain = chain.iter().map(|name| (*name).to_owned()).collect();
+    let class_chain = chain.iter().map(|name| (*name).to_owned()).collect();
+    let mut facts = ExceptionFacts { class_chain, ..ExceptionFacts::default() };
     known(&mut facts);
     let (class, message) = (class.to_owned(), "boom".to_owned());
     ran(ReportEnding::Raised { class, message, location: None, facts: Box::new(facts) })

@@ -10,6 +10,7 @@ use lifecycle::dialect::Language;
 use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::tool::Tool;
 
+use crate::store::bundle::ArtifactEntry;
 use crate::store::layout;
 
 /// The tools and programs of one directory.
@@ -36,7 +37,7 @@ impl PinnedTools {
             let tool = Tool { name: entry.name.clone(), contract: entry.contract };
             pinned.tools.insert(entry.name, tool);
         }
-        for artifact in read.bundle.artifacts.iter().filter_map(|entry| entry.running()) {
+        for artifact in read.bundle.artifacts.iter().filter_map(ArtifactEntry::running) {
             let key = (artifact.role.clone(), artifact.method.clone(), artifact.language);
             pinned.programs.entry(key).or_default().push(artifact);
         }

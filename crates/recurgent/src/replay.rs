@@ -32,7 +32,7 @@ const UNREPEATED: [&str; 4] =
     ["budget_exceeded", "cancelled", "replay_divergence", "store_unavailable"];
 
 /// The default of `provider_timeout_seconds`.
-const DEFAULT_WAIT: Duration = Duration::from_secs(120);
+const DEFAULT_WAIT: Duration = Duration::from_mins(2);
 
 /// Why a logged call was not run again.
 #[derive(Debug, Clone, PartialEq, Error)]

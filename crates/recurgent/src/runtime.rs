@@ -240,13 +240,12 @@ impl RuntimeBuilder {
             Some(directory) => PinnedTools::load(directory).map_err(SetupFault::Tools)?,
             None => PinnedTools::default(),
         };
-        let (store, locks): (Arc<dyn Store>, _) = match store {
-            Some(store) => (store, None),
-            None => {
-                let path = config.store_path()?;
-                let locks = path.parent().map(|folder| folder.join("locks"));
-                (Arc::new(SqliteStore::open(&path)?), locks)
-            }
+        let (store, locks): (Arc<dyn Store>, _) = if let Some(store) = store {
+            (store, None)
+        } else {
+            let path = config.store_path()?;
+            let locks = path.parent().map(|folder| folder.join("locks"));
+            (Arc::new(SqliteStore::open(&path)?), locks)
         };
         let mut options = config.worker_options();
         options.layers = layers.unwrap_or(options.layers);

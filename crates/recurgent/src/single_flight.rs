@@ -81,12 +81,9 @@ impl SingleFlight {
         let mut lead =
             FlightLead { flight: self, key: key.clone(), lock: None, _tree: tree.lead(), waited };
         // Without a lock between processes, the model may be asked twice: no reason to fail.
-        match self.lock(key, &|| may_wait_alone(tree, deadline)) {
-            Ok(Some((lock, waited))) => {
-                lead.lock = Some(lock);
-                lead.waited |= waited;
-            }
-            Ok(None) | Err(_) => {}
+        if let Ok(Some((lock, waited))) = self.lock(key, &|| may_wait_alone(tree, deadline)) {
+            lead.lock = Some(lock);
+            lead.waited |= waited;
         }
         Some(lead)
     }

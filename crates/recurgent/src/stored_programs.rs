@@ -185,9 +185,10 @@ impl StoredPrograms<'_> {
         method: &Method,
         example: &Example,
     ) -> Result<(), ProgramFault> {
-        match self.runtime.store().teach(role, method, example)? {
-            true => Ok(()),
-            false => Err(ProgramFault::TooManyExamples(format!("{role}.{method}"))),
+        if self.runtime.store().teach(role, method, example)? {
+            Ok(())
+        } else {
+            Err(ProgramFault::TooManyExamples(format!("{role}.{method}")))
         }
     }
 
@@ -239,13 +240,13 @@ impl StoredPrograms<'_> {
         Ok(EditReport { version: receipt.generations, checksum, tested })
     }
 
-    fn running(&self, key: &ArtifactKey) -> Result<Option<StoredVersion>, ProgramFault> {
+    fn running(self, key: &ArtifactKey) -> Result<Option<StoredVersion>, ProgramFault> {
         let versions = self.runtime.store().versions(key)?;
         Ok(versions.into_iter().find(|version| version.is_current))
     }
 
     fn tested(
-        &self,
+        self,
         key: &ArtifactKey,
         artifact: &Artifact,
         pure: bool,
@@ -281,7 +282,7 @@ impl StoredPrograms<'_> {
 
     /// What a recorded call was given and wrongly answered; `None`: not all of it is kept.
     fn counter_example(
-        &self,
+        self,
         key: &ArtifactKey,
         call: &str,
     ) -> Result<Option<Example>, ProgramFault> {

@@ -52,9 +52,9 @@ pub(crate) struct TrialRunner {
 
 /// The trials of one runtime: a queue, and a thread that starts with the first trial.
 pub(crate) struct Trials {
-    trial_runner: Arc<TrialRunner>,
-    trial_queue: Arc<TrialQueue>,
-    trial_thread: Mutex<Option<TrialThread>>,
+    runner: Arc<TrialRunner>,
+    queue: Arc<TrialQueue>,
+    thread: Mutex<Option<TrialThread>>,
 }
 
 struct TrialThread {
@@ -99,61 +99,55 @@ impl TrialQueueState {
 impl fmt::Debug for Trials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trials")
-            .field("open", &self.trial_queue.state().open.len())
+            .field("open", &self.queue.state().open.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Trials {
-    pub(crate) fn new(trial_runner: TrialRunner) -> Self {
-        Self {
-            trial_runner: Arc::new(trial_runner),
-            trial_queue: Arc::default(),
-            trial_thread: Mutex::new(None),
-        }
+    pub(crate) fn new(runner: TrialRunner) -> Self {
+        Self { runner: Arc::new(runner), queue: Arc::default(), thread: Mutex::new(None) }
     }
 
     pub(crate) fn runner(&self) -> &TrialRunner {
-        &self.trial_runner
+        &self.runner
     }
 
     /// Queues the trial of a challenger, unless it is queued already or could not be run too often.
     pub(crate) fn enqueue(&self, key: ArtifactKey, challenger: Checksum) {
         let candidacy = (key, challenger);
-        if !self.trial_queue.state().enter(&candidacy) {
+        if !self.queue.state().enter(&candidacy) {
             return;
         }
-        let mut trial_thread = self.trial_thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if trial_thread.is_none() {
-            *trial_thread = self.start();
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            *thread = self.start();
         }
-        let taken = trial_thread
-            .as_ref()
-            .is_some_and(|trial_thread| trial_thread.sender.send(candidacy.clone()).is_ok());
+        let taken =
+            thread.as_ref().is_some_and(|thread| thread.sender.send(candidacy.clone()).is_ok());
         if !taken {
-            self.trial_queue.close(&candidacy, false);
+            self.queue.close(&candidacy, false);
         }
     }
 
     /// Waits until no trial waits or runs.
     pub(crate) fn wait(&self) {
-        let mut state = self.trial_queue.state();
+        let mut state = self.queue.state();
         while !state.open.is_empty() {
-            state = self.trial_queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn start(&self) -> Option<TrialThread> {
         let (sender, receiver) = mpsc::channel();
-        let (trial_runner, trial_queue) =
-            (Arc::clone(&self.trial_runner), Arc::clone(&self.trial_queue));
+        let (runner, queue) = (Arc::clone(&self.runner), Arc::clone(&self.queue));
         let thread = thread::Builder::new()
             .name("trials".to_owned())
             .spawn(move || {
                 let run = |(key, challenger): &Candidacy| {
-                    trial_runner.try_challenger(key, challenger, &trial_queue.cancellation).is_ok()
+                    runner.try_challenger(key, challenger, &queue.cancellation).is_ok()
                 };
-                run_trials(&trial_queue, &receiver, run);
+                run_trials(&queue, &receiver, run);
             })
             .ok()?;
         Some(TrialThread { sender, thread })
@@ -163,15 +157,13 @@ impl Trials {
 impl Drop for Trials {
     /// A trial that does not end in time is run at a later call.
     fn drop(&mut self) {
-        let trial_thread =
-            self.trial_thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(TrialThread { sender, thread }) = trial_thread else { return };
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(TrialThread { sender, thread }) = thread else { return };
         drop(sender);
         let busy = |state: &mut TrialQueueState| !state.open.is_empty();
-        let waited =
-            self.trial_queue.changed.wait_timeout_while(self.trial_queue.state(), GRACE, busy);
+        let waited = self.queue.changed.wait_timeout_while(self.queue.state(), GRACE, busy);
         drop(waited);
-        self.trial_queue.cancellation.cancel();
+        self.queue.cancellation.cancel();
         // Joining cannot fail: the thread catches the panics of its trials.
         let _ = thread.join();
     }
@@ -190,14 +182,14 @@ impl TrialQueue {
 
 /// Runs one trial after the other. One that panics counts as not run, so that nothing waits for it for ever.
 fn run_trials(
-    trial_queue: &TrialQueue,
+    queue: &TrialQueue,
     receiver: &Receiver<Candidacy>,
     run: impl Fn(&Candidacy) -> bool,
 ) {
     while let Ok(candidacy) = receiver.recv() {
-        let attempt = || !trial_queue.cancellation.is_cancelled() && run(&candidacy);
+        let attempt = || !queue.cancellation.is_cancelled() && run(&candidacy);
         let tried = catch_unwind(AssertUnwindSafe(attempt)).unwrap_or(false);
-        trial_queue.close(&candidacy, tried);
+        queue.close(&candidacy, tried);
     }
 }
 
@@ -383,35 +375,35 @@ mod tests {
 
     #[test]
     fn a_trial_that_panics_blocks_nothing() {
-        let (trial_queue, (sender, receiver)) = (TrialQueue::default(), mpsc::channel());
+        let (queue, (sender, receiver)) = (TrialQueue::default(), mpsc::channel());
         let both = [candidacy("panics"), candidacy("fine")];
         for one in &both {
-            assert!(trial_queue.state().enter(one));
+            assert!(queue.state().enter(one));
             sender.send(one.clone()).unwrap();
         }
         drop(sender);
-        run_trials(&trial_queue, &receiver, |tried| {
+        run_trials(&queue, &receiver, |tried| {
             assert_ne!(*tried, both[0], "a panic on purpose");
             true
         });
-        assert!(trial_queue.state().open.is_empty(), "nothing waits any more");
-        assert_eq!(trial_queue.state().untried.keys().collect::<Vec<_>>(), [&both[0]]);
+        assert!(queue.state().open.is_empty(), "nothing waits any more");
+        assert_eq!(queue.state().untried.keys().collect::<Vec<_>>(), [&both[0]]);
     }
 
     #[test]
     fn what_could_not_be_tried_is_tried_again_but_not_for_ever() {
         let (one, other) = (candidacy("1"), candidacy("2"));
-        let mut trial_queue = TrialQueueState::default();
-        assert!(trial_queue.enter(&one));
-        assert!(!trial_queue.enter(&one), "it waits already");
+        let mut queue = TrialQueueState::default();
+        assert!(queue.enter(&one));
+        assert!(!queue.enter(&one), "it waits already");
         for _ in 1..MAX_TRIES {
-            trial_queue.close(&one, false);
-            assert!(trial_queue.enter(&one));
+            queue.close(&one, false);
+            assert!(queue.enter(&one));
         }
-        trial_queue.close(&one, false);
-        assert!(!trial_queue.enter(&one), "no worker could be started three times");
-        assert!(trial_queue.enter(&other), "other challengers are not affected");
-        trial_queue.close(&other, true);
-        assert!(trial_queue.enter(&other));
+        queue.close(&one, false);
+        assert!(!queue.enter(&one), "no worker could be started three times");
+        assert!(queue.enter(&other), "other challengers are not affected");
+        queue.close(&other, true);
+        assert!(queue.enter(&other));
     }
 }

@@ -122,7 +122,7 @@ impl Witness {
                     };
                     ended.push((subject.call.0.clone(), call));
                 }
-                other => panic!("{other:?}"),
+                other @ (EventKind::Waiting { .. } | _) => panic!("{other:?}"),
             }
         }
         ended

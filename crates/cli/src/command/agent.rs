@@ -12,7 +12,7 @@ use recurgent::observe::Observer;
 use recurgent::store::Store;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;

@@ -87,7 +87,7 @@ struct Progress {
 
 impl Progress {
     fn of(suite: &Suite) -> Self {
-        Self { done: 0, failed: 0, of: suite.len(), shown: io::stderr().is_terminal() }
+        Self { done: 0, failed: 0, of: suite.scenario_count(), shown: io::stderr().is_terminal() }
     }
 
     fn tell(&mut self, verdict: &ScenarioResult) {

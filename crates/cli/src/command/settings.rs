@@ -36,6 +36,7 @@ impl StateFlags {
 /// Settings for this run; they replace those of the environment and the configuration file.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct SettingFlags {
     /// The language programs are written in
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]

@@ -131,8 +131,11 @@ fn children<'a>(word: &str, value: &'a Value) -> Box<dyn Iterator<Item = &'a Val
         Value::Array(list) if HOLDS_LIST.contains(&word) || word == "items" => {
             Box::new(list.iter())
         }
-        one if HOLDS_ONE.contains(&word) => Box::new(std::iter::once(one)),
-        _ => Box::new(std::iter::empty()),
+        _ if HOLDS_ONE.contains(&word) => Box::new(std::iter::once(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Box::new(std::iter::empty())
+        }
+        Value::Array(_) | Value::Object(_) => Box::new(std::iter::empty()),
     }
 }
 
@@ -145,8 +148,9 @@ fn map_children(word: &str, value: &Value, change: &dyn Fn(&Value) -> Value) -> 
         Value::Array(list) if HOLDS_LIST.contains(&word) || word == "items" => {
             list.iter().map(change).collect()
         }
-        one if HOLDS_ONE.contains(&word) => change(one),
-        other => other.clone(),
+        _ if HOLDS_ONE.contains(&word) => change(value),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        Value::Array(_) | Value::Object(_) => value.clone(),
     }
 }
 
@@ -213,8 +217,9 @@ fn word_value(word: &str, value: &Value, at: &str) -> Result<Value, ContractFaul
             let child = |(index, child)| child_schema(child, &format!("{at}.{index}"));
             list.iter().enumerate().map(child).collect::<Result<Vec<_>, _>>().map(Value::Array)
         }
-        one if HOLDS_ONE.contains(&word) => child_schema(one, at),
-        other => Ok(other.clone()),
+        _ if HOLDS_ONE.contains(&word) => child_schema(value, at),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(value.clone()),
+        Value::Array(_) | Value::Object(_) => Ok(value.clone()),
     }
 }
 

@@ -147,10 +147,10 @@ fn remove(fields: &mut Map<String, Value>, path: &str) -> bool {
             return fields.shift_remove(&key).is_some();
         }
         let inner = fields.get_mut(&key).and_then(Value::as_object_mut);
-        if let (Some(inner), Some(rest)) = (inner, rest.strip_prefix('.')) {
-            if remove(inner, rest) {
-                return true;
-            }
+        if let (Some(inner), Some(rest)) = (inner, rest.strip_prefix('.'))
+            && remove(inner, rest)
+        {
+            return true;
         }
     }
     let nested = fields.iter_mut().find(|(key, _)| plain(key) == "constraints");

@@ -6,6 +6,7 @@ use crate::request::Arguments;
 
 /// What a function takes, without a leading parameter the harness fills.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one declaration")]
 pub struct Signature {
     /// Its parameters, in order.
     pub parameters: Vec<Parameter>,
@@ -142,12 +143,12 @@ mod tests {
     use super::*;
     use crate::dialect::inspect;
 
-    fn check(language: Language, source: &str, args: &[Value], kwargs: Value, expected: Fit) {
+    fn check(language: Language, source: &str, args: &[Value], kwargs: Value, expected: &Fit) {
         let found = inspect(language, source).unwrap();
         let signature = found.function("f").and_then(|it| it.signature.as_ref()).unwrap();
         let Value::Object(kwargs) = kwargs else { panic!("keywords are an object") };
         let arguments = Arguments { args: args.to_vec(), kwargs };
-        assert_eq!(signature.fit(language, &arguments), expected, "{source}: {arguments}");
+        assert_eq!(&signature.fit(language, &arguments), expected, "{source}: {arguments}");
     }
 
     #[test]
@@ -173,7 +174,7 @@ mod tests {
             ("def f(w, /): return w", &[], json!({"w": 1}), missing("w")),
             ("def f(w): return w", &one, json!({"w": 1}), Fit::Extra),
         ] {
-            check(Language::Python, source, args, kwargs, expected);
+            check(Language::Python, source, args, kwargs, &expected);
         }
     }
 
@@ -197,7 +198,7 @@ mod tests {
             ("def f(a, b = 1, c) = a", &two, none(), Fit::Fits),
             ("def f(context, w) = w", &one, none(), Fit::Fits),
         ] {
-            check(Language::Ruby, source, args, kwargs, expected);
+            check(Language::Ruby, source, args, kwargs, &expected);
         }
     }
 }

@@ -99,7 +99,9 @@ fn detected(pair: &Value) -> Option<String> {
 fn scored(text: &str) -> Score {
     let pairs: Vec<Value> = serde_json::from_str(text).unwrap();
     let mut score = Score::default();
-    pairs.iter().for_each(|pair| score.add(pair));
+    for pair in &pairs {
+        score.add(pair);
+    }
     score
 }
 
@@ -109,7 +111,9 @@ fn corrections_are_detected_precisely() {
     let blind = scored(include_str!("pairs_blind.json"));
     let mut all = scored(include_str!("pairs.json"));
     let pairs: Vec<Value> = serde_json::from_str(include_str!("pairs_blind.json")).unwrap();
-    pairs.iter().for_each(|pair| all.add(pair));
+    for pair in &pairs {
+        all.add(pair);
+    }
     let mut table = "\n| pairs | number | found | missed | wrongly taken | precision | recall |\n|---|---|---|---|---|---|---|\n".to_owned();
     for (name, score) in [("used for development", &known), ("blind", &blind), ("all", &all)] {
         table.push_str(&score.row(name));

@@ -22,6 +22,7 @@ use crate::tree::Tree;
 
 /// The builder of an agent.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent choices")]
 pub struct AgentBuilder {
     pub(super) runtime: Runtime,
     pub(super) role: Result<Role, NameFault>,

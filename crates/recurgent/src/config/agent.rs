@@ -14,6 +14,7 @@ use crate::grants::Grants;
 
 /// What one agent runs with. A delegated child inherits all of it and can only narrow its allowance.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct AgentOptions {
     /// Which model to ask.
     pub model: String,

@@ -38,7 +38,6 @@ pub(super) type Expected = String;
 macro_rules! any_text {
     ($($(#[$doc:meta])* $name:ident($text:ident) -> $type:ty $body:block)*) => {$(
         $(#[$doc])*
-        #[expect(clippy::unnecessary_wraps, reason = "the type of every parser")]
         pub(super) fn $name($text: &str) -> Result<$type, Expected> {
             Ok($body)
         }

@@ -226,7 +226,7 @@ impl Stored {
     }
 }
 
-/// CachedInspection `.ready` is how a process begins to use an environment.
+/// Reading `.ready` is how a process begins to use an environment.
 fn last_used(meta: &Metadata) -> Option<SystemTime> {
     meta.accessed().ok().max(meta.modified().ok())
 }

@@ -63,7 +63,7 @@ pub(super) struct Zygote {
     /// Requests not answered yet, oldest first. The zygote answers each once, in order.
     pending: VecDeque<Request>,
     /// The sandbox of it and its workers; removed after they have ended.
-    zygote_sandbox: ZygoteSandbox,
+    sandbox: ZygoteSandbox,
     /// Keeps its environment from being removed.
     _in_use: Option<Lock>,
 }
@@ -170,10 +170,10 @@ impl Zygote {
     /// Forks a worker, ready to be sent work.
     pub(super) fn fork(&mut self) -> Result<(Process, Link), ZygoteFault> {
         let refused = |error: io::Error| ZygoteFault::Refused(error.to_string());
-        let worker_resources = self.zygote_sandbox.worker_resources().map_err(refused)?;
+        let worker_resources = self.sandbox.worker_resources().map_err(refused)?;
         let tally = worker_resources.tally().map_err(refused)?;
         let (link, child_end) =
-            open_link(self.zygote_sandbox.limits().output_bytes, tally).map_err(refused)?;
+            open_link(self.sandbox.limits().output_bytes, tally).map_err(refused)?;
         let deadline = Instant::now() + FORK_DEADLINE;
         let handed: Vec<BorrowedFd<'_>> = child_end
             .iter()
@@ -190,13 +190,9 @@ impl Zygote {
         match (reply.op.as_str(), reply.pid, reply.sender) {
             ("forked", Some(pid), Some(sender)) => {
                 let id = WorkerId { zygote: self.id, pid };
-                let process = Process::open(
-                    id,
-                    sender,
-                    worker_resources,
-                    self.zygote_sandbox.limits().cpu_seconds,
-                )
-                .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
+                let process =
+                    Process::open(id, sender, worker_resources, self.sandbox.limits().cpu_seconds)
+                        .map_err(|e| ZygoteFault::Lost(format!("worker {pid}: {e}")))?;
                 Ok((process, link))
             }
             ("failed", ..) => Err(ZygoteFault::Refused(reply.message.unwrap_or_default())),
@@ -355,7 +351,7 @@ fn spawn(
         process,
         control,
         pending: VecDeque::new(),
-        zygote_sandbox,
+        sandbox: zygote_sandbox,
         _in_use: settings.in_use,
     };
     Ok((zygote, output))

@@ -5,6 +5,7 @@
 //! false positive: fix the rule, not the program. The table is part of `docs/guardrails.md`; `UPDATE_DOCS=1`
 //! writes it.
 #![expect(clippy::disallowed_methods, reason = "a test reads programs and writes the page")]
+#![cfg(test)]
 
 mod server;
 

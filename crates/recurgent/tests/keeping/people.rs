@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, check};
 
-fn example(fields: serde_json::Value) -> Example {
-    Example::parse(&fields).unwrap()
+fn example(fields: &serde_json::Value) -> Example {
+    Example::parse(fields).unwrap()
 }
 
 fn last_call(agent: &recurgent::Agent) -> String {
@@ -60,7 +60,7 @@ fn a_rejected_program_leaves_service_and_the_reason_reaches_the_next_model() {
         let programs = fixture.runtime().programs();
         let report = programs.reject(&key, "double means twice as much", Some(&call)).unwrap();
         assert_eq!(report.running, None, "there is no other version");
-        let wrong = example(json!({"args": [5], "not_value": 6}));
+        let wrong = example(&json!({"args": [5], "not_value": 6}));
         assert_eq!(report.counter_example, Some(wrong.clone()));
         let store = fixture.runtime().store();
         assert_eq!(store.corpus(&key).unwrap(), [], "its recorded calls bind nothing any more");

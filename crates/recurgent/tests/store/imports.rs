@@ -49,6 +49,7 @@ fn directory(registry: &Value, artifact: &Value) -> tempfile::TempDir {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one registry and what becomes of each entry")]
 fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently() {
     let registry = json!({"tools": {
         "converter": {"purpose": "convert", "methods": ["convert"], "deliverable": {"type": "numeric"},

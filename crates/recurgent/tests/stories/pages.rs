@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A web server on loopback that can be stopped and started at one address. It ends with the test process.
 pub(crate) struct Pages {
     address: SocketAddr,
-    pages: Arc<BTreeMap<String, String>>,
+    by_path: Arc<BTreeMap<String, String>>,
     up: Arc<AtomicBool>,
     server: Option<JoinHandle<()>>,
 }
@@ -21,7 +21,7 @@ impl Pages {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let up = Arc::new(AtomicBool::new(true));
-        let mut served = Self { address, pages: Arc::new(pages), up, server: None };
+        let mut served = Self { address, by_path: Arc::new(pages), up, server: None };
         served.listen(listener);
         served
     }
@@ -47,7 +47,7 @@ impl Pages {
     }
 
     fn listen(&mut self, listener: TcpListener) {
-        let (pages, up) = (Arc::clone(&self.pages), Arc::clone(&self.up));
+        let (pages, up) = (Arc::clone(&self.by_path), Arc::clone(&self.up));
         self.server = Some(thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if !up.load(Ordering::SeqCst) {

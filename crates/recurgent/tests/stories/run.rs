@@ -105,9 +105,9 @@ impl StoryRun {
             Content::Service(up) => {
                 let pages = self.pages.as_mut().ok_or("the story has no pages")?;
                 if *up {
-                    pages.start()
+                    pages.start();
                 } else {
-                    pages.stop()
+                    pages.stop();
                 }
                 Ok(())
             }

@@ -237,7 +237,7 @@ impl Workbench {
         let title = args.line.title();
         match report.version {
             Some(version) => {
-                render::note(&format!("{title} now runs version {version}, by a person"))
+                render::note(&format!("{title} now runs version {version}, by a person"));
             }
             None => render::notice(&format!(
                 "the new text of {title} fails a test and was not stored; mend it, or store it with --force"

@@ -1,5 +1,7 @@
 //! `recurgent tools list`: the tools agents forged, and every stored program.
 
+use std::fmt::Write as _;
+
 use recurgent::lifecycle::artifact::Author;
 use recurgent::lifecycle::tool::KnownTool;
 use recurgent::store::catalog::KnownArtifact;
@@ -93,10 +95,9 @@ impl Listed {
         if self.known.pinned {
             facts.push_str(", pinned");
         }
-        match self.examples {
-            0 => {}
-            1 => facts.push_str(", 1 example"),
-            count => facts.push_str(&format!(", {count} examples")),
+        if self.examples > 0 {
+            let plural = if self.examples == 1 { "" } else { "s" };
+            let _ = write!(facts, ", {} example{plural}", self.examples);
         }
         let name = paint.in_style(Style::Name, &format!("{name:<24}"));
         format!("{name} {}", paint.in_style(Style::Faint, &facts))

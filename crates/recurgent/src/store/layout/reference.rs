@@ -137,7 +137,7 @@ fn standing(
     match Standing::deserialize(state.clone()).ok()? {
         // It ran, so it is past its first call.
         Standing::Candidate => Some(Standing::Probation),
-        known => Some(known),
+        known @ (Standing::Probation | Standing::Durable | Standing::Degraded) => Some(known),
     }
 }
 

@@ -40,9 +40,10 @@ pub(super) fn recall(
             artifact.repute.shapes = ProvenShapes::of_corpus(&cases);
         }
     }
-    let examples = match has_examples {
-        true => people::examples(connection, &request.role, &request.method)?,
-        false => Vec::new(),
+    let examples = if has_examples {
+        people::examples(connection, &request.role, &request.method)?
+    } else {
+        Vec::new()
     };
     Ok(Memory { artifacts, earlier, examples, ..Memory::default() })
 }

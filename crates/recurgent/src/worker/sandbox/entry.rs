@@ -45,7 +45,7 @@ pub(super) struct SandboxEntry {
 #[derive(Debug)]
 pub(super) struct Namespaces {
     /// `unshare` flags.
-    pub(super) namespaces: i32,
+    pub(super) flags: i32,
     /// Files and their new content, where a user namespace is needed.
     pub(super) maps: Vec<(CString, Vec<u8>)>,
     pub(super) root: CString,
@@ -111,7 +111,7 @@ impl SandboxEntry {
 
 impl Namespaces {
     fn enter(&self) -> io::Result<()> {
-        sys::unshare(self.namespaces)?;
+        sys::unshare(self.flags)?;
         for (path, content) in &self.maps {
             let file = rustix::fs::open(path.as_c_str(), OFlags::WRONLY, Mode::empty())?;
             rustix::io::write(&file, content)?;

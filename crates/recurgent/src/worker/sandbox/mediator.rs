@@ -2,7 +2,7 @@
 //!
 //! Such a program has an empty network namespace. The kernel passes every `connect` it makes to this thread, which
 //! reads the address, decides, connects from the host's network and replaces the program's socket by the connected
-//! one. The program never holds a socket that could connect_to_any another host.
+//! one. The program never holds a socket that could connect to another host.
 
 use std::collections::BTreeMap;
 use std::io;

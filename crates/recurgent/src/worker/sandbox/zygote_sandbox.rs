@@ -358,7 +358,7 @@ impl ZygoteSandbox {
             ];
         }
         Ok(Namespaces {
-            namespaces,
+            flags: namespaces,
             maps,
             processes: c_path(&root.join("proc"))?,
             binds: view::binds(&root, &self.seen)?,
