@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::blame::Blame;
 use crate::dialect::Position;
 use crate::event::EventKind;
-use crate::execution::{Output, Packages, WorkerTrace};
+use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
 use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
@@ -186,6 +186,8 @@ pub struct Attempt {
     pub output: Output,
     /// The worker that ran it.
     pub worker: Option<WorkerTrace>,
+    /// How it gave its result, if it ran to its end.
+    pub result_from: Option<ResultFrom>,
     /// What it reached, as far as the runtime saw it.
     pub observed: Observation,
     /// Whether it may have sent something that changes the outside: then it is not made again.

@@ -171,6 +171,54 @@ pub struct Report {
     pub observed: Observation,
     /// The worker that ran it.
     pub worker: WorkerTrace,
+    /// How it gave its result.
+    pub result_from: ResultFrom,
+}
+
+/// How a program gave its result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ResultFrom {
+    /// It assigned `result`.
+    #[default]
+    Assigned,
+    /// It returned at top level.
+    Returned,
+    /// It defined the method's function, and the function gave it.
+    Function,
+    /// Its last expression gave it.
+    Expression,
+    /// It gave none.
+    Nothing,
+}
+
+impl ResultFrom {
+    /// Every way.
+    pub const ALL: [Self; 5] =
+        [Self::Assigned, Self::Returned, Self::Function, Self::Expression, Self::Nothing];
+
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Assigned => "assigned",
+            Self::Returned => "returned",
+            Self::Function => "function",
+            Self::Expression => "expression",
+            Self::Nothing => "none",
+        }
+    }
+
+    /// The way of this wire name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|way| way.name() == name)
+    }
+
+    /// Whether the program said what its result is, even if that is null.
+    pub fn is_explicit(self) -> bool {
+        match self {
+            Self::Assigned | Self::Returned | Self::Function => true,
+            Self::Expression | Self::Nothing => false,
+        }
+    }
 }
 
 /// How a program ended.

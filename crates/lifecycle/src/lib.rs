@@ -20,6 +20,7 @@ pub mod guardrail;
 pub mod execution;
 pub mod blame;
 mod judgement;
+mod no_result;
 pub mod outcome;
 pub mod contract;
 pub mod attempt;

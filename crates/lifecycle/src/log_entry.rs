@@ -9,6 +9,7 @@ use crate::attempt::{Attempt, Origin, Rejection, RetryLane, Stage, spent};
 use crate::call::Commit;
 use crate::contract::ContractSource;
 use crate::excerpt::shortened;
+use crate::execution::ResultFrom;
 use crate::guardrail::{GuardrailPolicy, Violation};
 use crate::history::{HISTORY_KEY, bounded, bounded_list, bounded_map};
 use crate::outcome::FailureKind;
@@ -229,6 +230,7 @@ fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
         "code": attempt.code,
         "lane": attempt.lane().map(RetryLane::name),
         "failure": failure(id, attempt, policy),
+        "result_from": attempt.result_from.map(ResultFrom::name),
         "stdout": short_output(&attempt.output.stdout),
         "stderr": short_output(&attempt.output.stderr),
         "output_dropped_bytes": attempt.output.dropped_bytes,

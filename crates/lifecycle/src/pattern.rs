@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Reason};
 use crate::correction::{self, Correction};
 use crate::dialect::{Call, Facts, Inspection, library};
 use crate::guardrail::fetches;
@@ -176,12 +176,23 @@ pub fn event(
         exhausted: exhausted(attempts).map(|lane| lane.name().to_owned()),
         argument_words: correction::words(&request.arguments),
         argument_values: correction::values(&request.arguments),
-        weak_success_signals: weak_success::signals(outcome),
+        weak_success_signals: weak_signals(outcome, attempts),
         user_correction: None,
     };
     event.user_correction =
         earlier.and_then(|earlier| correction::detect(earlier, &event, moment.began_ms()));
     event
+}
+
+fn weak_signals(outcome: &Outcome, attempts: &[Attempt]) -> Vec<WeakSignal> {
+    let mut signals = weak_success::signals(outcome);
+    let ended_without = |attempt: &Attempt| {
+        attempt.rejection.as_ref().is_some_and(|rejection| rejection.reason == Reason::NoResult)
+    };
+    if outcome.value().is_some_and(Value::is_null) && attempts.iter().any(ended_without) {
+        signals.push(weak_success::no_result());
+    }
+    signals
 }
 
 /// A capability the model keeps writing anew.

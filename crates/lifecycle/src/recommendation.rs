@@ -190,7 +190,9 @@ fn constraint(signal: &WeakSignal) -> Option<SuggestedConstraint> {
         (Weakness::WeakStatus, Some(text)) => {
             (at(&format!("not {text:?}")), schema(json!({"not": {"const": text}})))
         }
-        (Weakness::WeakStatus, None) | (Weakness::PlaceholderText, _) => return None,
+        (Weakness::WeakStatus, None) | (Weakness::PlaceholderText | Weakness::NoResult, _) => {
+            return None;
+        }
     };
     Some(SuggestedConstraint { text, deliverable })
 }

@@ -82,6 +82,8 @@ pub enum Weakness {
     EmptyBody,
     /// A text that stands for one still to come.
     PlaceholderText,
+    /// Null of a program that ended without a result.
+    NoResult,
 }
 
 impl Weakness {
@@ -93,6 +95,7 @@ impl Weakness {
             Self::EmptyObject => "empty_object",
             Self::EmptyBody => "empty_body",
             Self::PlaceholderText => "placeholder_text",
+            Self::NoResult => "no_result",
         }
     }
 }
@@ -120,6 +123,11 @@ pub fn signals(outcome: &Outcome) -> Vec<WeakSignal> {
         signals.extend(found.take(MAX_SIGNALS));
     }
     signals
+}
+
+/// The signal of an ok outcome whose program ended without a result.
+pub fn no_result() -> WeakSignal {
+    signal(Weakness::NoResult, None, None)
 }
 
 fn of_field(name: &str, value: &Value) -> Option<WeakSignal> {

@@ -11,12 +11,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use lifecycle::artifact::Artifact;
-use lifecycle::attempt::{Budgets, Origin, RetryLane, spent};
+use lifecycle::attempt::{Attempt, Budgets, Origin, Reason, RetryLane, spent};
 use lifecycle::call::{Commit, Memory, Policy, Step, StoreFault, begin};
 use lifecycle::contract::Fingerprint;
 use lifecycle::dependency::DependencyPolicy;
 use lifecycle::draft::{Draft, DraftFault, Usage};
-use lifecycle::execution::{Environment, EnvironmentFault, Report, ReportEnding, WorkerFault};
+use lifecycle::execution::{
+    Environment, EnvironmentFault, Report, ReportEnding, ResultFrom, WorkerFault,
+};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
 use lifecycle::settlement::Timing;
 use serde_json::{Map, Value, json};
@@ -97,6 +99,10 @@ fn reports() -> Vec<Result<Report, WorkerFault>> {
             facts: Box::default(),
         }),
         Err(WorkerFault::Crashed { by: EndedBy::Host, detail: "shutdown".into() }),
+        Ok(Report {
+            result_from: ResultFrom::Nothing,
+            ..common::report(ReportEnding::Value(Value::Null))
+        }),
     ]
 }
 
@@ -122,6 +128,8 @@ struct World {
     reports: &'static [usize],
     /// Retries after faults of the model's service.
     transport: u32,
+    /// Whether the call has a contract, which null breaks.
+    contract: bool,
 }
 
 /// Everything but advice, and retries after faults of the service.
@@ -130,6 +138,7 @@ const UNADVISED: World = World {
     drafts: &[0, 1, 2, 3, 4, 5, 6],
     preparations: &[0, 1, 2, 3],
     reports: &[0, 1, 2, 3, 4, 5],
+    contract: true,
     transport: 0,
 };
 
@@ -140,6 +149,7 @@ const OUTAGES: World = World {
     preparations: &[0],
     reports: &[0, 4],
     transport: 2,
+    contract: true,
 };
 
 /// Programs that are advised, and what else can come of them and of their retries.
@@ -149,6 +159,17 @@ const ADVISED: World = World {
     preparations: &[0, 2],
     reports: &[0, 2, 4, 5],
     transport: 0,
+    contract: true,
+};
+
+/// Programs that end without a result, and what else can come of them and of their retries.
+const WITHOUT_RESULT: World = World {
+    recalls: &[0, 3],
+    drafts: &[0, 3, 5, 6],
+    preparations: &[0, 2],
+    reports: &[0, 4, 5, 6],
+    transport: 0,
+    contract: false,
 };
 
 impl World {
@@ -165,8 +186,10 @@ impl World {
 }
 
 /// Replays `path` from the start.
-fn replay(path: &[usize], transport: u32) -> Step {
-    let mut step = begin(request(), policy(transport));
+fn replay(path: &[usize], world: &World) -> Step {
+    let mut request = request();
+    request.contract = request.contract.filter(|_| world.contract);
+    let mut step = begin(request, policy(world.transport));
     for (n, choice) in path.iter().enumerate() {
         step =
             answer(step, *choice, n).unwrap_or_else(|_| panic!("{path:?} goes on after its end"));
@@ -187,6 +210,16 @@ fn check_invariants(commit: &Commit, path: &[usize]) {
         accepted <= 1 && attempts.iter().rev().skip(1).all(|a| a.rejection.is_some()),
         "{path:?}"
     );
+    assert_eq!(commit.outcome().role, commit.request().role);
+    let gave_none = |attempt: &Attempt| {
+        attempt.rejection.as_ref().is_some_and(|it| it.reason == Reason::NoResult)
+    };
+    if commit.outcome().is_ok() && attempts.last().is_some_and(|it| it.rejection.is_some()) {
+        assert!(attempts.iter().any(gave_none), "{path:?}: a rejected program is not ok");
+        assert_eq!(commit.outcome().value(), Some(&Value::Null), "{path:?}");
+        assert!(commit.accepted().is_none(), "{path:?}: a program without a result is kept");
+        return;
+    }
     let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
     let changes = commit.changes(&moment);
     assert_eq!(
@@ -204,7 +237,6 @@ fn check_invariants(commit: &Commit, path: &[usize]) {
         commit.outcome().is_ok() && from_model,
         "{path:?}: only what worked is stored"
     );
-    assert_eq!(commit.outcome().role, commit.request().role);
 }
 
 /// Parsers want 64 MiB of stack; on a thread that has it, none is mapped for each program read.
@@ -225,6 +257,11 @@ fn every_call_during_an_outage_ends_and_ends_as_counted() {
     check(OUTAGES, GOLDEN_OUTAGES);
 }
 
+#[test]
+fn every_call_without_a_result_ends_and_ends_as_counted() {
+    check(WITHOUT_RESULT, GOLDEN_WITHOUT_RESULT);
+}
+
 fn check(world: World, golden: &str) {
     let count = move || count_all(&world);
     let census = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(count).unwrap();
@@ -241,7 +278,7 @@ fn count_all(world: &World) -> String {
     let mut pending = vec![Vec::new()];
     let mut longest = 0;
     while let Some(path) = pending.pop() {
-        match replay(&path, world.transport) {
+        match replay(&path, world) {
             Step::Commit(commit) => {
                 check_invariants(&commit, &path);
                 let ending = commit.outcome().failure().map_or("ok", |failure| failure.kind.code());
@@ -276,7 +313,7 @@ const GOLDEN: &str = "70917 calls, longest 14: contract_violation 5078 dependenc
 
 #[test]
 fn what_cannot_be_committed_did_not_happen() {
-    let step = replay(&[0, 0, 0, 0], 0);
+    let step = replay(&[0, 0, 0, 0], &UNADVISED);
     let Step::Commit(commit) = step else { panic!("accepted at once") };
     assert!(commit.outcome().is_ok());
     let settled = commit.committed(Err(StoreFault::Conflict { session: "s".into() }));
@@ -284,6 +321,9 @@ fn what_cannot_be_committed_did_not_happen() {
     assert_eq!(outcome.failure().map(|f: &Failure| &f.kind), Some(&FailureKind::ContextConflict));
     assert!(kept.is_none());
 }
+
+const GOLDEN_WITHOUT_RESULT: &str = "230 calls, longest 11: dependency_install_failed 28 execution 38 \
+    guardrail_retry_exhausted 19 ok 66 provider 19 provider_auth 27 worker_crash 33";
 
 const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 50 execution 44 \
     guardrail_retry_exhausted 23 not_found 81 ok 81 provider_auth 26 worker_crash 81";

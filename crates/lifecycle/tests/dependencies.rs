@@ -13,7 +13,8 @@ use lifecycle::dependency::{DependencyManifest, DependencyPolicy, ManifestMode};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage};
 use lifecycle::execution::{
-    Environment, EnvironmentFault, Output, Report, ReportEnding, WorkerFault, WorkerTrace,
+    Environment, EnvironmentFault, Output, Report, ReportEnding, ResultFrom, WorkerFault,
+    WorkerTrace,
 };
 use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::outcome::{Failure, FailureKind};
@@ -139,6 +140,7 @@ fn run(step: Step, ending: ReportEnding) -> Step {
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),
+        result_from: ResultFrom::default(),
     };
     execute.executed(Ok(report), Duration::ZERO)
 }

@@ -3,14 +3,17 @@
 
 use std::time::Duration;
 
-use lifecycle::call::{Generate, Memory, Policy, Step, begin};
-use lifecycle::context::Context;
+use lifecycle::call::{Execute, Generate, Memory, Policy, Step, begin};
+use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
+use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::prompt::PromptContext;
+use lifecycle::provenance::Observation;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
+use lifecycle::settlement::Timing;
 use serde_json::{Map, Value, json};
 
 fn first_generate() -> Box<Generate> {
@@ -112,4 +115,84 @@ fn advice_is_given_once_and_does_not_cost_the_answer() {
     assert_eq!(feedback(&mut advised).unwrap()["violation_subtype"], "input_baked_code");
     let step = advised.generated(drafted(baked), Duration::ZERO);
     assert!(matches!(step, Step::Prepare(_)), "the same program again may run: {step:?}");
+}
+
+/// A new program that runs next.
+fn executed(generate: Box<Generate>, code: &str) -> Box<Execute> {
+    let Step::Prepare(prepare) = generate.generated(drafted(code), Duration::ZERO) else {
+        panic!("it may run")
+    };
+    match prepare.prepared(Ok(Environment::bare())) {
+        Step::Execute(execute) => execute,
+        other @ (Step::Recall(_)
+        | Step::Generate(_)
+        | Step::Prepare(_)
+        | Step::Rehearse(_)
+        | Step::Commit(_)) => {
+            panic!("expected a run, got {other:?}")
+        }
+    }
+}
+
+/// The report of a program that gave null, how it gave it, and what it printed.
+fn null(result_from: ResultFrom, stdout: &str) -> Report {
+    Report {
+        ending: ReportEnding::Value(Value::Null),
+        changes: ContextChanges::default(),
+        forged: Vec::new(),
+        violations: Vec::new(),
+        failed_call: None,
+        output: Output { stdout: stdout.to_owned(), ..Output::default() },
+        observed: Observation::of_no_network(),
+        worker: WorkerTrace::default(),
+        result_from,
+    }
+}
+
+#[test]
+fn a_program_without_a_result_is_told_what_was_seen() {
+    let code = "x = args[0]";
+    for (result_from, stdout, expected) in [
+        (ResultFrom::Nothing, "42\n", "it printed `42`"),
+        (ResultFrom::Nothing, "", "it ended without a value"),
+        (ResultFrom::Expression, "", "its last expression gave null"),
+        (ResultFrom::Expression, "a\nb", "it printed `a\nb`"),
+    ] {
+        let run = executed(first_generate(), code);
+        let step = run.executed(Ok(null(result_from, stdout)), Duration::ZERO);
+        let told = feedback(&mut generate(step)).unwrap();
+        assert_eq!(told["error_type"], "no_result");
+        let message = told["error_message"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+        assert!(told["required_correction"].as_str().unwrap().contains("function named `add`"));
+        assert_eq!(told["remaining_outcome_budget"], 0);
+    }
+}
+
+#[test]
+fn null_is_accepted_if_it_was_meant_or_something_was_done() {
+    for (code, report) in [
+        ("x = args[0]", null(ResultFrom::Assigned, "")),
+        ("x = args[0]", null(ResultFrom::Returned, "")),
+        ("x = args[0]", null(ResultFrom::Function, "42")),
+        ("import os\nos.remove(args[0])", null(ResultFrom::Nothing, "")),
+    ] {
+        let step = executed(first_generate(), code).executed(Ok(report), Duration::ZERO);
+        let Step::Commit(commit) = step else { panic!("{code} is accepted: {step:?}") };
+        assert!(commit.outcome().is_ok() && commit.accepted().is_some(), "{code}");
+    }
+}
+
+#[test]
+fn without_retries_the_caller_gets_null_and_nothing_is_kept() {
+    let again = executed(first_generate(), "x = args[0]")
+        .executed(Ok(null(ResultFrom::Nothing, "1")), Duration::ZERO);
+    let step = executed(generate(again), "y = args[0]")
+        .executed(Ok(null(ResultFrom::Nothing, "1")), Duration::ZERO);
+    let Step::Commit(commit) = step else { panic!("it ends: {step:?}") };
+    assert_eq!(commit.outcome().value(), Some(&Value::Null));
+    assert!(commit.accepted().is_none());
+    let moment = Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO };
+    let event = commit.observed(&moment);
+    assert!(event.is_weak(), "{event:?}");
 }

@@ -48,6 +48,7 @@ LimitReached         execution       execution   repair                program  
 CrashedByProgram     execution       execution   repair                program  plain
 CrashedByHost        execution       ends        ends                  world    final
 Unserializable       execution       execution   repair                program  plain
+NoResult             outcome_policy  outcome     repair                program  plain
 ContractBroken       outcome_policy  outcome     repair                program  plain
 ExampleMissed        outcome_policy  outcome     repair                program  plain
 ReportedRetriable    outcome_policy  outcome     repair                program  plain
@@ -83,6 +84,7 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         capabilities: Capabilities::default(),
         output: Output::default(),
         worker: None,
+        result_from: None,
         observed: Observation::default(),
         sent: false,
         took: Duration::ZERO,

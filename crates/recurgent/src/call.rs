@@ -203,6 +203,7 @@ impl Performance<'_> {
                     output: done.output,
                     observed: Observation::of_no_network(),
                     worker: done.worker,
+                    result_from: done.result_from,
                 }),
                 Said::Ask(_) => Err(WorkerFault::Unavailable("an example may not ask".into())),
             }

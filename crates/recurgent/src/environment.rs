@@ -1,4 +1,4 @@
-//! Environments: where a program finds the packages it declares.
+//! Environments: the packages that programs declare, installed and proved to load.
 //!
 //! ```text
 //! prepare ── env_id ── ready? ── yes ─► Environment        no process, no write
@@ -9,9 +9,9 @@
 //!                        └ rename `.built` to `.ready`
 //! ```
 //!
-//! An environment is built in its final place under its lock; only `.ready`, written last and atomically,
-//! makes it one. Whatever a killed build left behind is not ready, and is cleared by the next builder.
-//! A refreshed one is built beside the one it replaces, for programs may run in that.
+//! An environment is built in its final directory under its lock. It is usable only with `.ready`, which is written last
+//! and atomically. What a killed build left is not ready, and the next builder removes it. A refreshed environment is
+//! built beside the one it replaces, because programs may run in that one.
 
 mod build;
 mod bundler;
@@ -53,31 +53,31 @@ pub(crate) use lock::Lock;
 pub(crate) use ready::Ready;
 pub(crate) use source::redacted;
 
-/// Ready environments remembered; one that is forgotten is read again.
+/// Ready environments whose records are cached.
 const MAX_KNOWN: usize = 256;
 
-/// Where and how environments are made.
+/// Where and how environments are built.
 #[derive(Clone)]
 pub struct EnvironmentOptions {
-    /// Where they, and the tools that make them, are kept; `None`: nowhere, none can be made.
+    /// The directory of environments and of the tools that build them; `None`: none can be built.
     pub cache: Option<PathBuf>,
-    /// Where tools look for compilers and the like.
+    /// The search path of package managers and compilers.
     pub path: OsString,
-    /// The uv to use, whatever `path` says.
+    /// The uv to use instead of the first on `path`.
     pub uv: Option<PathBuf>,
     /// What Python programs may install.
     pub python: GuestPolicy,
     /// What Ruby programs may install.
     pub ruby: GuestPolicy,
-    /// Variables every tool is given besides: proxies, certificates, and what was asked for by name.
+    /// Further variables of every tool: proxies, certificates, and those that settings name.
     pub variables: Vec<(OsString, OsString)>,
-    /// Hosts package managers may talk to while they build, beside those their sources name.
+    /// Hosts that package managers may connect to while they build, besides those of their sources.
     pub hosts: Vec<String>,
-    /// What installing one environment may use up.
+    /// Resource limits of installing one environment.
     pub limits: InstallerLimits,
-    /// Longest choosing versions may take.
+    /// Longest time choosing versions may take.
     pub resolve_limit: Duration,
-    /// Longest installing them may take.
+    /// Longest time installing them may take.
     pub install_limit: Duration,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for EnvironmentOptions {
 pub struct GuestPolicy {
     /// Names and sources.
     pub packages: DependencyPolicy,
-    /// Nothing is built from source, so no build script runs (Python).
+    /// Whether nothing is built from source, so that no build script runs (Python).
     pub wheels_only: bool,
 }
 
@@ -107,36 +107,36 @@ impl fmt::Debug for GuestPolicy {
     }
 }
 
-/// Why an environment is wanted, and by whom.
+/// How an environment is requested.
 pub(crate) struct Aim<'a> {
     pub(crate) cancellation: &'a Cancellation,
     pub(crate) progress: &'a dyn Fn(Progress<'_>),
-    /// The environment to be made anew, with the versions that are the best today, while programs go on
-    /// running in what there is; `None`: one that is there will do.
+    /// The environment to rebuild with today's best versions, while programs still run in the present one; `None`: use
+    /// the present one if there is one.
     pub(crate) replaces: Option<&'a str>,
 }
 
 impl Aim<'_> {
-    fn tell(&self, progress: Progress<'_>) {
+    fn report(&self, progress: Progress<'_>) {
         (self.progress)(progress);
     }
 }
 
-/// What takes long while an environment is made.
+/// The long steps of building an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress<'a> {
     /// The packaging tool itself is missing and is fetched, once.
     FetchingTool {
         /// Its name.
         tool: &'static str,
-        /// Where it will be.
+        /// Its directory.
         into: &'a Path,
     },
-    /// Another process builds it; waiting for that.
+    /// Another process or thread builds it; waiting for that.
     Waiting,
     /// Choosing versions.
     Resolving,
-    /// Installing so many packages.
+    /// Installing this many packages.
     Installing(usize),
     /// Loading what was declared.
     Activating,
@@ -157,18 +157,18 @@ impl fmt::Display for Progress<'_> {
     }
 }
 
-/// Makes environments, and finds those already made. Shared by a whole process.
+/// Builds environments and finds those already built. Shared by a whole process.
 #[derive(Debug)]
 pub(crate) struct Environments {
     options: EnvironmentOptions,
-    /// Those found ready before, with what tells whether they still are.
+    /// Records of ready environments, with stamps that show whether they still hold.
     known: Mutex<BTreeMap<PathBuf, (Stamp, Ready)>>,
 }
 
-/// What changes when an environment is made anew: its ready file and its lock.
+/// Time and size of the files that change when an environment is rebuilt: its ready file and its lock.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
-/// What an installation brought.
+/// The result of an installation.
 #[derive(Debug)]
 struct Installed {
     library: PathBuf,
@@ -183,7 +183,7 @@ struct Took {
     install: Duration,
 }
 
-/// One environment on its way: everything that decides what it will be.
+/// Everything that decides what an environment will be.
 struct Plan<'a> {
     language: Language,
     manifest: &'a DependencyManifest,
@@ -200,12 +200,12 @@ impl Environments {
         Self { options, known: Mutex::default() }
     }
 
-    /// Where they are kept.
+    /// The cache they are kept in.
     pub(crate) fn cache(&self) -> Option<EnvironmentCache> {
         self.options.cache.clone().map(EnvironmentCache::new)
     }
 
-    /// Gives programs with this manifest the environment they need, made now if it must be.
+    /// The environment for programs with this manifest; built now if necessary.
     pub(crate) fn prepare(
         &self,
         language: Language,
@@ -217,16 +217,18 @@ impl Environments {
             return Ok(Environment::bare());
         }
         let begun = Instant::now();
-        let mut plan =
-            self.plan(language, manifest, workers).map_err(|fault| fault.reported(None))?;
-        let (ready, took) = self
-            .provide(&mut plan, workers, aim)
-            .map_err(|fault| fault.reported(Some(aim.replaces.unwrap_or(&plan.id))))?;
-        plan.check_policy(&ready.packages).map_err(|fault| fault.reported(Some(&plan.id)))?;
+        let mut plan = self
+            .plan(language, manifest, workers)
+            .map_err(|fault| fault.into_environment_fault(None))?;
+        let (ready, took) = self.provide(&mut plan, workers, aim).map_err(|fault| {
+            fault.into_environment_fault(Some(aim.replaces.unwrap_or(&plan.id)))
+        })?;
+        plan.check_policy(&ready.packages)
+            .map_err(|fault| fault.into_environment_fault(Some(&plan.id)))?;
         Ok(plan.environment(ready, took, begun.elapsed()))
     }
 
-    /// The record of what is wanted: what is there or, where it is to be replaced, what is made now.
+    /// The record of the environment: the present one, or one built now.
     fn provide(
         &self,
         plan: &mut Plan<'_>,
@@ -235,13 +237,13 @@ impl Environments {
     ) -> Result<(Ready, Option<Took>), BuildFault> {
         let made = match aim.replaces {
             Some(id) if id != plan.id => {
-                let said = "it was made with another interpreter or other sources than are set now; prepare its packages anew, and remove it".to_owned();
-                return Err(BuildFault::Unable { stage: BuildStage::Resolve, said });
+                let explanation = "it was built with another interpreter or other sources than are set now; prepare its packages again, and remove it".to_owned();
+                return Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation });
             }
-            Some(_) => self.make_anew(plan, workers, aim),
+            Some(_) => self.rebuild(plan, workers, aim),
             None => match self.ready(plan) {
                 Some(ready) => return Ok((ready, None)),
-                None => self.make(plan, workers, aim),
+                None => self.build_or_wait(plan, workers, aim),
             },
         };
         made.map(|(ready, took)| (ready, Some(took)))
@@ -259,21 +261,24 @@ impl Environments {
         };
         let cache = self.options.cache.as_deref().ok_or_else(|| BuildFault::Unable {
             stage: BuildStage::Install,
-            said: "there is no home directory to keep environments in; set RECURGENT_CACHE_DIR"
-                .to_owned(),
+            explanation:
+                "there is no home directory for the environment cache; set RECURGENT_CACHE_DIR"
+                    .to_owned(),
         })?;
-        let barred = |fault: PolicyFault| BuildFault::Barred(Box::new(fault.failure()));
+        let barred = |fault: PolicyFault| BuildFault::Refused(Box::new(fault.failure()));
         policy.packages.check(language, manifest).map_err(barred)?;
         let sources = policy.packages.effective_sources(language).map_err(barred)?;
-        let supply = PackageSources::of(&sources)
-            .map_err(|said| BuildFault::Unable { stage: BuildStage::Resolve, said })?;
+        let supply = PackageSources::of(&sources).map_err(|explanation| BuildFault::Unable {
+            stage: BuildStage::Resolve,
+            explanation,
+        })?;
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
         let root = generation::current(&EnvironmentCache::place(cache, language), &id);
         Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root })
     }
 
-    /// The record of a ready environment. Reads two files the first time, looks at them after that.
+    /// The record of a ready environment. Reads two files the first time, and checks their stamps after that.
     fn ready(&self, plan: &Plan<'_>) -> Option<Ready> {
         let stamp = plan.stamp();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,8 +315,8 @@ impl Plan<'_> {
         }
     }
 
-    /// What packaging tools downloaded, for every environment. Nothing that was fetched runs where it can
-    /// be written.
+    /// The packaging tools' download cache, shared by every environment. Fetched code never runs where it can write
+    /// there.
     fn shared_cache(&self) -> PathBuf {
         self.cache.join(match self.language {
             Language::Python => "uv",
@@ -319,7 +324,7 @@ impl Plan<'_> {
         })
     }
 
-    /// The variables of a builder, which has a cache of its own and no credentials.
+    /// The variables of builds, which have a separate cache and no credentials.
     fn builder_variables(&self, home: &Path) -> Vec<(OsString, OsString)> {
         match self.language {
             Language::Python => uv::variables(&home.join("uv"), None),
@@ -333,7 +338,7 @@ impl Plan<'_> {
         self.policy
             .packages
             .check_names(self.language, names)
-            .map_err(|fault| BuildFault::Barred(Box::new(fault.failure())))
+            .map_err(|fault| BuildFault::Refused(Box::new(fault.failure())))
     }
 
     fn record(

@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lifecycle::context::ContextChanges;
-use lifecycle::execution::{Environment, Order, Output, ReportEnding, WorkerFault, WorkerTrace};
+use lifecycle::execution::{
+    Environment, Order, Output, ReportEnding, ResultFrom, WorkerFault, WorkerTrace,
+};
 use lifecycle::outcome::Outcome;
+use lifecycle::provenance::ObservedSource;
 use serde_json::{Map, Value};
 
 use crate::grants::Grants;
@@ -71,6 +74,10 @@ pub struct Done {
     pub output: Output,
     /// The worker that ran it.
     pub worker: WorkerTrace,
+    /// How it gave its result.
+    pub result_from: ResultFrom,
+    /// The hosts it connected to, where the host makes its connections.
+    pub reached: Vec<ObservedSource>,
 }
 
 /// What a program may ask of the host while it runs.

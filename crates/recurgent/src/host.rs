@@ -7,7 +7,7 @@ use lifecycle::contract;
 use lifecycle::execution::{Environment, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
-use lifecycle::provenance::Observation;
+use lifecycle::provenance::{Observation, ObservedSource};
 use lifecycle::request::{Arguments, Role};
 use serde_json::{Map, Value};
 
@@ -99,9 +99,11 @@ impl<'a> Host<'a> {
                         output: done.output,
                         observed: observed(
                             &self.agent.options().grants.network,
+                            done.reached,
                             self.reached_by_tools,
                         ),
                         worker: done.worker,
+                        result_from: done.result_from,
                     });
                 }
             }
@@ -285,10 +287,18 @@ impl<'a> Host<'a> {
     }
 }
 
-/// What a program reached, itself and through tools. Connections of its own are seen only where there are none.
-fn observed(network: &Network, reached_by_tools: Observation) -> Observation {
-    let complete = reached_by_tools.complete && *network == Network::Off;
-    Observation { complete, ..reached_by_tools }
+/// What a program reached, itself and through tools. Its own connections are not seen under an open network.
+fn observed(
+    network: &Network,
+    own: Vec<ObservedSource>,
+    reached_by_tools: Observation,
+) -> Observation {
+    let complete = reached_by_tools.complete && *network != Network::Open;
+    let mut observation = Observation::of_sources(own);
+    for source in reached_by_tools.sources {
+        observation.add(source);
+    }
+    Observation { complete, sent: reached_by_tools.sent, ..observation }
 }
 
 /// Why an ask was not answered; raises in the program.

@@ -11,7 +11,7 @@ use lifecycle::contract::{Contract, ContractSource};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage, salvage};
-use lifecycle::execution::{Environment, Output, Report, ReportEnding, WorkerTrace};
+use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
@@ -265,6 +265,7 @@ fn report() -> Report {
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),
+        result_from: ResultFrom::default(),
     }
 }
 

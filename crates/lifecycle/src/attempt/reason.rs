@@ -270,6 +270,8 @@ retry_table! {
     CrashedByHost:        Execution,   None,       Ends,            World,   Final;
     /// The result cannot be written as JSON.
     Unserializable:       Execution,   EXECUTION,  Repair,          Program, Plain;
+    /// The program ended without a result.
+    NoResult:             Judgement,   OUTCOME,    Repair,          Program, Plain;
     /// The value breaks the contract.
     ContractBroken:       Judgement,   OUTCOME,    Repair,          Program, Plain;
     /// An example is not met.

@@ -10,6 +10,7 @@ use crate::event::EventKind;
 use crate::execution::{Environment, EnvironmentFault, Order, Report, WorkerFault, WorkerTrace};
 use crate::guardrail::check_provided;
 use crate::judgement::{Standards, barred, judge};
+use crate::no_result;
 use crate::outcome::Failure;
 use crate::program::VettedProgram;
 use crate::purity::is_pure;
@@ -129,6 +130,14 @@ impl Execute {
                 return call.reject(underway, &rejection);
             }
         };
+        underway.result_from = Some(report.result_from);
+        // A stored program was accepted with what it gives.
+        let without_result = match underway.origin {
+            Origin::Artifact(_) => None,
+            Origin::Fresh | Origin::Repair { .. } => {
+                no_result::rejection(&call.request, &program, &report)
+            }
+        };
         underway.output = report.output;
         underway.worker = Some(report.worker);
         let own = underway.sent.take().filter(|_| !report.observed.reached_nothing());
@@ -142,7 +151,10 @@ impl Execute {
             proven: underway.proven,
             observed: &report.observed,
         };
-        let judged = judge(&standards, report.ending, report.violations);
+        let judged = match without_result {
+            Some(rejection) => Err(rejection),
+            None => judge(&standards, report.ending, report.violations),
+        };
         underway.observed = match &judged {
             Ok(Ok(value)) => report.observed.named_by(value),
             Ok(Err(_)) | Err(_) => report.observed,

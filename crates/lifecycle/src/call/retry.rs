@@ -84,8 +84,16 @@ impl Call {
                 self.generate(origin, Some(feedback))
             }
             Next::End(failure) if rejection.reason.is_final() => self.end(Err(*failure), None),
+            // A program that gave no result did not fail either: the caller gets its null, and nothing is kept.
+            Next::End(_) if self.gave_no_result() => self.end(Ok(Value::Null), None),
             Next::End(failure) => self.settle(failure),
         }
+    }
+
+    /// Whether a program of this call ended without a result.
+    fn gave_no_result(&self) -> bool {
+        let mut rejections = self.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
+        rejections.any(|rejection| rejection.reason == Reason::NoResult)
     }
 
     /// No better program comes: one that was advised against or is degraded runs, or the call fails.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::attempt::{Attempt, Origin, Rejection};
-use crate::execution::{Output, Packages, WorkerTrace};
+use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
 use crate::outcome::Failure;
 use crate::pattern::Capabilities;
 use crate::provenance::Observation;
@@ -25,6 +25,7 @@ pub(super) struct Underway {
     pub(super) capabilities: Capabilities,
     pub(super) output: Output,
     pub(super) worker: Option<WorkerTrace>,
+    pub(super) result_from: Option<ResultFrom>,
     pub(super) observed: Observation,
     /// The failure of the call if this attempt fails too: it runs only because no better program could be obtained.
     pub(super) last_resort: Option<Box<Failure>>,
@@ -42,6 +43,7 @@ impl Default for Underway {
             capabilities: Capabilities::default(),
             output: Output::default(),
             worker: None,
+            result_from: None,
             observed: Observation::default(),
             last_resort: None,
         }
@@ -61,7 +63,17 @@ impl Underway {
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
         let (last_resort, sent) = (self.last_resort.is_some(), self.sent.is_some());
-        let Self { origin, took, packages, capabilities, output, worker, observed, .. } = self;
+        let Self {
+            origin,
+            took,
+            packages,
+            capabilities,
+            output,
+            worker,
+            result_from,
+            observed,
+            ..
+        } = self;
         Attempt {
             origin,
             rejection,
@@ -70,6 +82,7 @@ impl Underway {
             capabilities,
             output,
             worker,
+            result_from,
             observed,
             sent,
             took,

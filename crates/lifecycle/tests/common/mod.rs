@@ -5,7 +5,7 @@ use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
-use lifecycle::execution::{Output, Report, ReportEnding, WorkerTrace};
+use lifecycle::execution::{Output, Report, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::program::Checksum;
 use lifecycle::provenance::Observation;
 use lifecycle::request::{
@@ -68,5 +68,6 @@ pub(crate) fn report(ending: ReportEnding) -> Report {
         output: Output::default(),
         observed: Observation::default(),
         worker: WorkerTrace::default(),
+        result_from: ResultFrom::default(),
     }
 }

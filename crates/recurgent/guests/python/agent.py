@@ -59,7 +59,7 @@ setattr(Agent, "for", Agent.for_)
 
 
 class Member:
-    """`agent.name`: calling it is the call. It is not a value, and says so when it is used as one."""
+    """`agent.name`: calling it is the call. It is not a value, and raises if it is used as one."""
 
     __slots__ = ("_handle_", "_name_")
 

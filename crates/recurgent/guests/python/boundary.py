@@ -1,5 +1,5 @@
 class NotSerializable(TypeError):
-    """A value that cannot cross. Steps of the path are added innermost first, while unwinding."""
+    """A value that cannot be sent. Steps of its path are added innermost first, while unwinding."""
 
     def __init__(self, reason):
         super().__init__(reason)
@@ -21,7 +21,7 @@ def path_step(step):
 
 
 def encode(value, root="$"):
-    """`value` as JSON bytes; NotSerializable names the place that cannot cross, below `root`."""
+    """`value` as JSON bytes; NotSerializable names the place below `root` that cannot be sent."""
     try:
         if is_plain(value, 0):
             return dump(value).encode()
@@ -82,6 +82,9 @@ def to_plain(value, ancestors):
         return plain_container(value, ancestors)
     if isinstance(value, Outcome):
         return to_plain(value.value if value.is_ok else value.to_dict(), ancestors)
+    converted = converted_form(value)
+    if converted is not value:
+        return plain_converted(value, converted, ancestors)
     return plain_text(text_form(value))
 
 
@@ -91,9 +94,57 @@ def plain_container(value, ancestors):
     if len(ancestors) >= MAX_DEPTH:
         raise NotSerializable(f"nested deeper than {MAX_DEPTH} levels")
     ancestors[id(value)] = True
-    copy = plain_object(value, ancestors) if isinstance(value, dict) else plain_array(value, ancestors)
+    if isinstance(value, dict):
+        copy = plain_object(value, ancestors)
+    elif hasattr(type(value), "_fields"):  # a named tuple
+        copy = plain_object(dict(zip(value._fields, value)), ancestors)
+    else:
+        copy = plain_array(value, ancestors)
     del ancestors[id(value)]
     return copy
+
+
+def plain_converted(value, converted, ancestors):
+    """What `converted` becomes; `value` counts as one of its containers, so that conversions end."""
+    if id(value) in ancestors:
+        raise NotSerializable("contains itself")
+    if len(ancestors) >= MAX_DEPTH:
+        raise NotSerializable(f"nested deeper than {MAX_DEPTH} levels")
+    ancestors[id(value)] = True
+    copy = to_plain(converted, ancestors)
+    del ancestors[id(value)]
+    return copy
+
+
+VIEWS = (range, type({}.keys()), type({}.values()))
+
+
+def converted_form(value):
+    """The list, dict or number that a value obviously means; the value itself if there is none."""
+    if isinstance(value, (set, frozenset)):
+        return sorted_list(value)
+    if isinstance(value, VIEWS) or is_of_class(value, "collections", "deque"):
+        return list(value)
+    if is_of_class(value, "fractions", "Fraction"):
+        return value.numerator if value.denominator == 1 else value.numerator / value.denominator
+    kind = type(value)
+    fields = getattr(kind, "__dataclass_fields__", None)
+    if fields is not None:
+        return {name: getattr(value, name) for name in fields if hasattr(value, name)}
+    if callable(getattr(kind, "tolist", None)):  # numbers and arrays of numpy, and others like them
+        return value.tolist()
+    return value
+
+
+def sorted_list(items):
+    try:
+        return sorted(items)
+    except TypeError:  # of several kinds: any order that is always the same
+        return sorted(items, key=lambda item: (type(item).__name__, repr(item)))
+
+
+def is_of_class(value, module, name):
+    return any(kind.__module__ == module and kind.__qualname__ == name for kind in type(value).__mro__)
 
 
 def plain_object(value, ancestors):
@@ -122,6 +173,8 @@ def plain_array(value, ancestors):
 def plain_key(key):
     if isinstance(key, enum.Enum):
         key = key.value
+    if callable(getattr(type(key), "tolist", None)):
+        key = key.tolist()
     if isinstance(key, int) and not isinstance(key, bool):
         return int.__repr__(key)
     if isinstance(key, str):
@@ -143,7 +196,6 @@ TEXT_FORMS = {
     ("datetime", "date"): "isoformat",
     ("datetime", "time"): "isoformat",
     ("decimal", "Decimal"): "__str__",
-    ("fractions", "Fraction"): "__str__",
     ("uuid", "UUID"): "__str__",
 }
 

@@ -170,7 +170,7 @@ class Context(dict):
 
     def _writable(self, key):
         if key in LAZY:
-            raise TypeError(f"context[{key!r}] is read-only")
+            raise TypeError(f"context[{key!r}] is read-only: use another key")
         if not isinstance(context_key(key), str):
             raise TypeError(f"a context key is text, not {key!r}")
 

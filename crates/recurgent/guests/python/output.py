@@ -24,5 +24,5 @@ class Output:
 def flush(stream):
     try:
         stream.flush()
-    except BaseException:  # closed, replaced or broken by the program: its output is its own affair
+    except BaseException:  # closed, replaced or broken by the program: then its output is lost
         pass

@@ -1,5 +1,7 @@
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 TAIL = "__recurgent_tail__"
+RETURNED = "__recurgent_returned__"
+PRINTING = frozenset(("print", "pprint", "pp"))
 
 
 class InvalidCode(Exception):
@@ -9,84 +11,135 @@ class InvalidCode(Exception):
 
 
 class Program:
-    """A compiled program: `body` is run, then `value`, if any, is evaluated for the result."""
+    """A program, compiled for each method it is run as: its function decides what of the text is run."""
 
     def __init__(self, source):
+        self.source = source
+        self.variants = {}
+
+    def run(self, execution):
+        name = function_name(execution.method_name)
+        variant = self.variants.get(name)
+        if variant is None:
+            variant = self.variants[name] = Variant(self.source, name)
+        return variant.run(execution)
+
+
+class Variant:
+    """A compiled program: `body` is run, then `value`, if any, is evaluated for the result."""
+
+    def __init__(self, source, method):
         try:
             tree = ast.parse(source, FILE)
-            # Most programs without a word of these have no use for a walk through their tree.
-            self.functions = functions_of(tree.body) if "def" in source else None
-            value = split_value(tree, "return" in source)
-            # An unchanged tree need not be read back: its text is cheaper.
-            self.body = compile(tree if value else source, FILE, "exec")
+            # The tree is searched only if the text has one of these words.
+            may_define = "def" in source or "lambda" in source or method in source
+            self.function = method_function(tree.body, method) if may_define else None
+            changed = self.function and drop_examples(tree, method)
+            self.assigns_result = "result" in source and "result" in assigned_names(tree.body)
+            value, self.value_from = split_value(tree, "return" in source, method if self.function else None)
+            # Compiling the text is cheaper than compiling an unchanged tree.
+            self.body = compile(tree if value or changed else source, FILE, "exec")
             self.value = value and compile(value, FILE, "eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
             raise InvalidCode(problem) from None
         self.lines = source.splitlines(keepends=True)
 
     def run(self, execution):
+        """The program's value, and how it was given."""
         linecache.cache[FILE] = (len(self.lines), None, self.lines, FILE)
         module = sys.modules["__main__"] = types.ModuleType("__main__")
         names = module.__dict__
         names.update(execution.surface())
+        names[RETURNED] = Returned
         exec(self.body, names)
         value = eval(self.value, names) if self.value else None
-        if names.get("result") is not None:
-            value = names["result"]
-        if value is None:
-            value = self.call_function(names, execution)
+        value, given = self.result(value, names, execution)
         if isinstance(value, types.CoroutineType):
             import asyncio
             value = asyncio.run(value)
-        return value
+        return value, given
 
-    def call_function(self, names, execution):
-        """The function form: the program defines the method and leaves calling it to us."""
-        defined, called, only = self.functions or functions_of(ast.parse("".join(self.lines), FILE).body)
-        name = function_name(execution.method_name)
-        if name not in defined and only:
-            name = only
-        function = names.get(name)
-        if name not in defined or name in called or not callable(function):
-            return None
+    def result(self, value, names, execution):
+        if names.get("result") is not None:
+            return names["result"], "assigned"
+        if isinstance(value, Returned):
+            return value.value, "returned"
+        function = names.get(self.function) if self.function else None
+        if callable(function) and self.value_from != "function":
+            return self.call_function(function, execution), "function"
+        if value is None and self.assigns_result:
+            return None, "assigned"
+        return value, self.value_from
+
+    def call_function(self, function, execution):
+        """The function form: the program defines the method and leaves calling it to the harness."""
         args = list(execution.args)
         if wants_context(function, execution):
             args.insert(0, execution.context)
         try:
             return function(*args, **execution.kwargs)
-        except TypeError:  # these arguments do not fit, if it says nothing more precise
+        except TypeError:  # the location, unless the program raised it: the arguments do not fit
             code = code_of(function)
             if code and code.co_filename == FILE:
                 execution.location = {"line": code.co_firstlineno, "column": None}
             raise
 
 
-def split_value(tree, may_return):
-    """Take what gives the program's value off the tree, as an expression of its own: the last
-    expression, or, when the program returns at top level, a call of the function its tail becomes."""
+class Returned:
+    """What a top-level `return` gave."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value=None):
+        self.value = value
+
+
+def split_value(tree, may_return, method):
+    """Takes what gives the program's value off the tree, as an expression of its own, and tells how it is given:
+    the last expression or, when the program returns at top level, a call of the function its tail becomes."""
     for index, statement in enumerate(tree.body if may_return else ()):
         if any(isinstance(node, ast.Return) for node in same_scope([statement])):
-            tree.body[index:] = [tail_function(tree.body[index:])]
-            return ast.parse(TAIL + "()", mode="eval")
+            tree.body[index:], given = tail_function(tree.body[index:], method)
+            return ast.parse(TAIL + "()", mode="eval"), given
     if tree.body and isinstance(tree.body[-1], ast.Expr):
-        return ast.Expression(tree.body.pop().value)
-    return None
+        given = kind_of_value(tree.body[-1], method)
+        return ast.Expression(tree.body.pop().value), given
+    return None, "none"
 
 
-def tail_function(statements):
-    """A function with `statements` as its body, in which top-level names stay global."""
+def kind_of_value(statement, method):
+    """How an expression at the end gives the result."""
+    call = statement.value
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+        if call.func.id in PRINTING:
+            return "none"
+        if call.func.id == method:
+            return "function"
+    return "expression"
+
+
+def tail_function(statements, method):
+    """A function with `statements` as its body, in which top-level names stay global, and what its end gives."""
     names = sorted({name for node in same_scope(statements) for name in bound_names(node)})
-    statements = [WithoutAnnotations().visit(statement) for statement in statements]
+    statements = [TailBody().visit(statement) for statement in statements]
+    given = "none"
     if isinstance(statements[-1], ast.Expr):
         last = statements[-1]
+        given = kind_of_value(last, method)
         statements[-1] = ast.copy_location(ast.Return(last.value), last)
     function = ast.parse(f"def {TAIL}(): pass").body[0]
     function.body = ([ast.Global(names)] if names else []) + statements
-    return ast.fix_missing_locations(ast.copy_location(function, statements[0]))
+    return [ast.fix_missing_locations(ast.copy_location(function, statements[0]))], given
 
 
-class WithoutAnnotations(ast.NodeTransformer):
-    """`x: int = 1` to `x = 1`: a name declared global may not be annotated."""
+class TailBody(ast.NodeTransformer):
+    """`x: int = 1` to `x = 1`, because a name declared global may not be annotated; and what is returned is marked
+    as returned."""
+
+    def visit_Return(self, node):
+        arguments = [node.value] if node.value else []
+        call = ast.Call(ast.Name(RETURNED, ast.Load()), arguments, [])
+        return ast.copy_location(ast.Return(ast.copy_location(call, node)), node)
 
     def visit_AnnAssign(self, node):
         if not node.simple:
@@ -117,9 +170,9 @@ def bound_names(node):
     return tuple(name for name in names if isinstance(name, str))
 
 
-def functions_of(statements):
-    """Names the program gives a meaning, those it calls itself, and the only function, if that is all there is."""
-    return assigned_names(statements), called_names(statements), only_function(statements)
+def method_function(statements, method):
+    """The function that is the method: the one of its name, or the only one there is."""
+    return method if method in assigned_names(statements) else only_function(statements)
 
 
 def assigned_names(statements):
@@ -129,10 +182,35 @@ def assigned_names(statements):
             for name in bound_names(node)}
 
 
-def called_names(statements):
-    """Functions the top level calls by itself, `if __name__ == "__main__"` demonstrations aside."""
-    return {node.func.id for node in same_scope(s for s in statements if not is_main_guard(s))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+def drop_examples(tree, method):
+    """Removes statements at top level that only show or test the method's function. Returns whether there were any."""
+    defined = next((index for index, statement in enumerate(tree.body) if defines(statement, method)), len(tree.body))
+    kept = [statement for index, statement in enumerate(tree.body)
+            if index <= defined or not is_example(statement, method)]
+    dropped = len(kept) < len(tree.body)
+    tree.body[:] = kept
+    return dropped
+
+
+def defines(statement, name):
+    if isinstance(statement, ast.Assign):
+        return isinstance(statement.value, ast.Lambda) and name in bound_names(statement.targets[0])
+    return isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name
+
+
+def is_example(statement, method):
+    if isinstance(statement, ast.Assert) or is_main_guard(statement):
+        return True
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    function = statement.value.func
+    if not isinstance(function, ast.Name):
+        return False
+    return function.id in PRINTING or (function.id == method and not uses_arguments(statement))
+
+
+def uses_arguments(statement):
+    return any(isinstance(node, ast.Name) and node.id in ("args", "kwargs") for node in ast.walk(statement))
 
 
 def only_function(statements):

@@ -1,11 +1,12 @@
-def success(value, context):
-    """The `done` frame of a program that returned `value`."""
+def success(value, given, context):
+    """The `done` frame of a program that returned `value`; `given`: how."""
     if isinstance(value, Outcome):
         fields = value.to_dict()
         result = encode(fields.pop("value"))
-        outcome = b'{"value":%s,%s' % (result, encode(fields)[1:])
-        return b'{"op":"done","status":"outcome","outcome":%s,"context":%s}' % (outcome, context._delta())
-    return b'{"op":"done","status":"ok","value":%s,"context":%s}' % (encode(value), context._delta())
+        ended = b'"status":"outcome","outcome":{"value":%s,%s' % (result, encode(fields)[1:])
+    else:
+        ended = b'"status":"ok","value":%s' % encode(value)
+    return b'{"op":"done",%s,"result_from":"%s","context":%s}' % (ended, given.encode(), context._delta())
 
 
 def failure(problem):

@@ -22,7 +22,7 @@ class Worker:
         set_timer(REAL_TIMER, 0)  # an alarm left armed must not interrupt the next frame
         self.output.settle()
         if getpid() != self.channel.pid:
-            leave(0)  # a process the program forked: it has no say in the result
+            leave(0)  # a process that the program forked: it must not send a result
         execution.finish(done if len(done) < limit else oversized(limit))
 
     def run(self, frame, execution):
@@ -31,8 +31,8 @@ class Worker:
                 raise Refusal("UnknownIpcVersion", f"this worker speaks version {IPC_VERSION}")
             self.programs.check(frame)  # refused frames leave the context's version as it is
             self.context._advance(frame["context"])
-            value = self.programs.find(frame).run(execution)
-            return success(value, self.context)
+            value, given = self.programs.find(frame).run(execution)
+            return success(value, given, self.context)
         except BaseException as problem:
             return failure(problem)
 

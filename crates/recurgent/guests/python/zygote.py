@@ -44,15 +44,15 @@ class Zygote:
             except OSError as problem:
                 os.write(starting, str(problem).encode())
             except MemoryError:
-                leave(OUT_OF_MEMORY)  # not even enough is left to say so
+                leave(OUT_OF_MEMORY)  # too little memory is left for a message
             finally:
                 leave(1)
         self.workers.add(pid)
         os.close(starting)
-        said = os.read(started, MAX_EXPLANATION)
+        reply = os.read(started, MAX_EXPLANATION)
         os.close(started)
-        if said != b"+":
-            raise OSError(f"the worker ended before it started: {said.decode()} {self.reap(pid)}")
+        if reply != b"+":
+            raise OSError(f"the worker ended before it started: {reply.decode()} {self.reap(pid)}")
 
     def become_worker(self, scratch, channel, stdout, stderr, starting, *ruleset):
         """In the child. Never returns, so nothing of the zygote runs here again."""
@@ -65,7 +65,7 @@ class Zygote:
         if os.getppid() != self.pid:
             leave(1)  # the zygote died before the signal was armed
         reset_signals()
-        # Said by the worker itself: the host takes its process number from the kernel.
+        # Sent by the worker itself: the host gets its process number from the kernel.
         self.control.send(b'{"op":"forked","pid":%d}' % getpid())
         devnull = os.open(os.devnull, os.O_RDONLY)
         dup2(devnull, 0)

@@ -1,5 +1,5 @@
 module Recurgent
-  # A value that cannot cross. Steps of the path are added innermost first, while unwinding.
+  # A value that cannot be sent. Steps of its path are added innermost first, while unwinding.
   class NotSerializable < TypeError
     attr_writer :root
 
@@ -17,9 +17,11 @@ module Recurgent
   end
 
   module Boundary
+    MAX_RANGE = 1_000_000
+
     module_function
 
-    # `value` as JSON text; NotSerializable names the place that cannot cross, below `root`.
+    # `value` as JSON text; NotSerializable names the place below `root` that cannot be sent.
     def encode(value, root = "$")
       DUMP.call(value.instance_of?(String) ? plain_text(value) : plain(value, {}.compare_by_identity))
     rescue NotSerializable => problem
@@ -37,8 +39,37 @@ module Recurgent
       when Float
         value.finite? ? value : raise(NotSerializable, "#{value} is not a JSON number; use a finite one or nil")
       when Outcome then plain(value.ok? ? value.value : value.to_h, ancestors)
-      else plain_text(text_form(value))
+      when Rational then value.denominator == 1 ? value.numerator : plain(value.to_f, ancestors)
+      when Set then plain(sorted(value), ancestors)
+      when Struct then plain_members(value, ancestors)
+      when Range then plain(listed(value), ancestors)
+      else members?(value) ? plain_members(value, ancestors) : plain_text(text_form(value))
       end
+    end
+
+    # Records of the standard library that not every Ruby, or program, has loaded.
+    def members?(value)
+      (defined?(::OpenStruct) && ::OpenStruct === value) || (defined?(::Data.members) && ::Data === value)
+    end
+
+    def plain_members(value, ancestors)
+      raise NotSerializable, "contains itself" if ancestors[value]
+
+      ancestors[value] = true
+      plain(value.to_h, ancestors).tap { ancestors.delete(value) }
+    end
+
+    def sorted(set)
+      set.sort
+    rescue ArgumentError, NoMethodError # of several kinds: any order that is always the same
+      set.sort_by { |item| [item.class.to_s, item.inspect] }
+    end
+
+    def listed(range)
+      whole = Integer === range.begin && Integer === range.end
+      return range.to_a if whole && range.size <= MAX_RANGE
+
+      raise NotSerializable, "a Range of other than at most #{MAX_RANGE} whole numbers is not a JSON value; use an Array"
     end
 
     def plain_container(value, ancestors)
@@ -100,7 +131,6 @@ module Recurgent
       when Time then value.strftime("%FT%T#{fraction(value.subsec)}#{value.utc? ? 'Z' : '%:z'}")
       when DateTime then value.strftime("%FT%T#{fraction(value.sec_fraction)}%:z")
       when Date then value.strftime("%F")
-      when Rational then value.to_s
       else
         return value.to_s("F") if defined?(::BigDecimal) && value.is_a?(::BigDecimal)
 
@@ -112,7 +142,6 @@ module Recurgent
       case value
       when Agent then "call one of its methods"
       when Proc, Method then "call it"
-      when Struct then "use a Hash"
       when Enumerable then "use an Array"
       else "use a Hash, an Array, text or a number"
       end

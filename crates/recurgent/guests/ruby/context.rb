@@ -49,13 +49,16 @@ module Recurgent
                    compare_by_identity? eql? ==].freeze
     GET, SET, DELETE, HAS, CLEAR = %i[[] []= delete key? clear].map { |name| Hash.instance_method(name) }
 
+    # What else every program expects of a Hash; a key named like another method of it is read by that name.
+    EXPECTED = %i[each each_pair values to_a to_h map select filter reject any? all? none? sort_by min_by max_by
+                  sum_by merge update replace compact delete_if keep_if transform_values].freeze
+
     # Everything else Hash offers may hand out any value.
     (Hash.instance_methods(false) + Enumerable.instance_methods - KEYED - VALUELESS).each do |name|
+      may_be_key = !EXPECTED.include?(name) && name.match?(/\A[a-z_]\w*\z/)
       define_method(name) do |*args, **options, &block|
-        touch_all
-        super(*args, **options, &block)
-      ensure
-        @touched.merge(keys) # the ones it added
+        is_read = may_be_key && args.empty? && options.empty? && !block && HAS.bind_call(self, name.name)
+        is_read ? self[name] : touching { super(*args, **options, &block) }
       end
     end
 
@@ -92,6 +95,20 @@ module Recurgent
       super
     end
     alias store []=
+
+    def update(*others)
+      others.flat_map { |other| other.to_hash.to_a }.each do |key, value|
+        self[key] = block_given? && key?(key) ? yield(key, self[key], value) : value
+      end
+      self
+    end
+    alias merge! update
+
+    def replace(other)
+      other = other.to_hash.dup
+      clear
+      update(other)
+    end
 
     # Copies are plain records: they share values, but not the tracking.
     def dup = Record.new.merge!(self)
@@ -130,6 +147,8 @@ module Recurgent
     def __delta
       changed, removed = {}, []
       @touched.to_a.each do |key|
+        next if LAZY.key?(key)
+
         if HAS.bind_call(self, key)
           text = Boundary.encode(GET.bind_call(self, key), "$context#{Boundary.path_step(key)}")
           changed[key] = text if text != @agreed[key]
@@ -178,8 +197,16 @@ module Recurgent
 
     def touch_all = keys.each { |key| touch(key) }
 
+    # Around what may hand out or add any value.
+    def touching
+      touch_all
+      yield
+    ensure
+      @touched.merge(keys)
+    end
+
     def writable(key)
-      raise FrozenError, "context[#{key.inspect}] is read-only" if LAZY.key?(key)
+      raise FrozenError, "context[#{key.inspect}] is read-only: use another key" if LAZY.key?(key)
       raise TypeError, "a context key is text, not #{key.inspect}" unless key.is_a?(String)
 
       key

@@ -25,7 +25,7 @@ module Recurgent
 
     def flush(stream)
       stream.flush
-    rescue Exception # closed, replaced or broken by the program: its output is its own affair
+    rescue Exception # closed, replaced or broken by the program: then its output is lost
       nil
     end
   end

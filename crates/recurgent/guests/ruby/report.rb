@@ -10,8 +10,8 @@ module Recurgent
   end
 
   class << self
-    # The `done` frame of a program that returned `value`.
-    def success(value, context)
+    # The `done` frame of a program that returned `value`; `given`: how.
+    def success(value, given, context)
       result =
         if Outcome === value
           fields = value.to_h.except(:value)
@@ -19,7 +19,7 @@ module Recurgent
         else
           %("ok","value":#{Boundary.encode(value)})
         end
-      %({"op":"done","status":#{result},"context":#{context.__delta}})
+      %({"op":"done","status":#{result},"result_from":"#{given}","context":#{context.__delta}})
     end
 
     # The `done` frame of a program that ended in the exception `problem`.

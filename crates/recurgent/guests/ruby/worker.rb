@@ -28,7 +28,7 @@ module Recurgent
       done = size > limit ? Recurgent.oversized(limit) : run(frame, execution)
       (Thread.list - [Thread.current]).each(&:kill)
       @output.settle
-      Process.exit!(0) if Process.pid != @channel.pid # forked by the program: no say in the result
+      Process.exit!(0) if Process.pid != @channel.pid # forked by the program: it must not send a result
       execution.finish(done.bytesize < limit ? done : Recurgent.oversized(limit))
     end
 
@@ -42,8 +42,8 @@ module Recurgent
       @programs.check(frame) # refused frames leave the context's version as it is
       @context.__advance(frame["context"])
       program = @programs.find(frame)
-      value = Thread.handle_interrupt(Object => :immediate) { program.run(execution) }
-      Recurgent.success(value, @context)
+      value, given = Thread.handle_interrupt(Object => :immediate) { program.run(execution) }
+      Recurgent.success(value, given, @context)
     rescue Exception => problem
       Recurgent.failure(problem)
     end

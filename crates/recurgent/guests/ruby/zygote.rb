@@ -13,7 +13,7 @@ module Recurgent
     end
 
     def serve
-      tell(op: "ready", ipc_version: IPC_VERSION, guest: "ruby", version: RUBY_VERSION, pid: @pid)
+      send_message(op: "ready", ipc_version: IPC_VERSION, guest: "ruby", version: RUBY_VERSION, pid: @pid)
       loop do
         packet, _, _, *controls = @control.recvmsg(4096, 0, 4096, scm_rights: true)
         break if packet.nil? || packet.empty?
@@ -21,7 +21,7 @@ module Recurgent
         received = controls.flat_map { |control| control.unix_rights || [] }
         answer(Recurgent.load(packet), received)
       rescue SystemCallError, ArgumentError, JSON::ParserError => problem
-        tell(op: "failed", message: "#{problem.class}: #{problem.message}")
+        send_message(op: "failed", message: "#{problem.class}: #{problem.message}")
       ensure
         received&.each(&:close)
       end
@@ -30,7 +30,7 @@ module Recurgent
 
     def fail_to_boot(problem)
       explanation = problem.message.scrub[0, MAX_EXPLANATION]
-      tell(op: "failed", package: problem.gem_name, message: explanation)
+      send_message(op: "failed", package: problem.gem_name, message: explanation)
     end
 
     private
@@ -38,7 +38,7 @@ module Recurgent
     def answer(message, received)
       case message["op"]
       when "fork" then fork_worker(message["scratch"], message["cgroups"].to_i, *received)
-      when "reap" then tell(op: "reaped", pid: message["pid"], **reap(message["pid"]))
+      when "reap" then send_message(op: "reaped", pid: message["pid"], **reap(message["pid"]))
       else raise ArgumentError, "unknown op #{message['op'].inspect}"
       end
     end
@@ -51,7 +51,7 @@ module Recurgent
         enter_groups(handed.shift(cgroups))
         become_worker(scratch, channel, stdout, stderr, starting, *handed)
       rescue NoMemoryError
-        nil # not even enough is left to say so: its status does
+        nil # too little memory is left for a message: the status reports it
       rescue Exception => problem
         status = 1
         starting.write(problem.message)
@@ -60,9 +60,9 @@ module Recurgent
       end
       @workers << pid
       starting.close
-      said = started.readpartial(MAX_EXPLANATION) rescue ""
+      reply = started.readpartial(MAX_EXPLANATION) rescue ""
       started.close
-      raise ArgumentError, "the worker ended before it started: #{said} #{reap(pid)}" if said != "+"
+      raise ArgumentError, "the worker ended before it started: #{reply} #{reap(pid)}" if reply != "+"
     end
 
     def enter_groups(cgroups)
@@ -83,7 +83,7 @@ module Recurgent
       syscall(PRCTL.fetch(RUBY_PLATFORM[/\A\w+/]), PR_SET_PDEATHSIG, Signal.list["KILL"], 0, 0, 0)
       Process.exit!(1) if Process.ppid != @pid # the zygote died before the signal was armed
       trap("INT", "SYSTEM_DEFAULT")
-      # Said by the worker itself: the host takes its process number from the kernel.
+      # Sent by the worker itself: the host gets its process number from the kernel.
       @control.send(%({"op":"forked","pid":#{Process.pid}}), 0)
       STDIN.reopen(File::NULL)
       @worker.take(channel, stdout, stderr)
@@ -117,6 +117,6 @@ module Recurgent
       end
     end
 
-    def tell(**message) = @control.send(Boundary.encode(message), 0)
+    def send_message(**message) = @control.send(Boundary.encode(message), 0)
   end
 end

@@ -1,4 +1,4 @@
-//! Making an environment: resolve, hold the lock against the policy, install, prove, announce.
+//! Building an environment: resolve, check the lock against the policy, install, prove, announce.
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
@@ -19,12 +19,12 @@ use super::uv::Uv;
 use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, inspection, tool};
 use crate::worker::Workers;
 
-/// What a packaging tool brought about.
+/// What a packaging tool produced.
 type Built = (Vec<Package>, Installed, Took);
 
 impl Environments {
     /// Builds it, or waits for the process that does.
-    pub(super) fn make(
+    pub(super) fn build_or_wait(
         &self,
         plan: &mut Plan<'_>,
         workers: &Workers,
@@ -33,14 +33,14 @@ impl Environments {
         let lock = self.lock(plan, aim)?;
         plan.root = generation::current(&plan.place(), &plan.id);
         if let Some(ready) = self.ready(plan) {
-            return Ok((ready, Took::default())); // built by another process meanwhile
+            return Ok((ready, Took::default())); // built meanwhile by another process
         }
         self.build_in_place(plan, workers, &lock, aim)
     }
 
-    /// Makes it once more, beside the build there is, which stays what it is until the new one is ready,
-    /// and then for those who run in it.
-    pub(super) fn make_anew(
+    /// Builds it again beside the present build, which stays current until the new one is ready, and stays on disk for
+    /// programs that run in it.
+    pub(super) fn rebuild(
         &self,
         plan: &mut Plan<'_>,
         workers: &Workers,
@@ -67,7 +67,7 @@ impl Environments {
         fs::create_dir(&plan.root).map_err(unusable)?;
         let built = self.build(plan, workers, lock, aim);
         if built.is_err() {
-            // Not ready, so no process uses it; removed to free disk space.
+            // It is not ready, so nothing uses it; removed to free the disk.
             let _ = inspection::clear(&plan.root);
         }
         built
@@ -80,9 +80,9 @@ impl Environments {
         if let Some(lock) = lock::try_acquire(&path) {
             return Ok(lock);
         }
-        aim.tell(Progress::Waiting);
-        let patience = self.options.resolve_limit + self.options.install_limit;
-        lock::acquire(&path, patience, aim.cancellation).map_err(|fault| locked_out(fault, &path))
+        aim.report(Progress::Waiting);
+        let limit = self.options.resolve_limit + self.options.install_limit;
+        lock::acquire(&path, limit, aim.cancellation).map_err(|fault| lock_fault(fault, &path))
     }
 
     fn build(
@@ -114,16 +114,16 @@ impl Environments {
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
         if rustix::process::geteuid().is_root() {
-            // Programs then run as a user who owns nothing.
+            // Programs of root run as a user that owns nothing.
             inspection::open_to_read(&plan.root).map_err(unusable)?;
         }
-        aim.tell(Progress::Activating);
+        aim.report(Progress::Activating);
         workers.activate(plan.language, &plan.activation()).map_err(BuildFault::from)?;
         Ready::announce(&plan.root).map_err(unusable)?;
         Ok((ready, took))
     }
 
-    /// By uv or Bundler, whichever the language has.
+    /// Installs with uv or Bundler, depending on the language.
     fn by_manager(
         &self,
         plan: &Plan<'_>,
@@ -173,11 +173,11 @@ impl Environments {
         plan: &Plan<'_>,
         aim: &Aim<'_>,
     ) -> Result<Built, BuildFault> {
-        aim.tell(Progress::Resolving);
+        aim.report(Progress::Resolving);
         let resolve = timed(|| manager.resolve(self.options.resolve_limit))?;
         let packages = manager.locked()?;
         plan.check_policy(&packages)?;
-        aim.tell(Progress::Installing(packages.len()));
+        aim.report(Progress::Installing(packages.len()));
         let install = timed(|| manager.install(&packages, self.options.install_limit))?;
         let installed = manager.installed()?;
         Ok((packages, installed, Took { resolve, install }))
@@ -185,7 +185,7 @@ impl Environments {
 
     /// The same workshop for what was fetched: it sees nothing but this environment.
     fn builder<'a>(&self, command_env: &CommandEnv<'a>, plan: &Plan<'_>) -> CommandEnv<'a> {
-        let way = self.options.variables.iter().filter(|(name, value)| is_no_secret(name, value));
+        let way = self.options.variables.iter().filter(|(name, value)| is_public(name, value));
         let way: Vec<(OsString, OsString)> = way.cloned().collect();
         let files = way.iter().map(|(_, value)| PathBuf::from(value));
         // uv, not Bundler, fetches what a build needs while it builds.
@@ -224,9 +224,9 @@ impl Environments {
     }
 }
 
-/// Whether a build script may know a variable of its package manager: proxies, certificates and compiler
-/// settings, not anything that looks like a credential.
-fn is_no_secret(name: &OsStr, value: &OsStr) -> bool {
+/// Whether a build script may see a variable of its package manager: proxies, certificates and compiler settings,
+/// but nothing that looks like a credential.
+fn is_public(name: &OsStr, value: &OsStr) -> bool {
     let name = name.to_string_lossy().to_ascii_uppercase();
     let of_builds = name.starts_with("BUNDLE_BUILD__") || CERTIFICATES.contains(&name.as_str());
     let of_tools = TOOLS.iter().any(|tool| name.starts_with(tool)) && !of_builds;
@@ -235,12 +235,12 @@ fn is_no_secret(name: &OsStr, value: &OsStr) -> bool {
 }
 
 const CERTIFICATES: [&str; 2] = ["PIP_CERT", "BUNDLE_SSL_CA_CERT"];
-/// Variables named so are settings of package managers, credentials among them.
+/// Prefixes of the settings of package managers, which include credentials.
 const TOOLS: [&str; 4] = ["BUNDLE_", "GEM_", "PIP_", "UV_"];
 const SECRETIVE: [&str; 7] = ["AUTH", "CREDENTIAL", "KEY", "NETRC", "PASSWORD", "SECRET", "TOKEN"];
 
-/// Where tools keep their own files during one build, beside the environment: they are not part of it.
-/// What a killed build left is cleared by the next one.
+/// The directory of the tools' own files during one build, beside the environment. What a killed build left is removed
+/// by the next one.
 struct StagingDirectory(PathBuf);
 
 impl StagingDirectory {
@@ -262,15 +262,15 @@ fn timed(work: impl FnOnce() -> Result<(), BuildFault>) -> Result<Duration, Buil
     work().map(|()| begun.elapsed())
 }
 
-pub(super) fn locked_out(fault: LockFault, path: &Path) -> BuildFault {
+pub(super) fn lock_fault(fault: LockFault, path: &Path) -> BuildFault {
     match fault {
         LockFault::Cancelled => BuildFault::Cancelled,
         LockFault::Unusable(error) => BuildFault::file("cannot lock", path, &error),
-        LockFault::Busy(patience) => BuildFault::Unable {
+        LockFault::Busy(limit) => BuildFault::Unable {
             stage: BuildStage::Install,
-            said: format!(
-                "another process has been building this environment for {} s; try again, or end it",
-                patience.as_secs()
+            explanation: format!(
+                "another process has been building this environment for {} s; try again later, or end that process",
+                limit.as_secs()
             ),
         },
     }
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn build_scripts_know_how_to_build_and_nothing_else() {
+    fn build_scripts_see_build_settings_and_no_credentials() {
         for (name, value, known) in [
             ("CC", "clang", true),
             ("BUNDLE_BUILD__NATIVE", "--with-opt", true),
@@ -294,7 +294,7 @@ mod tests {
             ("GITHUB_TOKEN", "s3cret", false),
             ("netrc", "/home/me/.netrc", false),
         ] {
-            assert_eq!(is_no_secret(OsStr::new(name), OsStr::new(value)), known, "{name}={value}");
+            assert_eq!(is_public(OsStr::new(name), OsStr::new(value)), known, "{name}={value}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ruby gems by Bundler: a generated `Gemfile`, `bundle lock`, then `bundle install` of exactly that lock.
+//! Installs Ruby gems with Bundler: a generated `Gemfile`, `bundle lock`, then `bundle install` of exactly that lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use super::Installed;
 use super::command::{CommandEnv, Ended};
-use super::fault::{BuildFault, BuildStage, mentioned};
+use super::fault::{BuildFault, BuildStage, first_mentioned};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
 use super::source::{PackageIndex, PackageSources};
 use crate::worker::sandbox::InstallPhase;
 
-/// What it writes down.
+/// The lock file.
 const LOCK: &str = "Gemfile.lock";
-/// Runs the Bundler of the interpreter that will load the gems, whatever `bundle` is on the path. What
-/// it lacks is distinguished from Bundler's own errors by an exit status that Bundler does not use.
+/// Runs the Bundler of the interpreter that will load the gems, whatever `bundle` is on the path. A missing Bundler is
+/// reported by an exit status that Bundler itself does not use.
 const BUNDLE: &str = r#"
 begin
   require "bundler"
@@ -36,10 +36,10 @@ Bundler.with_friendly_errors do
   Bundler::CLI.start(ARGV, debug: true)
 end
 "#;
-/// Says which of the sources before `--` is the first to have each gem after it. Bundler itself, given
-/// several sources, takes the highest version of a gem from any of them: then anyone who can publish under
-/// a name of ours on a public source has its programs run here.
-const HOMES: &str = r#"
+/// Prints which of the sources before `--` is the first that has each gem after it. Bundler itself, given several
+/// sources, takes the highest version of a gem from any of them: then anyone who publishes a gem under an internal name
+/// on a public source could run code here.
+const FIND_SOURCES: &str = r#"
 require "bundler"
 require "bundler/fetcher"
 Bundler.ui = Bundler::UI::Silent.new
@@ -52,16 +52,16 @@ begin
     remote = Bundler::Source::Rubygems::Remote.new(source.remotes.first)
     specs = Bundler::Fetcher.new(remote).specs(names, source)
     found, names = names.partition { |name| specs.search(name).any? }
-    found.each { |name| puts "home: #{name} #{at}" }
+    found.each { |name| puts "source: #{name} #{at}" }
   end
 rescue Bundler::HTTPError => problem
   warn problem.message
   exit 17
 end
 "#;
-/// Times the lock is made again because it added gems of ours that were not requested.
+/// Times the lock is made again because it contains further gems that an internal source has.
 const MAX_ROUNDS: usize = 8;
-/// [`BUNDLE`] found no Bundler to run.
+/// [`BUNDLE`] found no usable Bundler.
 const NO_BUNDLER: i32 = 99;
 /// No versions satisfy what was declared, or there is no such gem (Bundler's own statuses).
 const UNRESOLVED: [i32; 2] = [6, 7];
@@ -69,13 +69,13 @@ const UNRESOLVED: [i32; 2] = [6, 7];
 const NO_SOURCE: i32 = 17;
 /// Tries per request before a source counts as unreachable.
 const RETRIES: &str = "1";
-/// Longest a source may be silent within a request, in seconds.
+/// Longest time a source may send nothing within a request, in seconds.
 const SILENCE: &str = "15";
-/// Gems fetched and built side by side.
+/// Gems fetched and built in parallel.
 const JOBS: &str = "4";
-/// Where gems are installed, below the environment.
+/// Directory of installed gems, in the environment.
 const VENDOR: &str = "vendor/bundle";
-/// Where fetched gems wait to be installed.
+/// Directory of fetched gems.
 const ARCHIVES: &str = "vendor/cache";
 
 /// One build by Bundler.
@@ -84,7 +84,7 @@ pub(super) struct Bundler<'a> {
     pub(super) given: BuildInputs<'a>,
 }
 
-/// Variables that make Bundler use only the given locations.
+/// Variables that keep Bundler from using any other configuration.
 pub(super) fn variables(
     root: &Path,
     cache: &Path,
@@ -112,33 +112,33 @@ pub(super) fn variables(
     variables
 }
 
-/// Gems that have a source of their own: the first of ours that has them.
-type Homes = BTreeMap<String, usize>;
+/// Gems that are pinned to an internal source: the first one that has them.
+type PinnedSources = BTreeMap<String, usize>;
 
 impl PackageManager for Bundler<'_> {
-    /// Chooses versions. With several sources, every gem is first given its home; and gems that only the
-    /// lock brought in are too.
+    /// Chooses versions. With several sources, every gem is first pinned to one; and so are gems that only the lock
+    /// contains.
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
         let PackageSources { internal, public } = self.given.supply;
         let is_mixed = !internal.is_empty() && internal.len() + usize::from(*public) > 1;
-        let mut homes = Homes::new();
+        let mut pinned = PinnedSources::new();
         let mut asked: BTreeSet<String> = BTreeSet::new();
         let mut names: Vec<String> = self.given.manifest.packages().map(str::to_owned).collect();
         for round in 0..MAX_ROUNDS {
-            let found = if is_mixed { self.homes(&names, left())? } else { Homes::new() };
+            let found = if is_mixed { self.pinned(&names, left())? } else { PinnedSources::new() };
             if round > 0 && found.is_empty() {
-                return Ok(()); // nothing of ours was brought in, so the lock is good
+                return Ok(()); // no further gem has an internal source, so the lock is final
             }
-            homes.extend(found);
+            pinned.extend(found);
             asked.extend(names);
-            self.given.write("Gemfile", &self.gemfile(&homes))?;
-            // What was chosen before may have come from the wrong place.
+            self.given.write("Gemfile", &self.gemfile(&pinned))?;
+            // The earlier lock may have chosen gems from the wrong source.
             let _ = fs::remove_file(self.given.root.join(LOCK));
             let ended = self.fetch(
                 self.given.command_env,
-                words(BUNDLE, &["lock"]),
+                arguments_of(BUNDLE, &["lock"]),
                 BuildStage::Resolve,
                 left(),
             )?;
@@ -149,16 +149,17 @@ impl PackageManager for Bundler<'_> {
                 return Ok(());
             }
         }
-        let said = format!("its gems had not all a source after {MAX_ROUNDS} rounds");
-        Err(BuildFault::Unable { stage: BuildStage::Resolve, said })
+        let explanation = format!(
+            "not all of its gems had a source after {MAX_ROUNDS} rounds; declare fewer gems, or use one source"
+        );
+        Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation })
     }
 
     fn locked(&self) -> Result<Vec<Package>, BuildFault> {
         self.given.read(LOCK).map(|text| parse_lock(&text))
     }
 
-    /// Installs what the lock says, nothing else: everything is fetched first, and built where no process can
-    /// be talked to.
+    /// Installs exactly the lock: everything is fetched first, and built without a network.
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let names = || locked.iter().map(|gem| gem.name.as_str());
@@ -166,14 +167,14 @@ impl PackageManager for Bundler<'_> {
         let fetching =
             self.given.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
         let fetched =
-            self.fetch(&fetching, words(BUNDLE, &["cache"]), BuildStage::Install, limit)?;
+            self.fetch(&fetching, arguments_of(BUNDLE, &["cache"]), BuildStage::Install, limit)?;
         self.judge(&fetched, BuildStage::Install, names())?;
         let building = self.given.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
         let (install_phase, ruby) = (InstallPhase::Build(Vec::new()), &self.given.interpreter.path);
-        let install = words(BUNDLE, &["install", "--local"]);
+        let install = arguments_of(BUNDLE, &["install", "--local"]);
         let built = building.run(&install_phase, ruby, install, left);
-        let built = self.given.reported(built, BuildStage::Install)?;
+        let built = self.given.ended(built, BuildStage::Install)?;
         self.judge(&built, BuildStage::Install, names())?;
         self.given.clear(ARCHIVES)
     }
@@ -181,11 +182,11 @@ impl PackageManager for Bundler<'_> {
     fn installed(&self) -> Result<Installed, BuildFault> {
         let library = library(self.given.root).ok_or_else(|| BuildFault::Unable {
             stage: BuildStage::Install,
-            said: "Bundler installed nothing".to_owned(),
+            explanation: "Bundler installed nothing".to_owned(),
         })?;
         let proofs = self.given.manifest.packages().map(|package| Proof {
             package: package.to_owned(),
-            modules: Vec::new(), // the zygote knows the gem's load path, and finds its feature there
+            modules: Vec::new(), // the zygote finds the feature on the gem's load path
         });
         let provides = features(&self.given.root.join(&library));
         Ok(Installed { library, provides, proofs: proofs.collect() })
@@ -193,60 +194,69 @@ impl PackageManager for Bundler<'_> {
 }
 
 impl Bundler<'_> {
-    /// What is not at home in a source of ours comes from the public one; where that is not allowed, from
-    /// the last of ours.
-    fn gemfile(&self, homes: &Homes) -> String {
-        let ours = &self.given.supply.internal;
-        let fallback = match ours.last().filter(|_| !self.given.supply.public) {
+    /// Gems that are not pinned come from the public source or, where that is not allowed, from the last internal one.
+    fn gemfile(&self, pinned: &PinnedSources) -> String {
+        let internal = &self.given.supply.internal;
+        let fallback = match internal.last().filter(|_| !self.given.supply.public) {
             Some(last) => format!("'{}'", last.address()),
             None => "Gem.default_sources.first".to_owned(),
         };
         let mut text = format!("# generated by Recurgent\nsource {fallback}\n");
         for dependency in self.given.manifest.dependencies() {
-            // Names and constraints were parsed: they hold nothing that could end the text.
+            // Names and constraints were parsed: they contain nothing that could end the quoted string.
             let parts = [dependency.package()].into_iter().chain(dependency.constraints());
             let quoted: Vec<String> = parts.map(|part| format!("'{part}'")).collect();
-            let home = homes.get(dependency.package()).and_then(|at| ours.get(*at));
-            let _ = writeln!(text, "gem {}{}, require: false", quoted.join(", "), at_home(home));
+            let pinned_source = pinned.get(dependency.package()).and_then(|at| internal.get(*at));
+            let _ = writeln!(
+                text,
+                "gem {}{}, require: false",
+                quoted.join(", "),
+                source_option(pinned_source)
+            );
         }
         let declared = |name: &str| self.given.manifest.packages().any(|package| package == name);
-        for (name, at) in homes.iter().filter(|(name, _)| !declared(name)) {
-            let _ = writeln!(text, "gem '{name}'{}, require: false", at_home(ours.get(*at)));
+        for (name, at) in pinned.iter().filter(|(name, _)| !declared(name)) {
+            let _ =
+                writeln!(text, "gem '{name}'{}, require: false", source_option(internal.get(*at)));
         }
         text
     }
 
-    fn homes(&self, names: &[String], limit: Duration) -> Result<Homes, BuildFault> {
+    fn pinned(&self, names: &[String], limit: Duration) -> Result<PinnedSources, BuildFault> {
         let addresses = self.given.supply.internal.iter().map(PackageIndex::address);
         let arguments: Vec<&str> =
             addresses.chain(["--"]).chain(names.iter().map(String::as_str)).collect();
         let ended = self.fetch(
             self.given.command_env,
-            words(HOMES, &arguments),
+            arguments_of(FIND_SOURCES, &arguments),
             BuildStage::Resolve,
             limit,
         )?;
         self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
         let found = ended.output.lines().filter_map(|line| {
-            let (name, at) = line.strip_prefix("home: ")?.split_once(' ')?;
-            // Only what was asked about: it is written into a Gemfile.
+            let (name, at) = line.strip_prefix("source: ")?.split_once(' ')?;
+            // Only names that were asked about: they are written into a Gemfile.
             let name = names.iter().find(|asked| *asked == name)?;
             Some((name.clone(), at.parse().ok()?))
         });
         Ok(found.collect())
     }
 
-    /// Where nothing that is fetched can run.
+    /// Runs a command that cannot start fetched code.
     fn fetch(
         &self,
         command_env: &CommandEnv<'_>,
-        words: Vec<&str>,
+        arguments_of: Vec<&str>,
         stage: BuildStage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let ended =
-            command_env.run(&InstallPhase::Fetch, &self.given.interpreter.path, words, limit);
-        self.given.reported(ended, stage)
+        let ended = command_env.run(
+            &InstallPhase::Fetch,
+            &self.given.interpreter.path,
+            arguments_of,
+            limit,
+        );
+        self.given.ended(ended, stage)
     }
 
     fn judge<'n>(
@@ -255,35 +265,43 @@ impl Bundler<'_> {
         stage: BuildStage,
         names: impl Iterator<Item = &'n str>,
     ) -> Result<(), BuildFault> {
-        let said = ended.output.clone();
+        let explanation = ended.output.clone();
         Err(match ended.status {
             Some(0) => return Ok(()),
             Some(NO_BUNDLER) => BuildFault::GuestMissing(format!(
-                "Bundler 2.3 or newer is needed to install gems; install it (Debian/Ubuntu: apt-get install bundler). {said}"
+                "Bundler 2.3 or newer is needed to install gems; install it (Debian/Ubuntu: apt-get install bundler). {explanation}"
             )),
-            Some(NO_SOURCE) => {
-                BuildFault::Unreachable { stage, source: self.given.supply.blamed(&said), said }
-            }
+            Some(NO_SOURCE) => BuildFault::Unreachable {
+                stage,
+                source: self.given.supply.mentioned_in(&explanation),
+                explanation,
+            },
             Some(status) if UNRESOLVED.contains(&status) || stage == BuildStage::Resolve => {
-                BuildFault::Unresolvable { package: mentioned(&said, names), said }
+                BuildFault::Unresolvable {
+                    package: first_mentioned(&explanation, names),
+                    explanation,
+                }
             }
-            _ => BuildFault::Uninstallable { package: mentioned(&said, names), said },
+            _ => BuildFault::Uninstallable {
+                package: first_mentioned(&explanation, names),
+                explanation,
+            },
         })
     }
 }
 
-/// What Ruby is started with to run a script.
-fn words<'a>(script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+/// Ruby's arguments to run a script.
+fn arguments_of<'a>(script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     let options = ["--disable=did_you_mean,error_highlight", "-e", script, "--"];
     options.iter().chain(arguments).copied().collect()
 }
 
 /// The option that names a gem's source.
-fn at_home(source: Option<&PackageIndex>) -> String {
+fn source_option(source: Option<&PackageIndex>) -> String {
     source.map_or_else(String::new, |source| format!(", source: '{}'", source.address()))
 }
 
-/// Gems are listed four spaces deep below `specs:`; what they need in turn is deeper.
+/// Gems are indented by four spaces below `specs:`; their dependencies are deeper.
 fn parse_lock(text: &str) -> Vec<Package> {
     let mut locked: Vec<Package> = text
         .lines()
@@ -300,24 +318,24 @@ fn parse_lock(text: &str) -> Vec<Package> {
     locked
 }
 
-/// The directory that is a gem home: `vendor/bundle/ruby/3.1.0`.
+/// The gem home: `vendor/bundle/ruby/3.1.0`.
 fn library(root: &Path) -> Option<PathBuf> {
     let engines = PathBuf::from(VENDOR);
     for engine in fs::read_dir(root.join(&engines)).ok()? {
         let engine = engines.join(engine.ok()?.file_name());
         for version in fs::read_dir(root.join(&engine)).ok()? {
-            let home = engine.join(version.ok()?.file_name());
-            if root.join(&home).join("specifications").is_dir() {
-                return Some(home);
+            let gem_home = engine.join(version.ok()?.file_name());
+            if root.join(&gem_home).join("specifications").is_dir() {
+                return Some(gem_home);
             }
         }
     }
     None
 }
 
-/// First parts of what can be required: files and directories in the load paths of all gems.
-fn features(home: &Path) -> Vec<String> {
-    let gems = fs::read_dir(home.join("gems")).into_iter().flatten().filter_map(Result::ok);
+/// Names that can be required: files and directories in the load paths of all gems, without extensions.
+fn features(gem_home: &Path) -> Vec<String> {
+    let gems = fs::read_dir(gem_home.join("gems")).into_iter().flatten().filter_map(Result::ok);
     let files = gems
         .filter_map(|gem| fs::read_dir(gem.path().join("lib")).ok())
         .flat_map(|lib| lib.filter_map(Result::ok));

@@ -11,27 +11,27 @@ use super::lock::Lock;
 use super::ready::{self, READY, Ready};
 use super::{generation, inspection, lock};
 
-/// Where environments are kept.
+/// The directory of environments.
 #[derive(Debug, Clone)]
 pub struct EnvironmentCache {
     cache: PathBuf,
 }
 
-/// What an environment on disk is good for.
+/// The state of an environment on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheState {
     /// Programs run in it.
     Ready,
-    /// Some process is making it.
+    /// A process is building it.
     Building,
-    /// A build that was killed left it half done.
+    /// A killed build left it incomplete.
     Unfinished,
-    /// It was refreshed; programs that were running stay in it.
+    /// It was refreshed; programs that were running in it still do.
     Superseded,
 }
 
 impl CacheState {
-    /// As it is shown.
+    /// The display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -47,48 +47,48 @@ impl CacheState {
 pub struct Stored {
     /// `env_id`.
     pub id: String,
-    /// Whose packages it holds.
+    /// The language of its packages.
     pub language: Language,
-    /// Where it is.
+    /// Its directory.
     pub root: PathBuf,
-    /// What it is good for.
+    /// Its state.
     pub standing: CacheState,
     /// What was declared.
     pub manifest: DependencyManifest,
     /// Every package, as `name version`.
     pub packages: Vec<String>,
-    /// Under which policy it was made.
+    /// The source policy it was built under.
     pub source_mode: String,
-    /// From where.
+    /// Its package sources.
     pub sources: Vec<String>,
     /// When it was finished.
     pub prepared_at: Option<String>,
-    /// When a process last used it or, where the file system does not tell, when it was made.
+    /// When a process last used it or, where the file system does not record that, when it was built.
     pub used_at: Option<SystemTime>,
-    /// Disk use; files shared with the download cache are counted here too.
+    /// Disk use, including files shared with the download cache.
     pub bytes: u64,
 }
 
-/// What came of removing an environment.
+/// The result of removing an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone.
+    /// It was removed.
     Removed,
-    /// Programs of some process run in it; it is whole.
+    /// Programs run in it; nothing was removed.
     InUse,
-    /// Some process is making it.
+    /// A process is building it.
     BeingBuilt,
     /// It cannot be removed.
     Failed(String),
 }
 
 impl EnvironmentCache {
-    /// The one in a cache directory, which need not exist.
+    /// The cache in a directory, which need not exist.
     pub fn new(cache: PathBuf) -> Self {
         Self { cache }
     }
 
-    /// The directory everything is in.
+    /// The cache directory.
     pub fn directory(&self) -> &Path {
         &self.cache
     }
@@ -98,7 +98,7 @@ impl EnvironmentCache {
         cache.join(format!("{}-envs", language.name()))
     }
 
-    /// Every environment, by guest, id and age. Nothing is written, nor counted as use.
+    /// Every environment, by guest, id and age. Listing writes nothing and does not count as use.
     pub fn list(&self) -> Vec<Stored> {
         [Language::Python, Language::Ruby]
             .into_iter()
@@ -111,7 +111,7 @@ impl EnvironmentCache {
         self.list().into_iter().filter(|stored| stored.id.starts_with(prefix)).collect()
     }
 
-    /// What is not needed: left half done, superseded, or not used for `age`.
+    /// Environments that can be removed: incomplete, superseded, or unused for `age`.
     pub fn unneeded(&self, age: Duration) -> Vec<Stored> {
         let now = SystemTime::now();
         let aged = |stored: &Stored| {
@@ -128,7 +128,7 @@ impl EnvironmentCache {
             .collect()
     }
 
-    /// Removes one environment unless it is in use or being built.
+    /// Removes one environment, unless it is in use or being built.
     pub fn remove(&self, stored: &Stored) -> Removal {
         let lock = Self::place(&self.cache, stored.language).join(format!("{}.lock", stored.id));
         let Some(_lock) = lock::try_acquire(&lock) else { return Removal::BeingBuilt };
@@ -138,9 +138,9 @@ impl EnvironmentCache {
         };
         if let Ok(file) = File::open(&ready) {
             let Ok(_unused) = file.try_lock().map(|()| Lock::of(file)) else {
-                return Removal::InUse; // a zygote in some process runs in it
+                return Removal::InUse; // a zygote of some process runs in it
             };
-            // First of all it stops being ready.
+            // It stops being ready first.
             if let Err(error) = fs::remove_file(&ready) {
                 return failed(error);
             }
@@ -208,7 +208,7 @@ impl Stored {
         })
     }
 
-    /// [`Self::used_at`], to be read.
+    /// [`Self::used_at`] as text.
     pub fn last_used(&self) -> Option<String> {
         let at = jiff::Timestamp::try_from(self.used_at?).ok()?;
         Some(at.to_string())
@@ -231,7 +231,7 @@ fn last_used(meta: &Metadata) -> Option<SystemTime> {
     meta.accessed().ok().max(meta.modified().ok())
 }
 
-/// What lies in a directory; what cannot be read counts nothing.
+/// The size of a directory; what cannot be read counts as nothing.
 fn size(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     entries

@@ -1,5 +1,5 @@
-//! Runs a package manager: confined, in a constructed environment, within a time and a share of the disk,
-//! its output capped, and never longer than its caller wants.
+//! Runs a package manager: confined, with constructed variables, within a time and disk limit, with bounded output, and
+//! until it is cancelled.
 
 mod job;
 
@@ -21,12 +21,12 @@ use job::Job;
 /// What every command of one build shares.
 #[derive(Debug, Clone)]
 pub(super) struct CommandEnv<'a> {
-    /// Where commands run.
+    /// The working directory.
     pub(super) directory: &'a Path,
-    /// All they see of the environment: nothing of the host's is inherited.
+    /// All their environment variables: nothing is inherited from the host.
     pub(super) variables: Vec<(OsString, OsString)>,
-    /// Held by every command that could outlive a killed host, as its standard input: it so keeps others
-    /// out of the directory it still writes to.
+    /// Passed as standard input to every command that could outlive a killed host: while it runs, no other process gets
+    /// the lock of the directory it writes to.
     pub(super) lock: &'a File,
     /// Ends a command early.
     pub(super) cancellation: &'a Cancellation,
@@ -43,35 +43,35 @@ pub(super) struct CommandEnv<'a> {
     pub(super) input: Option<Vec<u8>>,
 }
 
-/// How a command ended by itself.
+/// How a command ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     /// Its exit status; `None`: a signal ended it.
     pub(super) status: Option<i32>,
-    /// The last of what it printed.
+    /// The end of its output.
     pub(super) output: String,
 }
 
-/// Why a command did not end by itself.
+/// Why a command was not run to its end.
 #[derive(Debug)]
 pub(super) enum InstallerFault {
     /// It cannot be run.
     Unusable(io::Error),
-    /// It was still running when its time was up.
+    /// It did not end in time.
     TimedOut {
         /// The time it had.
         limit: Duration,
-        /// The last of what it printed.
+        /// The end of its output.
         output: String,
     },
-    /// It took more of the disk than it may.
+    /// It used more disk space than its limit.
     Oversized {
-        /// What it may take.
+        /// Its limit in bytes.
         limit: u64,
     },
-    /// It left something behind that must not be touched.
+    /// It left a file that must not be used.
     Trap(PathBuf),
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
 }
 
@@ -107,7 +107,7 @@ impl CommandEnv<'_> {
         let mut job =
             Job::start(command, spawn_handshake, input).map_err(InstallerFault::Unusable)?;
         let ended = job.finish(Instant::now() + limit, limit, self);
-        drop(job); // nothing it started runs any more
+        drop(job); // ends everything it started
         if !install_phase.is_hostile() {
             return ended;
         }
@@ -119,7 +119,7 @@ impl CommandEnv<'_> {
         }
     }
 
-    /// The same commands with more to see.
+    /// The same with further variables.
     pub(super) fn with(&self, more: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut changed = self.clone();
         changed.variables.extend(more);
@@ -132,7 +132,7 @@ impl CommandEnv<'_> {
                 (!zygote_sandbox.is_isolated()).then(|| self.lock.try_clone()).transpose()?;
             return Ok(held.map_or_else(Stdio::null, Stdio::from));
         };
-        // Fits into the pipe, so neither side waits for the other.
+        // It fits into the pipe, so the write does not block.
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         File::from(write).write_all(text)?;
         rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::empty())?;

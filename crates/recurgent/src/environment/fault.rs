@@ -1,4 +1,4 @@
-//! How building an environment goes wrong, typed by the stage it went wrong in.
+//! Failures of building an environment, with the stage they occurred in.
 
 use std::fmt;
 use std::io;
@@ -11,10 +11,10 @@ use super::command::InstallerFault;
 use super::source::{PackageSources, redacted};
 use crate::worker::BootFault;
 
-/// Longest message of a tool that is passed on.
+/// Bytes kept of a tool's message.
 const MESSAGE_BYTES: usize = 2000;
 
-/// When in a build.
+/// A stage of building an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BuildStage {
     /// Getting the packaging tool itself.
@@ -28,7 +28,7 @@ pub(super) enum BuildStage {
 }
 
 impl BuildStage {
-    /// As metadata says it.
+    /// The name in metadata.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -42,64 +42,64 @@ impl BuildStage {
 /// Why there is no environment.
 #[derive(Debug)]
 pub(super) enum BuildFault {
-    /// No versions satisfy all that was declared.
+    /// No versions satisfy the declared dependencies.
     Unresolvable {
-        /// The tool's words.
-        said: String,
-        /// Which package, if that is known.
+        /// The tool's message.
+        explanation: String,
+        /// The package, if known.
         package: Option<String>,
     },
     /// A package cannot be built or unpacked.
     Uninstallable {
-        /// The tool's words.
-        said: String,
-        /// Which package, if that is known.
+        /// The tool's message.
+        explanation: String,
+        /// The package, if known.
         package: Option<String>,
     },
     /// A source does not answer, or not in time.
     Unreachable {
-        /// While doing what.
+        /// The stage it occurred in.
         stage: BuildStage,
-        /// Which, without credentials.
+        /// The source, without credentials.
         source: String,
-        /// The tool's words, or what was waited for.
-        said: String,
+        /// The tool's message, or what was waited for.
+        explanation: String,
     },
     /// An installed package cannot be loaded.
     Inactive {
-        /// The interpreter's words.
-        said: String,
-        /// Which package.
+        /// The interpreter's message.
+        explanation: String,
+        /// The package, if known.
         package: Option<String>,
     },
-    /// The policy bars a package.
-    Barred(Box<Failure>),
-    /// Package managers would be contained less than is asked for.
+    /// The policy forbids a package.
+    Refused(Box<Failure>),
+    /// The sandbox for package managers is weaker than the minimum tier.
     Uncontained(String),
-    /// This machine cannot build: no tool, no directory.
+    /// This machine cannot build: a tool or a directory is missing.
     Unable {
-        /// While doing what.
+        /// The stage it occurred in.
         stage: BuildStage,
-        /// What is wrong and what to do.
-        said: String,
+        /// What failed and what to do.
+        explanation: String,
     },
     /// The guest language, or what it needs to install anything, is missing.
     GuestMissing(String),
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
 }
 
 impl BuildFault {
-    /// A directory or file that cannot be used.
+    /// The fault of a directory or file that cannot be used.
     pub(super) fn file(what: impl fmt::Display, path: &Path, error: &io::Error) -> Self {
-        let said = format!(
+        let explanation = format!(
             "{what} {}: {error}; free space there or set cache_dir to a directory you can write to",
             path.display()
         );
-        Self::Unable { stage: BuildStage::Install, said }
+        Self::Unable { stage: BuildStage::Install, explanation }
     }
 
-    /// A tool that did not come to an end.
+    /// The fault of a tool that did not run to its end.
     pub(super) fn command(
         fault: InstallerFault,
         stage: BuildStage,
@@ -109,39 +109,42 @@ impl BuildFault {
         match fault {
             InstallerFault::Cancelled => Self::Cancelled,
             InstallerFault::Unusable(error) => {
-                Self::Unable { stage, said: format!("{tool} does not run: {error}") }
+                Self::Unable { stage, explanation: format!("{tool} does not run: {error}") }
             }
             InstallerFault::Oversized { limit } => Self::Uninstallable {
                 package: None,
-                said: format!(
-                    "its installation took more than {} MB of the disk; set installer_disk_mb to allow more",
+                explanation: format!(
+                    "its installation needs more than {} MB of disk space; raise installer_disk_mb",
                     limit >> 20
                 ),
             },
             InstallerFault::Trap(path) => Self::Uninstallable {
                 package: None,
-                said: format!(
-                    "its build left {}, which leads out of the environment",
+                explanation: format!(
+                    "its build left {}, which points outside the environment; use another package",
                     path.display()
                 ),
             },
             InstallerFault::TimedOut { limit, output } => Self::Unreachable {
                 stage,
-                source: supply.blamed(&output),
-                said: format!("{tool} had not ended after {} s. {output}", limit.as_secs_f64()),
+                source: supply.mentioned_in(&output),
+                explanation: format!(
+                    "{tool} did not end within {} s. {output}",
+                    limit.as_secs_f64()
+                ),
             },
         }
     }
 
-    /// The fault as a call reports it.
-    pub(super) fn reported(self, env_id: Option<&str>) -> EnvironmentFault {
+    /// The fault of the call that needs the environment.
+    pub(super) fn into_environment_fault(self, env_id: Option<&str>) -> EnvironmentFault {
         let known = |failure: Failure| match env_id {
             Some(id) => Box::new(failure.with("env_id", id)),
             None => Box::new(failure),
         };
-        let about = |kind: FailureKind, what: &str, said: &str, stage: BuildStage| {
+        let about = |kind: FailureKind, what: &str, explanation: &str, stage: BuildStage| {
             let separator = if what.is_empty() { "" } else { ": " };
-            Failure::new(kind, format!("{what}{separator}{}", bounded(said)))
+            Failure::new(kind, format!("{what}{separator}{}", bounded(explanation)))
                 .with("stage", stage.name())
         };
         let naming = |failure: Failure, package: Option<String>| match package {
@@ -149,33 +152,34 @@ impl BuildFault {
             None => known(failure),
         };
         match self {
-            Self::Unresolvable { said, package } => {
+            Self::Unresolvable { explanation, package } => {
                 let kind = FailureKind::DependencyResolutionFailed;
-                let failure = about(kind, UNRESOLVABLE, &said, BuildStage::Resolve);
+                let failure = about(kind, UNRESOLVABLE, &explanation, BuildStage::Resolve);
                 EnvironmentFault::Unresolvable(naming(failure, package))
             }
-            Self::Uninstallable { said, package } => {
+            Self::Uninstallable { explanation, package } => {
                 let kind = FailureKind::DependencyInstallFailed;
-                let failure = about(kind, UNINSTALLABLE, &said, BuildStage::Install);
+                let failure = about(kind, UNINSTALLABLE, &explanation, BuildStage::Install);
                 EnvironmentFault::InstallFailed(naming(failure, package))
             }
-            Self::Inactive { said, package } => {
+            Self::Inactive { explanation, package } => {
                 let kind = FailureKind::DependencyActivationFailed;
-                let failure = about(kind, INACTIVE, &said, BuildStage::Activate);
+                let failure = about(kind, INACTIVE, &explanation, BuildStage::Activate);
                 EnvironmentFault::ActivationFailed(naming(failure, package))
             }
-            Self::Unreachable { stage, source, said } => {
+            Self::Unreachable { stage, source, explanation } => {
                 let what = format!(
                     "the package source {source} cannot be reached; check the network, or set another source"
                 );
-                let failure = about(FailureKind::DependencyInstallFailed, &what, &said, stage);
+                let failure =
+                    about(FailureKind::DependencyInstallFailed, &what, &explanation, stage);
                 EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
             }
-            Self::Unable { stage, said } => {
-                let failure = about(FailureKind::DependencyInstallFailed, "", &said, stage);
+            Self::Unable { stage, explanation } => {
+                let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
                 EnvironmentFault::SourceUnreachable(known(failure))
             }
-            Self::Barred(failure) => EnvironmentFault::Refused(known(*failure)),
+            Self::Refused(failure) => EnvironmentFault::Refused(known(*failure)),
             Self::Uncontained(message) => EnvironmentFault::Uncontained(message),
             Self::GuestMissing(message) => EnvironmentFault::GuestMissing(message),
             Self::Cancelled => EnvironmentFault::Cancelled,
@@ -194,29 +198,32 @@ impl From<BootFault> for BuildFault {
     fn from(fault: BootFault) -> Self {
         match fault {
             BootFault::Unavailable(problem) => Self::GuestMissing(problem),
-            BootFault::Inactive { package, problem } => Self::Inactive { said: problem, package },
+            BootFault::Inactive { package, problem } => {
+                Self::Inactive { explanation: problem, package }
+            }
         }
     }
 }
 
-/// A tool's words, without credentials, cut to the end of what it said.
-fn bounded(said: &str) -> String {
-    let said = redacted(said.trim());
-    let cut = said.len().saturating_sub(MESSAGE_BYTES);
-    let start = (cut..=said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
-    said.get(start..).unwrap_or_default().to_owned()
+/// The end of a tool's message, without credentials.
+fn bounded(explanation: &str) -> String {
+    let explanation = redacted(explanation.trim());
+    let cut = explanation.len().saturating_sub(MESSAGE_BYTES);
+    let start = (cut..=explanation.len()).find(|at| explanation.is_char_boundary(*at)).unwrap_or(0);
+    explanation.get(start..).unwrap_or_default().to_owned()
 }
 
-/// The package a tool's words are about: the first of the known names they mention.
-pub(super) fn mentioned<'a>(
-    said: &str,
+/// The package a tool's message is about: the first of the known names it mentions. Neither uv nor Bundler reports it in
+/// another way; a wrong guess only affects `dependency_name` in the metadata.
+pub(super) fn first_mentioned<'a>(
+    explanation: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {
     let inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     let found = |name: &'a str| {
-        said.match_indices(name).map(|(at, _)| at).find(|at| {
-            let before = said.get(..*at).and_then(|text| text.chars().next_back());
-            let after = said.get(at + name.len()..).and_then(|text| text.chars().next());
+        explanation.match_indices(name).map(|(at, _)| at).find(|at| {
+            let before = explanation.get(..*at).and_then(|text| text.chars().next_back());
+            let after = explanation.get(at + name.len()..).and_then(|text| text.chars().next());
             !before.is_some_and(inside) && !after.is_some_and(inside)
         })
     };
@@ -231,14 +238,17 @@ mod tests {
     #[test]
     fn the_first_package_mentioned_is_the_one_meant() {
         let names = ["ray", "array-math", "numpy"];
-        let said = "Because array-math depends on numpy<1 and ray";
-        assert_eq!(mentioned(said, names).as_deref(), Some("array-math"));
-        assert_eq!(mentioned("hurray", names), None);
+        let explanation = "Because array-math depends on numpy<1 and ray";
+        assert_eq!(first_mentioned(explanation, names).as_deref(), Some("array-math"));
+        assert_eq!(first_mentioned("hurray", names), None);
     }
 
     #[test]
     fn long_messages_keep_their_end() {
-        let said = format!("{}é the end", "x".repeat(5000));
-        assert!(bounded(&said).len() <= MESSAGE_BYTES && bounded(&said).ends_with("é the end"));
+        let explanation = format!("{}é the end", "x".repeat(5000));
+        assert!(
+            bounded(&explanation).len() <= MESSAGE_BYTES
+                && bounded(&explanation).ends_with("é the end")
+        );
     }
 }

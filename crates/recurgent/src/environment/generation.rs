@@ -1,11 +1,11 @@
-//! Which build of an environment counts: the first lies where `env_id` says, one that was refreshed
-//! beside it, and a link tells.
+//! Which build of an environment is current: the first build is in the directory named by `env_id`, refreshed ones are
+//! beside it, and a link names the current one.
 //!
 //! ```text
 //! 3f2a…/        the first build; its path is in compiled code, so it is never moved
 //! 3f2a….2/      a later one, built beside while programs ran in the first
-//! 3f2a….now     ─► 3f2a….2, exchanged at once for everybody
-//! 3f2a….lock    held by the process that builds or removes any of them
+//! 3f2a….now     ─► 3f2a….2, replaced atomically
+//! 3f2a….lock    held while any of them is built or removed
 //! ```
 
 use std::fs;
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 /// The extension of the link.
 const NOW: &str = "now";
 
-/// The build that counts.
+/// The current build.
 pub(super) fn current(place: &Path, id: &str) -> PathBuf {
     let named = fs::read_link(place.join(format!("{id}.{NOW}"))).ok();
     let name = named.as_deref().and_then(Path::to_str).filter(|name| owner(name) == Some(id));
     place.join(name.unwrap_or(id))
 }
 
-/// Where a build that is to follow all others goes.
+/// The directory of the next build.
 pub(super) fn next(place: &Path, id: &str) -> io::Result<PathBuf> {
     let mut latest = 1;
     for entry in fs::read_dir(place)? {
@@ -34,17 +34,17 @@ pub(super) fn next(place: &Path, id: &str) -> io::Result<PathBuf> {
     Ok(place.join(format!("{id}.{}", latest + 1)))
 }
 
-/// Makes a build the one that counts.
+/// Makes a build the current one.
 pub(super) fn make_current(root: &Path) -> io::Result<()> {
     let name = root.file_name().unwrap_or_default();
-    let desk = root.with_extension("next");
-    let _ = fs::remove_file(&desk); // of a process that was killed right here
-    symlink(name, &desk)?;
-    fs::rename(&desk, root.with_extension(NOW))?;
+    let temporary = root.with_extension("next");
+    let _ = fs::remove_file(&temporary); // left by a process that was killed here
+    symlink(name, &temporary)?;
+    fs::rename(&temporary, root.with_extension(NOW))?;
     root.parent().map_or(Ok(()), |place| fs::File::open(place)?.sync_all())
 }
 
-/// Forgets which build counts, if it is this one.
+/// Removes the link if it names this build.
 pub(super) fn retract(root: &Path) {
     let link = root.with_extension(NOW);
     if fs::read_link(&link).is_ok_and(|name| Some(name.as_os_str()) == root.file_name()) {
@@ -52,14 +52,14 @@ pub(super) fn retract(root: &Path) {
     }
 }
 
-/// The environment a directory is a build of.
+/// The `env_id` of a build's directory name.
 pub(super) fn owner(name: &str) -> Option<&str> {
     let (id, number) = name.split_once('.').unwrap_or((name, "1"));
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     (is_id && number.parse::<u32>().is_ok()).then_some(id)
 }
 
-/// How many builds came before, and this one.
+/// The number of a build, from 1.
 pub(super) fn number(name: &str) -> u32 {
     name.split_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(1)
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_build_counts_and_keeps_its_number_when_others_go() {
+    fn the_latest_build_is_current_and_keeps_its_number_when_others_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         assert_eq!(current(place.path(), "ab"), at("ab"));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_astray_is_not_followed() {
+    fn a_link_to_another_directory_is_not_followed() {
         let place = tempfile::tempdir().unwrap();
         for target in ["/etc", "../ab", "cd", "ab.build"] {
             symlink(target, place.path().join("ab.now")).unwrap();

@@ -1,4 +1,4 @@
-//! What makes two environments the same.
+//! The identity of an environment.
 
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
@@ -29,7 +29,7 @@ pub(super) fn env_id(
         format!("sources:{}", json!(supply.addresses())),
         format!("deps:{}", json!(manifest)),
     ];
-    // Part of the source policy: what was built from source before does not pass for a wheel now.
+    // Part of the source policy: an environment with packages built from source is not reused for wheels only.
     parts.extend(policy.wheels_only.then(|| "wheels_only".to_owned()));
     hex(&Sha256::digest(parts.join("|").as_bytes()))
 }

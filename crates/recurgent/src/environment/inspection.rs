@@ -6,14 +6,14 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read whole; locks and records of huge environments have a hundredth of it.
+/// The largest file that is read; locks and records of huge environments are a hundred times smaller.
 const READ_BYTES: u64 = 64 << 20;
-/// What a file takes at least: an empty one needs its place, too.
+/// What a file counts at least: an empty one needs space for its entry.
 const ENTRY_BYTES: u64 = 1024;
-/// Where programs are that links may lead to.
+/// System directories that links may point to.
 const SYSTEM: &[&str] = &["/usr", "/lib", "/lib64", "/bin"];
 
-/// Reads a file packages or their builds wrote, unless nothing so large can be what it should be.
+/// Reads a file that packages or their builds wrote, unless it is far too large.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(READ_BYTES + 1).read_to_end(&mut bytes)?;
@@ -29,8 +29,7 @@ pub(super) fn read_to_string(path: &Path) -> io::Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// What a tree takes on disk. Without bound where it cannot be looked at: whatever is in there was put out
-/// of sight.
+/// The disk use of a tree. `u64::MAX` if part of it cannot be read, because its size cannot be known.
 pub(super) fn disk_use(directory: &Path) -> u64 {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -48,8 +47,8 @@ pub(super) fn disk_use(directory: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// A link that leads out of what was written at `top`, to where the host sees more than the builder did, or
-/// something that is not a file. The host reads and writes here next.
+/// Finds a link that points outside `top`, where the host can read more than the builder could, or something that is not
+/// a file. The host reads and writes here next.
 pub(super) fn find_trap(directory: &Path, top: &Path, seen: &[PathBuf]) -> Option<PathBuf> {
     let unreadable = || Some(directory.to_owned());
     let Ok(entries) = fs::read_dir(directory) else { return unreadable() };
@@ -62,7 +61,7 @@ pub(super) fn find_trap(directory: &Path, top: &Path, seen: &[PathBuf]) -> Optio
             }
             true
         } else if kind.is_symlink() {
-            // One that leads nowhere reads as nothing, but what is written through it is somewhere.
+            // A dangling link cannot be read, but writing through it would create its target.
             let real = path.canonicalize();
             let mut open = SYSTEM.iter().map(Path::new).chain(seen.iter().map(AsRef::as_ref));
             real.is_ok_and(|real| real.starts_with(top) || open.any(|it| real.starts_with(it)))
@@ -76,8 +75,7 @@ pub(super) fn find_trap(directory: &Path, top: &Path, seen: &[PathBuf]) -> Optio
     None
 }
 
-/// Lets everybody read a tree, as far as the directories above let them: neither who made it, nor who packed
-/// what is in it, need have.
+/// Makes a tree readable for every user, whatever the builder or the packages set.
 pub(super) fn open_to_read(path: &Path) -> io::Result<()> {
     let meta = path.symlink_metadata()?;
     let mode = meta.permissions().mode();
@@ -93,7 +91,7 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a directory if there is one, however deep it is and whatever it was closed off with.
+/// Removes a directory if it exists, however deep it is and whatever its permissions are.
 pub(super) fn clear(directory: &Path) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Ok(()) => Ok(()),
@@ -105,8 +103,8 @@ pub(super) fn clear(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what is in a directory, having what lies deeper come up to it first, so that no path, no stack and
-/// no number of open directories is too short.
+/// Removes the content of a directory. Deeper directories are moved up first, so that no limit of path length, stack or
+/// open directories is reached.
 fn flatten(top: &Path) -> io::Result<()> {
     let mut moved = 0_u64;
     loop {
@@ -123,7 +121,7 @@ fn flatten(top: &Path) -> io::Result<()> {
             for inner in fs::read_dir(entry.path())? {
                 let inner = inner?.path();
                 if inner.symlink_metadata()?.is_dir() {
-                    // A directory that is moved is written to: its parent is named in it.
+                    // Moving a directory changes its `..` entry, which needs write permission.
                     fs::set_permissions(&inner, Permissions::from_mode(0o700))?;
                 }
                 fs::rename(inner, free(top, &mut moved))?;
@@ -136,7 +134,7 @@ fn flatten(top: &Path) -> io::Result<()> {
     }
 }
 
-/// A name nothing in a directory has.
+/// An unused name in a directory.
 fn free(top: &Path, moved: &mut u64) -> PathBuf {
     loop {
         *moved += 1;
@@ -152,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_closed_off_or_too_deep_is_counted_and_removed() {
+    fn unreadable_and_deep_trees_are_counted_and_removed() {
         let place = tempfile::tempdir().unwrap();
         let script = r#"
             import os
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_removed_and_not_followed() {
+    fn links_are_removed_and_not_followed() {
         let place = tempfile::tempdir().unwrap();
         let (kept, top) = (place.path().join("kept"), place.path().join("top"));
         fs::create_dir_all(top.join("closed")).unwrap();

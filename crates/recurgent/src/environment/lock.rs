@@ -1,4 +1,4 @@
-//! One builder per environment, across threads and processes: the holder of the file's lock builds.
+//! One builder per environment, across threads and processes: the holder of a file lock builds.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,23 +9,22 @@ use std::time::{Duration, Instant};
 
 use crate::guest::Cancellation;
 
-/// How often a waiter looks whether its turn has come.
+/// Interval at which a waiting thread tries again.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Why the lock was not had.
+/// Why the lock was not acquired.
 #[derive(Debug)]
 pub(super) enum LockFault {
-    /// Another process still builds.
+    /// Another process or thread still builds.
     Busy(Duration),
-    /// The caller gave up.
+    /// The caller cancelled.
     Cancelled,
     /// It cannot be opened or locked.
     Unusable(io::Error),
 }
 
-/// The held lock. It is released when it is dropped, even if a child process has a copy of the file descriptor between
-/// fork and exec. If it is not dropped, because the process was killed,
-/// it is held as long as a command still has the file.
+/// A held lock. Dropping it releases it, even if another process has a copy of the descriptor, as a forked child has
+/// before it executes its program. If the process is killed, the lock stays held while a command still has the file.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
@@ -39,12 +38,12 @@ impl Deref for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let _ = self.0.unlock(); // or it goes with the file
+        let _ = self.0.unlock(); // closing the file releases it as well
     }
 }
 
 impl Lock {
-    /// A file whose lock was had.
+    /// Takes a file that is locked already.
     pub(super) fn of(locked: File) -> Self {
         Self(locked)
     }
@@ -53,11 +52,11 @@ impl Lock {
 /// Waits for the lock.
 pub(super) fn acquire(
     path: &Path,
-    patience: Duration,
+    limit: Duration,
     cancellation: &Cancellation,
 ) -> Result<Lock, LockFault> {
     let file = open(path).map_err(LockFault::Unusable)?;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + limit;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Lock(file)),
@@ -66,14 +65,14 @@ pub(super) fn acquire(
                 return Err(LockFault::Cancelled);
             }
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                return Err(LockFault::Busy(patience));
+                return Err(LockFault::Busy(limit));
             }
             Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
         }
     }
 }
 
-/// The lock, if it is free.
+/// Acquires the lock if it is free.
 pub(super) fn try_acquire(path: &Path) -> Option<Lock> {
     let file = open(path).ok()?;
     file.try_lock().is_ok().then_some(Lock(file))
@@ -87,7 +86,7 @@ pub(super) fn is_held(path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // Never removed: a second file of the same name would be a second lock.
+    // The file is never removed: a second file of the same name would be a second lock.
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }
 
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_let_go_though_somebody_has_a_copy_of_the_file() {
+    fn dropping_it_releases_it_although_a_copy_of_the_descriptor_exists() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let lock = try_acquire(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What is asked of a package manager, whichever it is.
+//! The interface of package managers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use super::source::PackageSources;
 use super::{Installed, inspection};
 use crate::guest::interpreter::InterpreterInfo;
 
-/// Makes an environment in four steps: between the second and the third, policy has its say.
+/// Builds an environment in four steps; the policy is checked between the second and the third.
 pub(super) trait PackageManager {
-    /// Chooses versions, and writes down which.
+    /// Chooses versions and writes a lock file.
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault>;
-    /// Every package that was chosen.
+    /// Every package of the lock file.
     fn locked(&self) -> Result<Vec<Package>, BuildFault>;
-    /// Installs what was chosen, nothing else.
+    /// Installs exactly the packages of the lock file.
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault>;
-    /// What came of it.
+    /// What was installed.
     fn installed(&self) -> Result<Installed, BuildFault>;
 }
 
-/// What any of them is given.
+/// The inputs of every package manager.
 #[derive(Debug)]
 pub(super) struct BuildInputs<'a> {
-    /// What it is called.
+    /// Its name.
     pub(super) name: &'static str,
-    /// Where the environment is to be.
+    /// The environment's directory.
     pub(super) root: &'a Path,
-    /// Whose packages they are.
+    /// The interpreter that will load the packages.
     pub(super) interpreter: &'a InterpreterInfo,
-    /// Where packages are chosen and fetched.
+    /// Commands that choose and fetch packages.
     pub(super) command_env: &'a CommandEnv<'a>,
-    /// Where what was fetched is built.
+    /// Commands that build what was fetched.
     pub(super) builder: &'a CommandEnv<'a>,
     pub(super) supply: &'a PackageSources,
     pub(super) manifest: &'a DependencyManifest,
 }
 
 impl BuildInputs<'_> {
-    /// How a command ended, or why it did not.
-    pub(super) fn reported(
+    /// How a command ended, or the fault if it was not run to its end.
+    pub(super) fn ended(
         &self,
         ended: Result<Ended, InstallerFault>,
         stage: BuildStage,
@@ -57,13 +57,13 @@ impl BuildInputs<'_> {
         std::fs::write(&path, text).map_err(|e| BuildFault::file("cannot write", &path, &e))
     }
 
-    /// Reads one it wrote.
+    /// Reads one of the files it wrote.
     pub(super) fn read(&self, name: &str) -> Result<String, BuildFault> {
         let path = self.root.join(name);
         inspection::read_to_string(&path).map_err(|e| BuildFault::file("cannot read", &path, &e))
     }
 
-    /// Removes what it is not to find, or to leave.
+    /// Removes a file or directory of the environment.
     pub(super) fn clear(&self, name: &str) -> Result<(), BuildFault> {
         let path = self.root.join(name);
         inspection::clear(&path).map_err(|e| BuildFault::file("cannot clear", &path, &e))

@@ -1,4 +1,4 @@
-//! What an environment knows of itself: written last, read on every hit.
+//! The record of a finished environment: written last, read on every use.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::inspection;
 use super::lock::Lock;
 
-/// Makes an environment a ready one.
+/// The file that marks an environment as ready.
 pub(super) const READY: &str = ".ready";
 /// The same file before its packages were proved to load.
 const BUILT: &str = ".built";
@@ -39,18 +39,18 @@ pub(crate) struct Ready {
     pub(crate) packages: Vec<Package>,
     /// Top-level modules (Python) or features (Ruby) its packages bring.
     pub(crate) provides: Vec<String>,
-    /// Where they are, below the environment.
+    /// Their directory, relative to the environment.
     pub(crate) library: PathBuf,
-    /// What loading each declared package means.
+    /// The modules to load for each declared package.
     pub(crate) proofs: Vec<Proof>,
 }
 
 /// One package of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Package {
-    /// As the lock names it.
+    /// Its name in the lock.
     pub(crate) name: String,
-    /// Exactly.
+    /// Its exact version.
     pub(crate) version: String,
 }
 
@@ -63,48 +63,47 @@ impl fmt::Display for Package {
 /// A declared package, and the modules of which one must load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Proof {
-    /// As declared.
+    /// Its declared name.
     pub(crate) package: String,
-    /// Best first; none where the guest finds them itself, or there is nothing to load.
+    /// Best first; empty if the guest finds them itself, or there is nothing to load.
     pub(crate) modules: Vec<String>,
 }
 
 impl Ready {
-    /// Reads the record of an environment, ready or about to be. The file is open, and locked for
-    /// sharing, as long as the answer's is: no process removes an environment that is in use.
+    /// Reads the record of an environment that is ready or about to be. The returned lock is shared and keeps the
+    /// environment from being removed.
     pub(crate) fn open(root: &Path) -> io::Result<(Self, Lock)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
         file.lock_shared()?;
         let file = Lock::of(file);
         if file.metadata()?.nlink() == 0 {
-            return Err(io::ErrorKind::NotFound.into()); // removed while the lock was waited for
+            return Err(io::ErrorKind::NotFound.into()); // removed while this waited for the lock
         }
         Ok((serde_json::from_reader(io::BufReader::new(&*file))?, file))
     }
 
-    /// Reads the record of a ready environment; `None`: it is not ready, or is not what it was.
+    /// Reads the record of a ready environment; `None`: it is not ready, or was changed.
     pub(super) fn read(language: Language, root: &Path) -> Option<Self> {
-        Self::whole(language, root, &fs::read(root.join(READY)).ok()?)
+        Self::intact(language, root, &fs::read(root.join(READY)).ok()?)
     }
 
-    /// The same without a trace: looking at an environment is not using it.
+    /// The same without changing the access time: listing or showing an environment does not count as use.
     pub(super) fn peek(language: Language, root: &Path) -> Option<Self> {
         let path = root.join(READY);
         let flags = rustix::fs::OFlags::NOATIME.bits().cast_signed();
-        // Only its owner may ask for that.
+        // Only the owner of the file may open it so.
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&path);
         let text = io::read_to_string(file.or_else(|_| File::open(&path)).ok()?).ok()?;
-        Self::whole(language, root, text.as_bytes())
+        Self::intact(language, root, text.as_bytes())
     }
 
-    fn whole(language: Language, root: &Path, text: &[u8]) -> Option<Self> {
+    fn intact(language: Language, root: &Path, text: &[u8]) -> Option<Self> {
         let ready: Self = serde_json::from_slice(text).ok()?;
-        let whole = lock_checksum(language, root).ok()? == ready.lock_checksum;
-        (whole && root.join(&ready.library).is_dir()).then_some(ready)
+        let intact = lock_checksum(language, root).ok()? == ready.lock_checksum;
+        (intact && root.join(&ready.library).is_dir()).then_some(ready)
     }
 
-    /// Writes it down, not yet as ready. A build script may have left a file there, which would be taken for
-    /// ours, or a link, which would be written through.
+    /// Writes the record, not yet as ready. A file or link of this name that a build script left is removed first.
     pub(super) fn note_built(&self, root: &Path) -> io::Result<()> {
         for planted in [READY, BUILT].map(|name| root.join(name)) {
             match fs::remove_file(planted) {
@@ -118,13 +117,13 @@ impl Ready {
         file.sync_all()
     }
 
-    /// Makes it ready, at once and for everybody.
+    /// Marks the environment as ready, atomically.
     pub(super) fn announce(root: &Path) -> io::Result<()> {
         fs::rename(root.join(BUILT), root.join(READY))?;
         File::open(root)?.sync_all()
     }
 
-    /// What the zygote gets at boot, so that it activates and tests this environment.
+    /// The arguments with which a zygote activates and proves this environment.
     pub(crate) fn boot_arguments(&self, root: &Path) -> Vec<std::ffi::OsString> {
         let mut arguments = vec![root.join(&self.library).into_os_string()];
         if self.guest == Language::Ruby.name() {
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_build_script_planted_is_neither_written_through_nor_believed() {
+    fn files_left_by_a_build_script_are_neither_written_through_nor_read() {
         let (root, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let kept = kept.path().join("kept");
         fs::write(&kept, "kept").unwrap();

@@ -1,16 +1,16 @@
-//! Where packages come from: which sources, in which order, and what of them may be seen.
+//! Package sources: their order, and which parts of their addresses may be shown.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use lifecycle::dependency::PackageSource;
 
-/// A package source: an address, and credentials that only the installer is given.
+/// A package index: an address, and credentials that only the installer gets.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PackageIndex {
     /// Without credentials.
     address: String,
-    /// `user:password`, spelled as addresses must have it: `me%40home:…`.
+    /// `user:password`, percent-encoded as in an address: `me%40home:…`.
     userinfo: Option<String>,
 }
 
@@ -31,10 +31,13 @@ impl PackageIndex {
         if !matches!(scheme, "http" | "https" | "file") {
             return Err(format!("a source must be http, https or file, not `{scheme}`"));
         }
-        // What could end a quoted text in a generated file cannot be part of one.
+        // Characters that could end a quoted string in a generated file are refused.
         let plain = |c: char| c.is_ascii_graphic() && !"\"'`\\#<>{}|^".contains(c);
         if rest.is_empty() || !rest.chars().all(plain) {
-            return Err(format!("`{}` holds characters an address cannot", redacted(text)));
+            return Err(format!(
+                "`{}` contains characters that an address cannot have",
+                redacted(text)
+            ));
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (userinfo, host) = match authority.rsplit_once('@') {
@@ -42,35 +45,35 @@ impl PackageIndex {
             None => (None, authority),
         };
         let source = Self { address: format!("{scheme}://{host}{path}"), userinfo };
-        // They are written into files and variables, a line each.
+        // Credentials are written into files and variables, one per line.
         let credentials = source.credentials().unwrap_or_default();
         if [credentials.0, credentials.1].concat().contains(char::is_control) {
             return Err(format!(
-                "the credentials of `{}` hold a control character",
+                "the credentials of `{}` contain a control character",
                 source.address
             ));
         }
         Ok(source)
     }
 
-    /// The address, fit to be shown.
+    /// The address without credentials.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// `user` and `password`, decoded, for a reader that does not take them from an address.
+    /// `user` and `password`, decoded.
     pub(super) fn credentials(&self) -> Option<(String, String)> {
         let userinfo = self.userinfo.as_deref()?;
         let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
         Some((decoded(user), decoded(password)))
     }
 
-    /// `user:password`, as they are spelled in an address.
+    /// `user:password`, percent-encoded.
     pub(super) fn userinfo(&self) -> Option<&str> {
         self.userinfo.as_deref()
     }
 
-    /// Where its packages lie, if that is here: beside its pages, where those are in `simple`.
+    /// The directory of its packages, if it is on this machine: the parent of its pages if those are in `simple`.
     pub(super) fn directory(&self) -> Option<PathBuf> {
         let pages = self.address.strip_prefix("file://").map(PathBuf::from)?;
         match pages.parent().filter(|_| pages.ends_with("simple")) {
@@ -79,12 +82,12 @@ impl PackageIndex {
         }
     }
 
-    /// `host:port`, if it is elsewhere.
+    /// `host:port`, if it is on the network.
     pub(super) fn endpoint(&self) -> Option<String> {
         endpoint(&self.address)
     }
 
-    /// With credentials.
+    /// The address with credentials.
     pub(super) fn whole(&self) -> String {
         match (&self.userinfo, self.address.split_once("://")) {
             (Some(userinfo), Some((scheme, rest))) => format!("{scheme}://{userinfo}@{rest}"),
@@ -103,14 +106,14 @@ impl PackageIndex {
 /// The sources of one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackageSources {
-    /// Ours, asked first, in order.
+    /// The configured indexes, in order.
     pub(super) internal: Vec<PackageIndex>,
-    /// Whether the packaging tool's own public source comes after them.
+    /// Whether the packaging tool's public index comes after them.
     pub(super) public: bool,
 }
 
 impl PackageSources {
-    /// What a policy allows.
+    /// The sources that a policy allows.
     pub(super) fn of(sources: &[PackageSource<'_>]) -> Result<Self, String> {
         let mut supply = Self { internal: Vec::new(), public: false };
         for source in sources {
@@ -132,10 +135,11 @@ impl PackageSources {
         addresses
     }
 
-    /// The source an error text is about: the one it names, else the first asked.
-    pub(super) fn blamed(&self, text: &str) -> String {
+    /// The source that a tool's message is about: the one it mentions, else the first. The tools report it in no other
+    /// way; a wrong guess only affects the wording of the message.
+    pub(super) fn mentioned_in(&self, text: &str) -> String {
         let named = self.internal.iter().find(|source| match source.host() {
-            "" => text.contains(&source.address), // of files, on this machine
+            "" => text.contains(&source.address), // a directory on this machine
             host => text.contains(host),
         });
         let first = self.internal.first().filter(|_| !self.public);
@@ -146,7 +150,7 @@ impl PackageSources {
     }
 }
 
-/// The packaging tool's own source, whatever its address is.
+/// The name of the packaging tool's public index.
 pub(super) const PUBLIC: &str = "public";
 
 /// The `host:port` an `http` or `https` address leads to.
@@ -162,13 +166,13 @@ pub(super) fn endpoint(address: &str) -> Option<String> {
     Some(if without_port(host).is_some() { host.to_owned() } else { format!("{host}:{port}") })
 }
 
-/// The host of `host:port`, where there is a port: the colons of `[::1]` are none.
+/// The host of `host:port`; `None` without a port, as in `[::1]`.
 fn without_port(authority: &str) -> Option<&str> {
     let (host, port) = authority.rsplit_once(':')?;
     port.parse::<u16>().is_ok().then_some(host)
 }
 
-/// A part of an address without its percent signs; as it is, where they are none of an address.
+/// Decodes percent-encoding; text that is not valid stays as it is.
 fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
@@ -181,7 +185,7 @@ fn decoded(part: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
 }
 
-/// The first address a text names, up to its host.
+/// The first address in a text, up to its host.
 fn address_in(text: &str) -> Option<String> {
     let at = text.find("https://").or_else(|| text.find("http://"))?;
     let rest = text.get(at..)?;
@@ -193,7 +197,7 @@ fn address_in(text: &str) -> Option<String> {
     rest.get(..end).map(|address| address.trim_end_matches([':', '.']).to_owned())
 }
 
-/// A text without the credentials of the addresses in it.
+/// A text with the credentials of its addresses removed.
 pub(crate) fn redacted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_spelled_one_way_and_meant_another() {
+    fn credentials_are_percent_decoded() {
         for (spelled, user, password) in [
             ("me%40home:s3%2Fcr%3aet", "me@home", "s3/cr:et"),
             ("token", "token", ""),
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_source_leads() {
+    fn addresses_have_a_directory_or_an_endpoint() {
         for (address, directory, host, endpoint) in [
             ("file:///srv/index/simple/", Some("/srv/index"), "", None),
             ("file:///srv/gems", Some("/srv/gems"), "", None),
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_leave_its_quotes_is_no_source() {
+    fn addresses_that_could_end_a_quoted_string_are_refused() {
         for text in
             ["gems.example", "ssh://x", "https://x'\nsystem", "https://x\"y", "https://#{1}"]
         {
@@ -273,24 +277,24 @@ mod tests {
     }
 
     #[test]
-    fn the_source_in_the_message_is_blamed() {
+    fn the_source_mentioned_in_a_message_is_found() {
         let source = |text| PackageIndex::parse(text).unwrap();
         let supply = PackageSources {
             internal: vec![source("http://a.example/"), source("http://b.example/")],
             public: true,
         };
-        assert_eq!(supply.blamed("cannot reach b.example"), "http://b.example/");
+        assert_eq!(supply.mentioned_in("cannot reach b.example"), "http://b.example/");
         assert_eq!(
-            supply.blamed("Failed to fetch: `https://c.example/simple/x/`"),
+            supply.mentioned_in("Failed to fetch: `https://c.example/simple/x/`"),
             "https://c.example"
         );
-        assert_eq!(supply.blamed("no idea"), PUBLIC);
+        assert_eq!(supply.mentioned_in("no idea"), PUBLIC);
         let beside = PackageSources {
             internal: vec![source("file:///srv/index/"), source("http://b.example/")],
             public: false,
         };
-        assert_eq!(beside.blamed("cannot reach b.example"), "http://b.example/");
-        assert_eq!(beside.blamed("no file:///srv/index/x"), "file:///srv/index/");
+        assert_eq!(beside.mentioned_in("cannot reach b.example"), "http://b.example/");
+        assert_eq!(beside.mentioned_in("no file:///srv/index/x"), "file:///srv/index/");
         assert_eq!(supply.addresses(), ["http://a.example/", "http://b.example/", "public"]);
     }
 }

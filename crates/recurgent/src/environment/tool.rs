@@ -16,12 +16,12 @@ use super::{Aim, Progress};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::sandbox::InstallPhase;
 
-/// Longest fetching uv may take.
+/// Longest time fetching uv may take.
 const FETCH_LIMIT: Duration = Duration::from_mins(5);
-/// Where fetched tools live, in the cache.
+/// Directory of fetched tools, in the cache.
 const TOOLS: &str = "tools";
 
-/// What finding uv needs to know.
+/// The inputs of the search for uv.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     pub(super) chosen: Option<&'a Path>,
@@ -33,13 +33,13 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The uv to use; fetches it when there is none.
+    /// The uv to use; fetched if there is none.
     pub(super) fn find(&self, aim: &Aim<'_>) -> Result<PathBuf, BuildFault> {
         if let Some(chosen) = self.chosen {
             let unusable = || BuildFault::Unable {
                 stage: BuildStage::Tool,
-                said: format!(
-                    "the setting `uv` names {}, which cannot be run; name another, or none to have it found",
+                explanation: format!(
+                    "the setting `uv` names {}, which cannot be run; name another, or unset it to use the one on PATH",
                     chosen.display()
                 ),
             };
@@ -62,44 +62,45 @@ impl Search<'_> {
         Some(self.home().join("bin").join("uv")).filter(|uv| is_executable(uv))
     }
 
-    /// Fetched beside, then moved into place: what is there is whole.
+    /// Fetches it into a temporary directory, then renames that: the final directory is always complete.
     fn fetch(&self, aim: &Aim<'_>) -> Result<PathBuf, BuildFault> {
         let tools = self.cache.join(TOOLS);
         let unusable = |error| BuildFault::file("cannot use", &tools, &error);
         fs::create_dir_all(&tools).map_err(unusable)?;
         let lock = lock::acquire(&tools.join("uv.lock"), FETCH_LIMIT, aim.cancellation)
-            .map_err(|fault| super::build::locked_out(fault, &tools))?;
+            .map_err(|fault| super::build::lock_fault(fault, &tools))?;
         if let Some(fetched) = self.fetched() {
-            return Ok(fetched); // by another process meanwhile
+            return Ok(fetched); // meanwhile, by another process
         }
-        aim.tell(Progress::FetchingTool { tool: "uv", into: &self.home() });
-        let desk = tools.join(".uv.partial");
-        clear(&desk).map_err(unusable)?;
-        fs::create_dir_all(&desk).map_err(unusable)?;
+        aim.report(Progress::FetchingTool { tool: "uv", into: &self.home() });
+        let partial = tools.join(".uv.partial");
+        clear(&partial).map_err(unusable)?;
+        fs::create_dir_all(&partial).map_err(unusable)?;
         let mut variables = self.command_env.variables.clone();
-        variables.push(("HOME".into(), desk.clone().into()));
-        variables.push(("TMPDIR".into(), desk.clone().into()));
+        variables.push(("HOME".into(), partial.clone().into()));
+        variables.push(("TMPDIR".into(), partial.clone().into()));
         let command_env = CommandEnv {
-            directory: &desk,
+            directory: &partial,
             variables,
             lock: &lock,
             read: [self.command_env.read.clone(), settings()].concat(),
-            write: vec![desk.clone()],
-            home: &desk,
+            write: vec![partial.clone()],
+            home: &partial,
             ..self.command_env.clone()
         };
-        self.write_credentials(&desk).map_err(unusable)?;
-        self.install(&command_env, &desk.join("uv"))?;
+        self.write_credentials(&partial).map_err(unusable)?;
+        self.install(&command_env, &partial.join("uv"))?;
         clear(&self.home()).map_err(unusable)?;
-        fs::rename(desk.join("uv"), self.home()).map_err(unusable)?;
-        clear(&desk).map_err(unusable)?;
+        fs::rename(partial.join("uv"), self.home()).map_err(unusable)?;
+        clear(&partial).map_err(unusable)?;
         self.fetched().ok_or_else(|| BuildFault::Unable {
             stage: BuildStage::Tool,
-            said: "pip installed a uv that cannot be run; install uv and set RECURGENT_UV".into(),
+            explanation: "pip installed a uv that cannot be run; install uv and set RECURGENT_UV"
+                .into(),
         })
     }
 
-    /// Where only pip looks for them: every user of the machine can see arguments.
+    /// Writes credentials to a file that only pip reads: every user of the machine can see command-line arguments.
     fn write_credentials(&self, home: &Path) -> std::io::Result<()> {
         let mut file = fs::OpenOptions::new()
             .write(true)
@@ -114,7 +115,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// With the interpreter's own pip, or with one in a virtual environment where it has none.
+    /// Uses the interpreter's own pip or, if it has none, one in a virtual environment.
     fn install(&self, command_env: &CommandEnv<'_>, target: &Path) -> Result<(), BuildFault> {
         let python = &self.interpreter.path;
         let has_pip = self.run(command_env, python, &["-I", "-m", "pip", "--version"])?;
@@ -124,12 +125,12 @@ impl Search<'_> {
         let venv = command_env.directory.join("pip");
         let made = self.run(command_env, python, &["-I", "-m", "venv", &venv.to_string_lossy()])?;
         if made.status != Some(0) {
-            let said = format!(
+            let explanation = format!(
                 "uv was not found and cannot be fetched: {} has neither pip nor venv; install uv and set RECURGENT_UV, or install pip. {}",
                 python.display(),
                 made.output
             );
-            return Err(BuildFault::Unable { stage: BuildStage::Tool, said });
+            return Err(BuildFault::Unable { stage: BuildStage::Tool, explanation });
         }
         self.pip(command_env, &venv.join("bin").join("python"), target)
     }
@@ -154,12 +155,12 @@ impl Search<'_> {
         if ended.status == Some(0) {
             return Ok(());
         }
-        let source = self.supply.blamed(&ended.output);
-        let said = format!("uv was not found, and pip could not fetch it: {}", ended.output);
-        Err(BuildFault::Unreachable { stage: BuildStage::Tool, source, said })
+        let source = self.supply.mentioned_in(&ended.output);
+        let explanation = format!("uv was not found, and pip could not fetch it: {}", ended.output);
+        Err(BuildFault::Unreachable { stage: BuildStage::Tool, source, explanation })
     }
 
-    /// The tool comes from where packages may come from.
+    /// The tool comes from the same sources as packages.
     fn indexes(&self) -> Vec<OsString> {
         let mut options = Vec::new();
         for (at, source) in self.supply.internal.iter().enumerate() {
@@ -182,12 +183,12 @@ impl Search<'_> {
     }
 }
 
-/// The machine's own settings of pip.
+/// The machine-wide settings of pip.
 fn settings() -> Vec<PathBuf> {
     Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
 }
 
-/// Where a program lies on a search path.
+/// The first executable of this name on a search path.
 fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
     std::env::split_paths(path)
         .filter(|directory| directory.is_absolute())
@@ -195,7 +196,7 @@ fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
-/// Whether it is a file that may be run.
+/// Whether a file may be executed.
 fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

@@ -1,4 +1,4 @@
-//! Python packages by uv: a generated `pyproject.toml`, `uv lock`, then `uv sync` of exactly that lock.
+//! Installs Python packages with uv: a generated `pyproject.toml`, `uv lock`, then `uv sync` of exactly that lock.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -8,37 +8,67 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::command::{CommandEnv, Ended};
-use super::fault::{BuildFault, BuildStage, mentioned};
+use super::fault::{BuildFault, BuildStage, first_mentioned};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
 use super::source::{self, PackageIndex, PackageSources};
 use super::{Installed, inspection, wheel};
 use crate::worker::sandbox::InstallPhase;
 
-/// Where it installs, below the environment.
+/// The virtual environment, in the environment's directory.
 const VENV: &str = ".venv";
 /// Tries per request before a source counts as unreachable.
 const HTTP_RETRIES: &str = "1";
-/// Longest a source may be silent within a request.
+/// Longest time a source may send nothing within a request.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(15);
-/// How uv says, first thing after `error:` or a cause, that a source did not answer.
-const UNREACHABLE: [&str; 6] = [
-    "Failed to fetch",
-    "Request failed",
-    "error sending request",
-    "client error (Connect)",
-    "operation timed out",
-    "dns error",
+/// What a failed uv command is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UvFailure {
+    /// A source did not answer.
+    Unreachable,
+    /// A package could not be built.
+    Unbuilt,
+    /// Anything else.
+    Other,
+}
+
+/// Phrases of uv's messages, and what they mean. uv reports the kind of an error in its messages only: its exit status is
+/// 1 or 2 for each of them. A phrase that a later version changes makes the failure `Other`.
+const PHRASES: [(&str, UvFailure); 7] = [
+    ("Failed to fetch", UvFailure::Unreachable),
+    ("Request failed", UvFailure::Unreachable),
+    ("error sending request", UvFailure::Unreachable),
+    ("client error (Connect)", UvFailure::Unreachable),
+    ("operation timed out", UvFailure::Unreachable),
+    ("dns error", UvFailure::Unreachable),
+    ("Failed to build", UvFailure::Unbuilt),
 ];
 
-/// Installs exactly what was chosen.
+/// The exit status of uv if something other than the resolution failed.
+const FAILED: i32 = 2;
+
+/// Whether a message of uv has a phrase for this kind of failure.
+fn mentions(message: &str, failure: UvFailure) -> bool {
+    PHRASES.iter().any(|(phrase, meaning)| *meaning == failure && message.contains(phrase))
+}
+
+/// Reads the kind of a failure from uv's message.
+fn uv_failure(status: Option<i32>, message: &str) -> UvFailure {
+    if status == Some(FAILED) && mentions(message, UvFailure::Unreachable) {
+        UvFailure::Unreachable
+    } else if mentions(message, UvFailure::Unbuilt) {
+        UvFailure::Unbuilt
+    } else {
+        UvFailure::Other
+    }
+}
+
+/// Arguments that install exactly the lock.
 const SYNC: [&str; 2] = ["sync", "--frozen"];
-/// How uv says that a package could not be built.
-const UNBUILT: &str = "Failed to build";
-/// A file that is read once.
+/// A configuration file that can be read once.
 const STANDARD_INPUT: &str = "/proc/self/fd/0";
-/// A project that needs what nearly every build needs.
-const SPECIMEN: &str = "[project]\nname = \"specimen\"\nversion = \"0\"\nrequires-python = \">=3.8\"\ndependencies = [\"setuptools\"]\n[tool.uv]\npackage = false\n";
+/// A project that needs a package which nearly every index has.
+const SAMPLE_PROJECT: &str = "[project]\nname = \"specimen\"\nversion = \"0\"\nrequires-python = \">=3.8\"\ndependencies = [\"setuptools\"]\n[tool.uv]\npackage = false\n";
 
 /// One build by uv.
 #[derive(Debug)]
@@ -46,16 +76,16 @@ pub(super) struct Uv<'a> {
     pub(super) given: BuildInputs<'a>,
     /// The program itself.
     pub(super) tool: &'a Path,
-    /// Hosts build scripts' packages come from, once such a script may have run.
+    /// Hosts that packages of build scripts come from, once such a script may have run.
     pub(super) builds: OnceCell<Vec<String>>,
-    /// Hosts that may be talked to then, beside those the sources name.
+    /// Hosts that may be connected to then, besides those of the sources.
     pub(super) hosts: &'a [String],
     pub(super) wheels_only: bool,
-    /// What indexes said before is asked again.
+    /// Whether cached answers of indexes are ignored.
     pub(super) anew: bool,
 }
 
-/// Variables that make uv use only the given locations.
+/// Variables that keep uv from using any other configuration.
 pub(super) fn variables(
     cache: &Path,
     supply: Option<&PackageSources>,
@@ -65,7 +95,7 @@ pub(super) fn variables(
         ("UV_NO_CONFIG".into(), "1".into()),
         ("UV_NO_PROGRESS".into(), "1".into()),
         ("UV_PYTHON_DOWNLOADS".into(), "never".into()),
-        // The certificates this machine trusts; older releases know only the second name.
+        // Uses the machine's certificates; older releases know only the second name.
         ("UV_SYSTEM_CERTS".into(), "1".into()),
         ("UV_NATIVE_TLS".into(), "1".into()),
         ("UV_HTTP_RETRIES".into(), HTTP_RETRIES.into()),
@@ -80,15 +110,15 @@ pub(super) fn variables(
 }
 
 impl PackageManager for Uv<'_> {
-    /// Chooses versions. Where no metadata says what a package needs, its build script does.
+    /// Chooses versions. A package without metadata must be built to learn its dependencies.
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         self.given.write("pyproject.toml", &self.project())?;
-        // With nothing remembered, not with `--refresh`, which would have the interpreter started as well.
+        // An empty cache instead of `--refresh`, which would also start the interpreter.
         let cache = self.anew.then(|| self.given.command_env.home.join("anew").into_os_string());
         let command_env =
             self.given.command_env.with(cache.map(|cache| ("UV_CACHE_DIR".into(), cache)));
-        self.introduce(&command_env, limit)?;
+        self.inspect_interpreter(&command_env, limit)?;
         let mut ended = self.fetch(&command_env, &["lock"], BuildStage::Resolve, limit)?;
         if self.must_build(&ended) {
             ended = self.build(&["lock"], BuildStage::Resolve, deadline)?;
@@ -100,25 +130,25 @@ impl PackageManager for Uv<'_> {
     fn locked(&self) -> Result<Vec<Package>, BuildFault> {
         parse_lock(&self.given.read("uv.lock")?).ok_or_else(|| BuildFault::Unable {
             stage: BuildStage::Resolve,
-            said: "uv wrote a lock that cannot be read; use another uv".to_owned(),
+            explanation: "uv wrote a lock that cannot be read; use another version of uv"
+                .to_owned(),
         })
     }
 
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let names = || locked.iter().map(|package| package.name.as_str());
-        // A lock that was made in the company of build scripts is not followed where others could be
-        // misled by what comes of it.
+        // A lock that was made while build scripts ran may be manipulated, so it is not installed with the shared cache.
         let fetched = if self.builds.get().is_some() {
             None
         } else {
-            self.introduce(self.given.command_env, limit)?;
+            self.inspect_interpreter(self.given.command_env, limit)?;
             Some(self.fetch(self.given.command_env, &SYNC, BuildStage::Install, limit)?)
         };
         let ended = match fetched {
             Some(ended) if !self.must_build(&ended) => ended,
             _ => {
-                // Its files are those of the shared cache, under a second name.
+                // Its files are hard links into the shared cache.
                 self.given.clear(VENV)?;
                 self.build(&SYNC, BuildStage::Install, deadline)?
             }
@@ -130,7 +160,7 @@ impl PackageManager for Uv<'_> {
     fn installed(&self) -> Result<Installed, BuildFault> {
         let library = library(self.given.root).ok_or_else(|| BuildFault::Unable {
             stage: BuildStage::Install,
-            said: "uv installed nothing".to_owned(),
+            explanation: "uv installed nothing".to_owned(),
         })?;
         let wheels = wheel::read(&self.given.root.join(&library))
             .map_err(|error| BuildFault::file("cannot read", &library, &error))?;
@@ -169,44 +199,46 @@ impl Uv<'_> {
         text
     }
 
-    /// Has uv ask the interpreter what it is, and remember that: where packages are fetched it can start
-    /// nothing.
-    fn introduce(&self, command_env: &CommandEnv<'_>, limit: Duration) -> Result<(), BuildFault> {
+    /// Makes uv inspect the interpreter and cache the result: commands that fetch packages cannot start processes.
+    fn inspect_interpreter(
+        &self,
+        command_env: &CommandEnv<'_>,
+        limit: Duration,
+    ) -> Result<(), BuildFault> {
         let arguments = ["python", "find", "--no-project"].map(OsString::from);
         let arguments = arguments.into_iter().chain([self.given.interpreter.path.clone().into()]);
-        let ended = self.given.reported(
+        let ended = self.given.ended(
             command_env.run(&InstallPhase::Tool, self.tool, arguments, limit),
             BuildStage::Tool,
         )?;
         match ended.status {
             Some(0) => Ok(()),
-            _ => Err(BuildFault::Unable { stage: BuildStage::Tool, said: ended.output }),
+            _ => Err(BuildFault::Unable { stage: BuildStage::Tool, explanation: ended.output }),
         }
     }
 
-    /// Where nothing that is fetched can run.
+    /// Runs a command that cannot start fetched code.
     fn fetch(
         &self,
         command_env: &CommandEnv<'_>,
-        words: &[&str],
+        arguments_of: &[&str],
         stage: BuildStage,
         limit: Duration,
     ) -> Result<Ended, BuildFault> {
-        let arguments = self.arguments(words).chain(self.indexes());
-        self.given
-            .reported(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
+        let arguments = self.arguments(arguments_of).chain(self.indexes());
+        self.given.ended(command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit), stage)
     }
 
-    /// Where it can, and nothing else is. Sources come by standard input, with their credentials: uv has
-    /// read them when the first build script starts.
+    /// Runs a command that may start fetched code, isolated from everything else. Sources with their credentials are passed
+    /// on standard input: uv has read them before the first build script starts.
     fn build(
         &self,
-        words: &[&str],
+        arguments_of: &[&str],
         stage: BuildStage,
         deadline: Instant,
     ) -> Result<Ended, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
-        // Found out before the first script runs, which could mislead a later check.
+        // Determined before the first script runs, which could manipulate it.
         let hosts = match self.builds.get() {
             Some(hosts) => hosts.clone(),
             None => self.reachable(left())?,
@@ -216,49 +248,51 @@ impl Uv<'_> {
             self.given.builder.with([("UV_CONFIG_FILE".into(), STANDARD_INPUT.into())]);
         builder.variables.retain(|(name, _)| name != "UV_NO_CONFIG");
         builder.input = Some(self.settings().into_bytes());
-        self.given
-            .reported(builder.run(&install_phase, self.tool, self.arguments(words), left()), stage)
+        self.given.ended(
+            builder.run(&install_phase, self.tool, self.arguments(arguments_of), left()),
+            stage,
+        )
     }
 
-    /// Whether it failed because something must be built and nothing can be.
+    /// Whether it failed because a package must be built, which this command may not do.
     fn must_build(&self, ended: &Ended) -> bool {
-        !self.wheels_only && ended.status != Some(0) && ended.output.contains(UNBUILT)
+        !self.wheels_only && ended.status != Some(0) && mentions(&ended.output, UvFailure::Unbuilt)
     }
 
-    /// With the interpreter that will load them, without what packages would have it do at its start.
+    /// Compiles the installed modules with the interpreter that will load them, without `.pth` files of packages.
     fn compile(&self, deadline: Instant) -> Result<(), BuildFault> {
         let Some(library) = library(self.given.root) else { return Ok(()) };
         let options = ["-I", "-S", "-m", "compileall", "-q", "-q"].map(OsString::from);
         let arguments = options.into_iter().chain([library.into_os_string()]);
         let left = deadline.saturating_duration_since(Instant::now());
         let python = &self.given.interpreter.path;
-        // Its status tells of files that are not Python of this version, of which packages have many.
+        // Its status is ignored: many packages contain files for other Python versions.
         self.given
-            .reported(
+            .ended(
                 self.given.builder.run(&InstallPhase::Compile, python, arguments, left),
                 BuildStage::Install,
             )
             .map(drop)
     }
 
-    fn arguments(&self, words: &[&str]) -> impl Iterator<Item = OsString> {
-        let words: Vec<OsString> = words.iter().map(Into::into).collect();
+    fn arguments(&self, arguments_of: &[&str]) -> impl Iterator<Item = OsString> {
+        let arguments_of: Vec<OsString> = arguments_of.iter().map(Into::into).collect();
         let python = ["--python".into(), self.given.interpreter.path.clone().into()];
         let wheels = self.wheels_only.then(|| "--no-build".into());
-        words.into_iter().chain(python).chain(wheels)
+        arguments_of.into_iter().chain(python).chain(wheels)
     }
 
-    /// Hosts uv may talk to while it builds: its sources and proxies, and where the sources' own pages
-    /// say files are. Those are found out by having it choose a package every source of sdists has.
+    /// Hosts that uv may connect to while it builds: its sources and proxies, and the hosts of files that the sources'
+    /// pages refer to. Those are found by resolving a package that nearly every source has.
     fn reachable(&self, limit: Duration) -> Result<Vec<String>, BuildFault> {
         let project = self.given.command_env.home.join("hosts");
         let unusable = |error| BuildFault::file("cannot use", &project, &error);
         inspection::clear(&project).and_then(|()| fs::create_dir(&project)).map_err(unusable)?;
-        fs::write(project.join("pyproject.toml"), SPECIMEN).map_err(unusable)?;
+        fs::write(project.join("pyproject.toml"), SAMPLE_PROJECT).map_err(unusable)?;
         let command_env = CommandEnv { directory: &project, ..self.given.command_env.clone() };
         let arguments = self.arguments(&["lock", "--no-build"]).chain(self.indexes());
-        // A source that does not have it names no hosts but its own.
-        self.given.reported(
+        // A source without it contributes only its own host.
+        self.given.ended(
             command_env.run(&InstallPhase::Fetch, self.tool, arguments, limit),
             BuildStage::Resolve,
         )?;
@@ -291,12 +325,12 @@ impl Uv<'_> {
         text
     }
 
-    /// The one of ours that takes the public one's place.
+    /// The index that replaces the public one, if that is not allowed: the last.
     fn last(&self) -> Option<usize> {
         self.given.supply.internal.len().checked_sub(1).filter(|_| !self.given.supply.public)
     }
 
-    /// Ours first, in order; the last of ours takes the public one's place where that is not allowed.
+    /// The configured indexes in order; the last replaces the public one if that is not allowed.
     fn indexes(&self) -> Vec<OsString> {
         let last = self.last();
         let mut options = Vec::new();
@@ -317,26 +351,25 @@ impl Uv<'_> {
         if ended.status == Some(0) {
             return Ok(());
         }
-        let said = explanation(&ended.output);
-        if ended.status == Some(2) && UNREACHABLE.iter().any(|words| said.contains(words)) {
-            let source = self.given.supply.blamed(&said);
-            return Err(BuildFault::Unreachable { stage, source, said });
-        }
-        let package = mentioned(&said, names);
-        if said.contains(UNBUILT) {
-            return Err(BuildFault::Uninstallable { said, package });
-        }
-        Err(match stage {
-            BuildStage::Install => BuildFault::Uninstallable { said, package },
-            BuildStage::Tool | BuildStage::Resolve | BuildStage::Activate => {
-                BuildFault::Unresolvable { said, package }
+        let explanation = message(&ended.output);
+        let package = first_mentioned(&explanation, names);
+        Err(match (uv_failure(ended.status, &explanation), stage) {
+            (UvFailure::Unreachable, _) => {
+                let source = self.given.supply.mentioned_in(&explanation);
+                BuildFault::Unreachable { stage, source, explanation }
+            }
+            (UvFailure::Unbuilt, _) | (UvFailure::Other, BuildStage::Install) => {
+                BuildFault::Uninstallable { explanation, package }
+            }
+            (UvFailure::Other, BuildStage::Tool | BuildStage::Resolve | BuildStage::Activate) => {
+                BuildFault::Unresolvable { explanation, package }
             }
         })
     }
 }
 
-/// From the first `error:` on; what comes before is progress.
-fn explanation(output: &str) -> String {
+/// The error message in uv's output; what comes before `error:` is progress.
+fn message(output: &str) -> String {
     let at = output.find("error:").unwrap_or(0);
     output.get(at..).unwrap_or(output).trim_start_matches("error:").trim().to_owned()
 }
@@ -359,7 +392,7 @@ fn parse_lock(text: &str) -> Option<Vec<Package>> {
     Some(locked)
 }
 
-/// `site-packages` of the environment, below its root.
+/// `site-packages`, relative to the environment's root.
 fn library(root: &Path) -> Option<PathBuf> {
     let lib = PathBuf::from(VENV).join("lib");
     let versions = fs::read_dir(root.join(&lib)).ok()?;
@@ -383,8 +416,8 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_without_the_progress_before_it() {
+    fn an_error_message_is_found_after_the_progress_output() {
         let output = "Using CPython\nerror: No solution found\n  cause: because";
-        assert_eq!(explanation(output), "No solution found\n  cause: because");
+        assert_eq!(message(output), "No solution found\n  cause: because");
     }
 }

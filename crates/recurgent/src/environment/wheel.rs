@@ -1,4 +1,4 @@
-//! Installed Python packages: which modules each brings, from what its installer recorded.
+//! Installed Python packages: their modules, as their installer recorded them.
 
 use std::fs;
 use std::io;
@@ -9,14 +9,14 @@ use super::inspection;
 /// An installed distribution.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wheel {
-    /// Normalised.
+    /// Its normalised name.
     pub(super) name: String,
     /// Its top-level modules.
     pub(super) modules: Vec<String>,
 }
 
 impl Wheel {
-    /// Public modules, the one named like the package first. Stubs and helpers are not for loading.
+    /// Public modules, the one named like the package first. Stubs and private modules are not loaded.
     pub(super) fn best_first(&self) -> Vec<String> {
         let public = |module: &&String| !module.starts_with('_') && !module.ends_with("-stubs");
         let mut modules: Vec<String> = self.modules.iter().filter(public).cloned().collect();

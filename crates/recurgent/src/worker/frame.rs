@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lifecycle::context::{ContextChanges, ContextDelta};
 use lifecycle::dialect::{Position, SyntaxFault};
-use lifecycle::execution::{ExceptionFacts, Order, ReportEnding};
+use lifecycle::execution::{ExceptionFacts, Order, ReportEnding, ResultFrom};
 use lifecycle::outcome::{Limit, Outcome, Reported};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -59,7 +59,14 @@ pub(super) enum Frame {
         ask: Ask,
     },
     /// The program ended.
-    Done(ReportEnding, ContextChanges),
+    Done {
+        /// How.
+        ending: ReportEnding,
+        /// Its changes to memory.
+        changes: ContextChanges,
+        /// How it gave its result.
+        result_from: ResultFrom,
+    },
     /// The worker refused the `execute` it was sent.
     Refused(String),
 }
@@ -273,6 +280,8 @@ struct ReceivedFrame<'a> {
     #[serde(borrow)]
     status: Option<Cow<'a, str>>,
     value: Option<Value>,
+    #[serde(borrow)]
+    result_from: Option<Cow<'a, str>>,
     outcome: Option<ReceivedOutcome>,
     context: Option<ReceivedChanges>,
     #[serde(borrow)]
@@ -348,7 +357,14 @@ impl ReceivedFrame<'_> {
             _ => return Err(FrameFault::Unknown { field: "status" }),
         };
         let context = need(self.context, "context")?;
-        Ok(Frame::Done(ending, ContextChanges { set: context.set, unset: context.unset }))
+        let changes = ContextChanges { set: context.set, unset: context.unset };
+        let given = self.result_from.as_deref().map(ResultFrom::named);
+        let result_from = match given {
+            Some(None) => return Err(FrameFault::Unknown { field: "result_from" }),
+            Some(Some(given)) => given,
+            None => ResultFrom::default(),
+        };
+        Ok(Frame::Done { ending, changes, result_from })
     }
 
     /// The frame of a program that failed; its memory changes do not count.
@@ -385,7 +401,8 @@ impl ReceivedFrame<'_> {
             "protocol" => return Ok(Frame::Refused(bounded(message))),
             _ => return Err(FrameFault::Unknown { field: "error_type" }),
         };
-        Ok(Frame::Done(ending, ContextChanges::default()))
+        let (changes, result_from) = (ContextChanges::default(), ResultFrom::default());
+        Ok(Frame::Done { ending, changes, result_from })
     }
 }
 
@@ -480,6 +497,10 @@ mod tests {
                 r#"{"op":"done","status":"outcome","context":{"set":{},"unset":[]}}"#,
                 "without `outcome`",
             ),
+            (
+                r#"{"op":"done","status":"ok","result_from":"luck","context":{"set":{},"unset":[]}}"#,
+                "unknown `result_from`",
+            ),
             (r#"{"op":"done","status":"error"}"#, "without `error_type`"),
             (
                 r#"{"op":"done","status":"error","error_type":"resource_limit","limit":"luck"}"#,
@@ -497,7 +518,9 @@ mod tests {
     #[test]
     fn integers_of_any_size_survive() {
         let frame = br#"{"op":"done","status":"ok","value":[1267650600228229401496703205376],"context":{"set":{"n":1e400},"unset":[]}}"#;
-        let Frame::Done(ReportEnding::Value(value), changes) = decode(frame).unwrap() else {
+        let Frame::Done { ending: ReportEnding::Value(value), changes, .. } =
+            decode(frame).unwrap()
+        else {
             panic!("a value was sent")
         };
         assert_eq!(value.to_string(), "[1267650600228229401496703205376]");

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use lifecycle::outcome::Limit;
+use lifecycle::provenance::ObservedSource;
 use rustix::process::{Pid, Signal};
 
 use super::sandbox::ProcessorClock;
@@ -179,6 +180,11 @@ impl Process {
             _resources: std::mem::take(&mut self.worker_resources),
             descriptor: self.descriptor.try_clone().ok(),
         }
+    }
+
+    /// The connections made for it since this was last called.
+    pub(super) fn take_connections(&self) -> Vec<ObservedSource> {
+        self.worker_resources.take_connections(self.pid)
     }
 
     /// Its identity.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lifecycle::context::ContextChanges;
-use lifecycle::execution::{Order, ReportEnding, WorkerFault, WorkerTrace};
+use lifecycle::execution::{Order, ReportEnding, ResultFrom, WorkerFault, WorkerTrace};
 use lifecycle::outcome::{EndedBy, Limit};
 use lifecycle::program::Checksum;
+use lifecycle::provenance::ObservedSource;
 
 use super::frame::{self, FRAME_BYTES, FRAME_VALUES, Frame};
 use super::link::{Link, LinkFault, Watch};
@@ -77,6 +78,11 @@ impl Worker {
     /// Whether a kept worker still waits for work and has sent nothing unrequested.
     pub(super) fn is_fit(&mut self) -> bool {
         self.link.is_quiet()
+    }
+
+    /// The connections made for it since this was last called.
+    fn take_connections(&self) -> Vec<ObservedSource> {
+        self.process.take_connections()
     }
 
     /// Queues forking of the next spare worker.
@@ -216,6 +222,7 @@ impl WorkerTurn {
         run_limits: &RunLimits<'_>,
     ) -> Result<Self, StartFault> {
         let AssignedWorker { mut worker, lease, trace } = assignment;
+        drop(worker.take_connections()); // of what an earlier program left running
         let clock = Clock::start(run_limits.time_limit);
         let ordered = worker.send_order(order, &clock.watch(run_limits.cancellation));
         if !trace.warm {
@@ -259,12 +266,15 @@ impl WorkerTurn {
                 Ok(Said::Ask(ask))
             }
             Ok(Ok(Frame::Ask { .. })) => Err(by_program("it asked with a number used before")),
-            Ok(Ok(Frame::Done(..))) if worker.link.has_more() => {
+            Ok(Ok(Frame::Done { .. })) if worker.link.has_more() => {
                 Err(by_program("it sent a frame after `done`"))
             }
-            Ok(Ok(Frame::Done(..))) if worker.link.tally().is_out_of_memory() => Err(over_memory()),
-            Ok(Ok(Frame::Done(ending, changes))) => {
-                Ok(Said::Done(Box::new(self.finish(ending, changes))))
+            Ok(Ok(Frame::Done { .. })) if worker.link.tally().is_out_of_memory() => {
+                Err(over_memory())
+            }
+            Ok(Ok(Frame::Done { ending, changes, result_from })) => {
+                let done = Done { result_from, ..self.finish(ending, changes) };
+                Ok(Said::Done(Box::new(done)))
             }
             // The host sends nothing that an intact harness refuses, so the program broke it or forged this.
             Ok(Ok(Frame::Refused(problem))) => {
@@ -294,13 +304,15 @@ impl WorkerTurn {
         self.shared.losses.reset(&self.agent);
         let mut worker = self.worker.take();
         let output = worker.as_mut().map(|worker| worker.link.take_output()).unwrap_or_default();
+        let reached = worker.as_ref().map(Worker::take_connections).unwrap_or_default();
         if let (Some(worker), Some(lease), true) =
             (worker, self.lease.take(), leaves_worker_usable(&ending))
             && worker.process.has_cpu_left()
         {
             self.shared.pool.give_back(lease, worker);
         }
-        Done { ending, changes, output, worker: std::mem::take(&mut self.trace) }
+        let worker = std::mem::take(&mut self.trace);
+        Done { ending, changes, output, worker, result_from: ResultFrom::default(), reached }
     }
 
     /// Ends the worker of a turn that went wrong.

@@ -31,15 +31,17 @@ fn liar(language: Language, said: &str) -> String {
 fn lies_end_the_attempt_and_nothing_else() {
     let driver = Driver::new();
     let done = r#"{\"op\":\"done\",\"status\":\"ok\",\"value\":1,\"context\":{\"set\":{},\"unset\":[]}}\n"#;
+    let refusal = r#"{\"op\":\"done\",\"status\":\"error\",\"error_type\":\"protocol\",\"error_class\":\"UnknownDigest\",\"error_message\":\"forged\"}\n"#;
     let ask = r#"{\"op\":\"ask\",\"ask_id\":1,\"kind\":\"tools\"}\n"#;
     let cases = [
         (r#"b"garbage\n""#, r#""garbage\n""#, "malformed frame"),
         (r#"b"\xff\x00\n""#, r#""\xff\x00\n""#, "malformed frame"),
         (r#"b"{}\n""#, r#""{}\n""#, "malformed frame"),
         (r#"b"[" * 100000 + b"\n""#, r#""[" * 100000 + "\n""#, "malformed frame"),
-        (&format!("b\"{done}{done}\""), &format!("\"{done}{done}\""), "spoke after it was done"),
+        (&format!("b\"{done}{done}\""), &format!("\"{done}{done}\""), "sent a frame after `done`"),
         (&format!("b\"{ask}{ask}\""), &format!("\"{ask}{ask}\""), "a number used before"),
         (r#"b"{\"op\":\"fork\"}\n""#, r#""{\"op\":\"fork\"}\n""#, "unknown `op`"),
+        (&format!("b\"{refusal}\""), &format!("\"{refusal}\""), "it refused its order: forged"),
     ];
     for (python, ruby, expected) in cases {
         for (language, said) in [(Language::Python, python), (Language::Ruby, ruby)] {

@@ -19,6 +19,7 @@ mod kept;
 mod layers;
 mod network;
 mod packages;
+mod results;
 mod supervisor;
 
 use std::thread;

@@ -1,4 +1,4 @@
-//! A command under way: watched until it ends, and ended with everything it started.
+//! A running command: watched until it ends, and ended with everything it started.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,21 +14,21 @@ use super::{CommandEnv, Ended, InstallerFault};
 use crate::worker;
 use crate::worker::sandbox::SpawnHandshake;
 
-/// Output kept of one command: the last of it, where tools say what went wrong.
+/// Output kept of one command: its end, where tools say what failed.
 pub(super) const OUTPUT_BYTES: usize = 64 * 1024;
-/// Read at once.
+/// Bytes read at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Reads before the clock is looked at again; enough to empty a pipe.
+/// Reads between two checks of the deadline; enough to empty a pipe.
 const READS_IN_A_ROW: usize = 8;
-/// How often a wait checks whether the command ended or the caller gave up.
+/// Interval at which the command's end and cancellation are checked.
 const GLANCE: Duration = Duration::from_millis(20);
-/// How often it is looked how much of the disk it took.
+/// Interval at which its disk use is measured.
 const MEASURE: Duration = Duration::from_millis(250);
 
-/// A command under way. Dropping it ends it and everything it started.
+/// A running command. Dropping it ends it and everything it started.
 pub(super) struct Job {
     pid: Pid,
-    /// How it ended, once it was waited for: its number may be another's from then on.
+    /// How it ended, after it was waited for; its process number may be reused from then on.
     status: Option<WaitStatus>,
     output: OwnedFd,
     kept: Vec<u8>,
@@ -47,7 +47,7 @@ impl Job {
         Ok(Self { pid, status: None, output, kept: Vec::new() })
     }
 
-    /// Waits for its end, or ends it.
+    /// Waits for its end; returns early on cancellation or a limit.
     pub(super) fn finish(
         &mut self,
         deadline: Instant,
@@ -58,15 +58,15 @@ impl Job {
         loop {
             if self.has_ended() {
                 self.drain();
-                self.end(); // what it started must not go on writing
+                self.end(); // what it started must not write any more
                 let status = self.status.and_then(WaitStatus::exit_status);
-                return Ok(Ended { status, output: self.said() });
+                return Ok(Ended { status, output: self.output_text() });
             }
             if command_env.cancellation.is_cancelled() {
                 return Err(InstallerFault::Cancelled);
             }
             if Instant::now() >= deadline {
-                return Err(InstallerFault::TimedOut { limit, output: self.said() });
+                return Err(InstallerFault::TimedOut { limit, output: self.output_text() });
             }
             if measured.elapsed() >= MEASURE {
                 if command_env.is_oversized() {
@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    /// Looks without waiting for it, so that its number, which names its group, stays its own.
+    /// Checks without reaping it, so that its process number, which names its group, is not reused.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let looked = rustix::process::waitid(WaitId::Pid(self.pid), options);
@@ -100,11 +100,11 @@ impl Job {
         }
     }
 
-    fn said(&self) -> String {
+    fn output_text(&self) -> String {
         String::from_utf8_lossy(&self.kept).trim().to_owned()
     }
 
-    /// Ends it, its process group and, where it has one, its process namespace.
+    /// Ends it, its process group and, if it has one, its process namespace.
     fn end(&mut self) {
         if self.status.is_some() {
             return;
@@ -128,7 +128,7 @@ fn readable(descriptor: BorrowedFd<'_>) -> bool {
     let ready = poll(&mut polled, Timespec::try_from(GLANCE).ok().as_ref());
     let [polled] = polled;
     if polled.revents().contains(PollFlags::HUP) && !polled.revents().contains(PollFlags::IN) {
-        std::thread::sleep(GLANCE); // it closed its output and lives on
+        std::thread::sleep(GLANCE); // it closed its output but still runs
     }
     matches!(ready, Ok(1..))
 }

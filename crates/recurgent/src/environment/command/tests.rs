@@ -40,7 +40,7 @@ fn run_as(
 const AMPLE: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_command_sees_only_what_it_is_given_and_its_end_is_told() {
+fn a_command_has_only_its_own_variables_and_its_status_is_reported() {
     let ended = run("env; echo err >&2; exit 7", AMPLE, &Cancellation::default()).unwrap();
     assert_eq!(ended.status, Some(7));
     let lines: Vec<&str> = ended.output.lines().filter(|line| !line.starts_with("_=")).collect();
@@ -49,13 +49,13 @@ fn a_command_sees_only_what_it_is_given_and_its_end_is_told() {
 }
 
 #[test]
-fn a_flood_is_cut_and_its_end_kept() {
+fn long_output_is_cut_and_its_end_kept() {
     let ended = run("yes | head -c 1000000; echo last", AMPLE, &Cancellation::default()).unwrap();
     assert!(ended.output.len() <= OUTPUT_BYTES && ended.output.ends_with("last"));
 }
 
 #[test]
-fn a_flood_without_end_is_ended_in_time() {
+fn endless_output_is_ended_in_time() {
     let limit = Duration::from_millis(500);
     let begun = Instant::now();
     let ended = run("yes & yes & yes", limit, &Cancellation::default());
@@ -73,7 +73,7 @@ fn a_hang_is_ended_with_everything_it_started() {
     let Err(InstallerFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(output, "on");
     assert!(begun.elapsed() < AMPLE);
-    assert_eq!(sleepers(&sleep), 0, "all are gone when their end is reported");
+    assert_eq!(sleepers(&sleep), 0, "every process has ended when the end is reported");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn memory_is_limited_for_all_it_starts() {
 }
 
 #[test]
-fn what_fetches_can_start_nothing() {
+fn a_fetching_command_can_start_no_process() {
     let cancellation = Cancellation::default();
     let ended = run_as(&InstallPhase::Fetch, "/bin/true; echo on", AMPLE, &cancellation).unwrap();
     assert_ne!(ended.status, Some(0), "{}", ended.output);
@@ -118,7 +118,7 @@ fn what_fetches_can_start_nothing() {
 }
 
 #[test]
-fn a_disk_is_not_filled() {
+fn disk_use_is_limited() {
     for script in [
         "dd if=/dev/zero of=one bs=1M count=64",
         "for at in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=$at bs=1M count=4; done; sleep 300",
@@ -133,7 +133,7 @@ fn a_disk_is_not_filled() {
 }
 
 #[test]
-fn what_would_mislead_the_host_is_found() {
+fn links_out_of_the_environment_are_found() {
     for script in
         ["ln -s /etc/shadow uv.lock", "mkdir a; ln -s ../../../../root a/b", "ln -s nowhere .built"]
     {
@@ -145,7 +145,7 @@ fn what_would_mislead_the_host_is_found() {
 }
 
 #[test]
-fn a_caller_who_gives_up_is_not_kept_waiting() {
+fn cancellation_ends_the_wait() {
     let cancellation = Cancellation::default();
     cancellation.cancel();
     assert!(matches!(run("sleep 300", AMPLE, &cancellation), Err(InstallerFault::Cancelled)));

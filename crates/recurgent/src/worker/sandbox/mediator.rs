@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lifecycle::provenance::ObservedSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -54,6 +55,45 @@ pub(super) struct Terms {
     /// The hosts are a package manager's sources, which may have private addresses. Only the package manager itself
     /// may connect to them, not the processes it starts.
     pub(super) for_tool: bool,
+    /// Where connections are noted.
+    pub(super) log: Arc<ConnectionLog>,
+}
+
+/// Workers whose connections are noted.
+const MAX_WORKERS: usize = 1024;
+/// Hosts noted per worker and attempt.
+const MAX_NOTED: usize = 64;
+
+/// The connections made for workers, by process group, which a worker cannot leave.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionLog(Mutex<BTreeMap<i32, Vec<ObservedSource>>>);
+
+impl ConnectionLog {
+    /// Removes and returns those of a worker.
+    pub(super) fn take(&self, worker: Pid) -> Vec<ObservedSource> {
+        locked(&self.0).remove(&worker.as_raw_nonzero().get()).unwrap_or_default()
+    }
+
+    fn note(&self, notice: &Notice, host: &str, port: u16) {
+        let uri =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let mut log = locked(&self.0);
+        if log.len() >= MAX_WORKERS {
+            log.pop_first(); // of a worker that was ended
+        }
+        let noted = log.entry(group(notice)).or_default();
+        let is_known = noted.iter().any(|it| it.uri == uri);
+        if !is_known && noted.len() < MAX_NOTED {
+            let fetched_at = jiff::Timestamp::now().to_string();
+            noted.push(ObservedSource { uri, fetched_at, tool: None });
+        }
+    }
+}
+
+/// The process group of the thread that waits.
+fn group(notice: &Notice) -> i32 {
+    let process = Pid::from_raw(notice.process.cast_signed());
+    Pid::as_raw(process.and_then(|it| rustix::process::getpgid(Some(it)).ok()))
 }
 
 /// Serves the notices that arrive at `listener` until the last process of the sandbox has ended.
@@ -100,9 +140,7 @@ struct ConnectionSlot(Arc<InProgress>, i32);
 
 impl InProgress {
     fn claim(this: &Arc<Self>, notice: &Notice) -> Option<ConnectionSlot> {
-        let process = Pid::from_raw(notice.process.cast_signed());
-        let group = process.and_then(|it| rustix::process::getpgid(Some(it)).ok());
-        let group = Pid::as_raw(group);
+        let group = group(notice);
         let mut counts = locked(&this.0);
         let count = counts.entry(group).or_default();
         if *count >= MAX_CONNECTING {
@@ -147,7 +185,9 @@ fn connect(
     if rustix::net::sockopt::socket_type(&program_socket) != Ok(SocketType::STREAM) {
         return Err(Errno::NETUNREACH);
     }
-    let stream = connect_to_any(requested, terms, is_awaited)?;
+    let destination = destination(requested, terms)?;
+    let stream = connect_to_any(&destination.addresses, is_awaited)?;
+    terms.log.note(notice, &destination.host, requested.port());
     let flags = rustix::fs::fcntl_getfl(&program_socket)?;
     if !flags.contains(OFlags::NONBLOCK) {
         rustix::fs::fcntl_setfl(&stream, OFlags::empty())?;
@@ -156,13 +196,12 @@ fn connect(
 }
 
 fn connect_to_any(
-    requested: SocketAddr,
-    terms: &Terms,
+    addresses: &[SocketAddr],
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<OwnedFd, Errno> {
     let mut last = Errno::ACCESS;
-    for address in destinations(requested, terms)? {
-        match open_stream(address, is_awaited) {
+    for address in addresses {
+        match open_stream(*address, is_awaited) {
             Ok(stream) => return Ok(stream),
             Err(errno) => last = errno,
         }
@@ -197,11 +236,21 @@ fn open_stream(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<Own
     Err(Errno::TIMEDOUT)
 }
 
+/// Where a granted connection leads.
+#[derive(Debug)]
+struct Destination {
+    /// As it was granted.
+    host: String,
+    addresses: Vec<SocketAddr>,
+}
+
 /// The real addresses of the requested one; refused unless granted.
-fn destinations(requested: SocketAddr, terms: &Terms) -> Result<Vec<SocketAddr>, Errno> {
+fn destination(requested: SocketAddr, terms: &Terms) -> Result<Destination, Errno> {
     let ip = requested.ip().to_canonical();
     match &terms.network {
-        Network::Loopback if ip.is_loopback() => Ok(vec![requested]),
+        Network::Loopback if ip.is_loopback() => {
+            Ok(Destination { host: ip.to_string(), addresses: vec![requested] })
+        }
         Network::Hosts(hosts) => {
             let granted = hosts.iter().zip(FIRST_PLACEHOLDER..).find(|(granted, placeholder)| {
                 let (name, port) = host_and_port(granted);
@@ -215,7 +264,8 @@ fn destinations(requested: SocketAddr, terms: &Terms) -> Result<Vec<SocketAddr>,
                 (name, requested.port()).to_socket_addrs().map_err(|_| Errno::HOSTUNREACH)?;
             let literal = name.parse::<IpAddr>().is_ok() || terms.for_tool;
             // A granted name must not lead to a private address, unless that address itself was granted.
-            Ok(found.filter(|address| literal || is_public(address.ip())).collect())
+            let allowed = found.filter(|address| literal || is_public(address.ip()));
+            Ok(Destination { host: name.to_owned(), addresses: allowed.collect() })
         }
         Network::Loopback | Network::Off | Network::Open => Err(Errno::ACCESS),
     }
@@ -321,15 +371,16 @@ mod tests {
             (hosts(&["192.0.2.7"]), "198.18.0.2:1", false),
             (Network::Off, "127.0.0.1:80", false),
         ] {
-            let terms = Terms { network, for_tool: false };
-            let found = destinations(requested.parse().unwrap(), &terms);
+            let terms = Terms { network, for_tool: false, log: Arc::default() };
+            let found = destination(requested.parse().unwrap(), &terms);
             assert_eq!(found.is_ok(), granted, "{terms:?} {requested}: {found:?}");
         }
         // A granted name that resolves to a private address is not reached.
         for for_tool in [false, true] {
-            let terms = Terms { network: hosts(&["localhost"]), for_tool };
-            let found = destinations("198.18.0.1:80".parse().unwrap(), &terms).unwrap();
-            assert_eq!(found.is_empty(), !for_tool, "{terms:?}");
+            let log = Arc::default();
+            let terms = Terms { network: hosts(&["localhost"]), for_tool, log };
+            let found = destination("198.18.0.1:80".parse().unwrap(), &terms).unwrap();
+            assert_eq!(found.addresses.is_empty(), !for_tool, "{terms:?}");
         }
     }
 

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use lifecycle::provenance::ObservedSource;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Gid, Pid, Resource, Uid};
@@ -21,7 +22,7 @@ use super::entry::{Namespaces, SandboxEntry};
 use super::groups::{Branch, CgroupTree, Share};
 use super::landlock::{self, PathAccess, Ruleset};
 use super::limits::ceiling;
-use super::mediator::Terms;
+use super::mediator::{ConnectionLog, Terms};
 use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
 use super::spawn_handshake::SpawnHandshake;
@@ -48,6 +49,7 @@ pub(crate) struct ZygoteSandbox {
     seal: Seal,
     limits: WorkerLimits,
     environment: Vec<(&'static str, OsString)>,
+    connections: Arc<ConnectionLog>,
 }
 
 /// Its control groups: the zygote's, and the tree that holds the workers'.
@@ -66,6 +68,7 @@ pub(crate) struct WorkerResources {
     /// Descriptors to join its control groups.
     cgroup_fds: Vec<OwnedFd>,
     ruleset: Option<OwnedFd>,
+    connections: Arc<ConnectionLog>,
 }
 
 impl Sandbox {
@@ -90,6 +93,7 @@ impl Sandbox {
             seal: Seal::default(),
             ruleset: None,
             environment: Vec::new(),
+            connections: Arc::default(),
             limits: self.limits,
             directory,
             layers,
@@ -272,12 +276,14 @@ impl ZygoteSandbox {
         let cgroup_fds = group.as_ref().map(Branch::cgroup_fds).transpose()?.unwrap_or_default();
         if self.layers.has(Layer::Namespaces) {
             let ruleset = self.ruleset.as_ref().map(OwnedFd::try_clone).transpose()?;
-            return Ok(WorkerResources { group, own: None, cgroup_fds, ruleset });
+            let connections = Arc::clone(&self.connections);
+            return Ok(WorkerResources { group, own: None, cgroup_fds, ruleset, connections });
         }
         let own = self.own_directory()?;
         let has_landlock = self.layers.has(Layer::Landlock);
         let ruleset = has_landlock.then(|| self.host_root_ruleset(own.as_ref())).transpose()?;
-        Ok(WorkerResources { group, own: Some(own), cgroup_fds, ruleset })
+        let connections = Arc::clone(&self.connections);
+        Ok(WorkerResources { group, own: Some(own), cgroup_fds, ruleset, connections })
     }
 
     fn own_directory(&self) -> io::Result<Scratch> {
@@ -376,7 +382,14 @@ impl ZygoteSandbox {
         }
         let (host_end, child_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let host_end = (host_end, Terms { network: self.seen.network.clone(), for_tool: false });
+        let host_end = (
+            host_end,
+            Terms {
+                network: self.seen.network.clone(),
+                for_tool: false,
+                log: Arc::clone(&self.connections),
+            },
+        );
         Ok((Some((Filter::connections()?, child_end)), Some(host_end)))
     }
 
@@ -421,6 +434,11 @@ impl WorkerResources {
 
     pub(crate) fn ruleset(&self) -> Option<&OwnedFd> {
         self.ruleset.as_ref()
+    }
+
+    /// The connections made for its worker since this was last called.
+    pub(crate) fn take_connections(&self, worker: Pid) -> Vec<ObservedSource> {
+        self.connections.take(worker)
     }
 
     /// The kernel's counters of the worker and all processes it starts.

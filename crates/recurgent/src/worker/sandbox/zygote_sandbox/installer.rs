@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD};
 use rustix::process::{Gid, Resource, Uid};
@@ -120,6 +121,7 @@ impl Sandbox {
             seal: Seal::default(),
             limits: self.limits,
             environment: Vec::new(),
+            connections: Arc::default(),
         })
     }
 }

@@ -1,0 +1,80 @@
+//! Programs that end without a result: null that they neither assigned nor returned, without any effect.
+//!
+//! Such a null is never accepted silently. The program is rejected, and its feedback says what was seen. When the
+//! retries are spent the caller gets null, marked as weak, and no program is kept.
+
+use serde_json::Value;
+
+use crate::attempt::{Reason, Rejection};
+use crate::dialect::Call;
+use crate::dialect::library::{FILES, Facts, NETWORK, PROCESS, SEND};
+use crate::excerpt::shortened;
+use crate::execution::{Report, ReportEnding, ResultFrom};
+use crate::outcome::{Failure, FailureKind, Reported};
+use crate::program::VettedProgram;
+use crate::request::CallRequest;
+
+/// Characters of a program's output that feedback repeats.
+const MAX_PRINTED_CHARS: usize = 200;
+/// Uses of a library that reach the outside.
+const OUTSIDE: Facts = NETWORK.and(SEND).and(FILES).and(PROCESS);
+
+/// The rejection of a program that ended without a result; `None`: it gave one, or needs none.
+pub(crate) fn rejection(
+    request: &CallRequest,
+    program: &VettedProgram,
+    report: &Report,
+) -> Option<Box<Rejection>> {
+    let is_null = matches!(report.ending, ReportEnding::Value(Value::Null));
+    if !is_null || report.result_from.is_explicit() || has_effect(program, report) {
+        return None;
+    }
+    let message = format!("the program gave no result: {}; return the value instead", seen(report));
+    let (reason, failure) = match null_breach(request) {
+        // The caller cannot be given null.
+        Some(breach) => {
+            let message = format!("{}; {message}", breach.message);
+            (Reason::ContractBroken, Failure { message, ..breach })
+        }
+        None => {
+            let reported = Reported { code: "no_result".to_owned(), retriable: true };
+            (Reason::NoResult, Failure::new(FailureKind::Reported(reported), message))
+        }
+    };
+    let method = &request.method;
+    let correction = format!(
+        "define a function named `{method}` that returns the value, or assign it to `result`"
+    );
+    Some(Box::new(Rejection::new(reason, failure.with("required_correction", correction))))
+}
+
+fn seen(report: &Report) -> String {
+    match (report.output.stdout.trim(), report.result_from) {
+        ("", ResultFrom::Expression) => "its last expression gave null".to_owned(),
+        ("", _) => "it ended without a value".to_owned(),
+        (printed, _) => format!("it printed `{}`", shortened(printed, MAX_PRINTED_CHARS)),
+    }
+}
+
+/// Whether a program did something that a null result may follow: it changed memory, or reached the outside. What is
+/// not observed is read from its text.
+fn has_effect(program: &VettedProgram, report: &Report) -> bool {
+    let inspection = program.inspection();
+    !report.changes.set.is_empty()
+        || !report.changes.unset.is_empty()
+        || !report.observed.sources.is_empty()
+        || report.observed.sent
+        || !report.forged.is_empty()
+        || !report.violations.is_empty()
+        || inspection.calls.iter().any(Call::makes_agent)
+        || inspection.uses_any(OUTSIDE)
+}
+
+fn null_breach(request: &CallRequest) -> Option<Failure> {
+    let contract = request.contract.as_ref()?;
+    let judged = contract.judge(&request.arguments.args, &request.arguments.kwargs, &Value::Null);
+    judged.err().map(|breach| Failure {
+        metadata: breach.metadata(),
+        ..Failure::new(FailureKind::ContractViolation, breach.message())
+    })
+}

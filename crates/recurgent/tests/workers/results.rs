@@ -1,0 +1,253 @@
+//! How a program gives its result, what its values become, and which hosts it reached: the same in both guests.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
+
+use lifecycle::context::Context;
+use lifecycle::dialect::Language;
+use lifecycle::execution::{ReportEnding, ResultFrom};
+use recurgent::grants::{Grants, Network};
+use recurgent::guest::{Answer, Done};
+use serde_json::{Value, json};
+
+use crate::drive::{BOTH, Driver, Program};
+use crate::value;
+
+/// A program in both languages, what it gives, and how. The method is `check`, its arguments 1 and 2.
+type Given<'a> = (&'a str, &'a str, Value, ResultFrom);
+
+fn check(cases: &[Given<'_>]) {
+    let driver = Driver::new();
+    for (python, ruby, expected, result_from) in cases {
+        for (language, code) in [(Language::Python, *python), (Language::Ruby, *ruby)] {
+            let args = vec![json!(1), json!(2)];
+            let ended = driver.run(&Program { language, code, args, ..Program::default() });
+            let Ok(Done { ending: ReportEnding::Value(given), result_from: from, .. }) = &ended
+            else {
+                panic!("{language:?} {code}: {ended:#?}")
+            };
+            assert_eq!((given, from), (expected, result_from), "{language:?} {code}");
+        }
+    }
+}
+
+/// The method's function in both languages. The call has the keyword `n` too.
+const PYTHON: &str = "def check(a, b, n=0): return a + b";
+const RUBY: &str = "def check(a, b, n: 0) = a + b";
+
+#[test]
+fn the_method_function_is_called_whatever_shows_or_tests_it() {
+    let with =
+        |python: &str, ruby: &str| (format!("{PYTHON}\n{python}"), format!("{RUBY}\n{ruby}"));
+    let texts = [
+        with("", ""),
+        with("print(check(2, 3))", "puts check(2, 3)"),
+        with("check(2, 3)", "check(2, 3)"),
+        with("assert check(2, 3) == 99", "assert_equal 99, check(2, 3)"),
+        with(
+            "if __name__ == '__main__':\n    raise SystemExit(3)",
+            "if __FILE__ == $0\n  exit 3\nend",
+        ),
+        with("x = check(2, 3)\nprint(x)", "x = check(2, 3)\nputs x"),
+        with("print('''\ntext\n''')", "puts <<~TEXT\n  text\nTEXT"),
+    ];
+    let cases: Vec<Given<'_>> = texts
+        .iter()
+        .map(|(python, ruby)| (python.as_str(), ruby.as_str(), json!(3), ResultFrom::Function))
+        .collect();
+    check(&cases);
+}
+
+#[test]
+fn a_result_is_assigned_returned_or_the_last_expression() {
+    check(&[
+        ("result = 7", "result = 7", json!(7), ResultFrom::Assigned),
+        ("result = None", "result = nil", Value::Null, ResultFrom::Assigned),
+        ("if args: return 7\n8", "return 7 if args.any?\n8", json!(7), ResultFrom::Returned),
+        ("return", "return", Value::Null, ResultFrom::Returned),
+        (
+            "if not args: return 7\n8",
+            "return 7 if args.empty?\n8",
+            json!(8),
+            ResultFrom::Expression,
+        ),
+        ("[].clear()", "[].first", Value::Null, ResultFrom::Expression),
+        ("print(42)", "puts 42", Value::Null, ResultFrom::Nothing),
+        (
+            "if not args: return 7\nprint(1)",
+            "return 7 if args.empty?\nputs 1",
+            Value::Null,
+            ResultFrom::Nothing,
+        ),
+        (
+            "class A:\n    def check(self): return 1",
+            "class A\n  def check = 1\nend",
+            Value::Null,
+            ResultFrom::Nothing,
+        ),
+        (
+            "def check(*_, **__): return 5\nreturn 6",
+            "def check(*, **) = 5\nreturn 6",
+            json!(6),
+            ResultFrom::Returned,
+        ),
+        (
+            "def check(*_, **__): pass\nprint(1)",
+            "def check(*, **) = nil\nputs 1",
+            Value::Null,
+            ResultFrom::Function,
+        ),
+        ("def other(a, b, n): return b", "def other(a, b, n:) = b", json!(2), ResultFrom::Function),
+        (
+            "if __name__ == '__main__':\n    result = 5",
+            "if __FILE__ == $0\n  result = 5\nend",
+            json!(5),
+            ResultFrom::Assigned,
+        ),
+    ]);
+}
+
+#[test]
+fn a_function_that_the_program_calls_with_its_arguments_runs_once() {
+    check(&[(
+        "calls = []\ndef check(a, b):\n    calls.append(a)\n    return [a, b, len(calls)]\ncheck(args[1], args[0])",
+        "$calls = []\ndef check(a, b)\n  $calls << a\n  [a, b, $calls.size]\nend\ncheck(args[1], args[0])",
+        json!([2, 1, 1]),
+        ResultFrom::Function,
+    )]);
+}
+
+#[test]
+fn obvious_values_are_converted() {
+    check(&[
+        ("{3, 1, 2}", "require 'set'\nSet[3, 1, 2]", json!([1, 2, 3]), ResultFrom::Expression),
+        ("{1, 'a'}", "Set[1, 'a']", json!([1, "a"]), ResultFrom::Expression),
+        (
+            "from collections import namedtuple\nnamedtuple('P', 'x y')(1, (2, 3))",
+            "Struct.new(:x, :y).new(1, [2, 3])",
+            json!({"x": 1, "y": [2, 3]}),
+            ResultFrom::Expression,
+        ),
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nP(1)",
+            "require 'ostruct'\nOpenStruct.new(x: 1)",
+            json!({"x": 1}),
+            ResultFrom::Expression,
+        ),
+        (
+            "from fractions import Fraction\n[Fraction(6, 2), Fraction(1, 4)]",
+            "[6r / 2, 1r / 4]",
+            json!([3, 0.25]),
+            ResultFrom::Expression,
+        ),
+        (
+            "from datetime import date\n(date(2024, 3, 1) - date(2024, 1, 1)).days",
+            "require 'date'\nDate.new(2024, 3, 1) - Date.new(2024, 1, 1)",
+            json!(60),
+            ResultFrom::Expression,
+        ),
+        ("range(3)", "0..2", json!([0, 1, 2]), ResultFrom::Expression),
+        (
+            "class Number:\n    def tolist(self): return 5\n[Number(), {Number(): 1}]",
+            "[5, { 5 => 1 }]",
+            json!([5, {"5": 1}]),
+            ResultFrom::Expression,
+        ),
+        (
+            "import array\narray.array('i', [1, 2])",
+            "[1, 2].each_slice(2).first",
+            json!([1, 2]),
+            ResultFrom::Expression,
+        ),
+    ]);
+}
+
+#[test]
+fn keys_of_the_context_are_read_and_written_by_name() {
+    let driver = Driver::new();
+    let entries = [("total".to_owned(), json!(3)), ("count".to_owned(), json!(9))];
+    let context = Context::restored(1, entries);
+    for (language, code) in [
+        (
+            Language::Python,
+            "context.total = context.total + 1\n[context.total, context.count, len(context)]",
+        ),
+        (
+            Language::Ruby,
+            "context.total = context.total + 1\n[context.total, context.count, context.size]",
+        ),
+    ] {
+        let program = Program { language, code, context: context.clone(), ..Program::default() };
+        let ended = driver.run(&program);
+        assert_eq!(value(&ended), Some(&json!([4, 9, 2])), "{language:?}: {ended:?}");
+        let changed: Vec<String> =
+            ended.unwrap().changes.set.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(changed, ["total"], "{language:?}");
+    }
+}
+
+#[test]
+fn views_cannot_be_remembered() {
+    let driver = Driver::new();
+    for key in ["tools", "conversation_history"] {
+        for (language, code) in [
+            (Language::Python, format!("remember({key}=1)")),
+            (Language::Ruby, format!("remember({key}: 1)")),
+            (Language::Ruby, format!("context.merge!('{key}' => 1)")),
+            (Language::Ruby, format!("context.replace('{key}' => 1)")),
+        ] {
+            let program = Program { language, code: &code, ..Program::default() };
+            let ended = driver.ask(&program, |_| Answer::Value(json!({})));
+            let Ok(Done { ending: ReportEnding::Raised { message, .. }, .. }) = &ended else {
+                panic!("{code}: {ended:?}")
+            };
+            assert!(message.contains("is read-only: use another key"), "{message}");
+        }
+    }
+}
+
+/// A server on loopback that answers every request.
+fn server() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let _ = stream.read(&mut [0; 512]);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        }
+    });
+    port
+}
+
+#[test]
+fn hosts_that_a_program_reached_are_reported() {
+    let driver = Driver::new();
+    let (one, two) = (server(), server());
+    for language in BOTH {
+        let code = match language {
+            Language::Python => {
+                "import urllib.request\nfor port in [*args, *args]: urllib.request.urlopen(f'http://127.0.0.1:{port}/').read()"
+            }
+            Language::Ruby => {
+                "require 'net/http'\n[*args, *args].each { |port| Net::HTTP.get(URI(\"http://127.0.0.1:#{port}/\")) }"
+            }
+        };
+        let reached = |network: Network, args: Vec<Value>, proven| {
+            let grants = Grants { network, ..Grants::default() };
+            let program = Program { language, code, args, grants, proven, ..Program::default() };
+            let done = driver.run(&program).unwrap();
+            done.reached.into_iter().map(|source| source.uri).collect::<Vec<_>>()
+        };
+        let ports = || vec![json!(one), json!(two)];
+        let both = [format!("127.0.0.1:{one}"), format!("127.0.0.1:{two}")];
+        assert_eq!(reached(Network::Loopback, ports(), false), both, "{language:?}");
+        let listed = both.join(",").parse().unwrap();
+        assert_eq!(reached(listed, ports(), false), both, "{language:?}");
+        assert_eq!(reached(Network::Open, ports(), false), [""; 0], "{language:?}");
+        // A kept worker starts every call with none.
+        assert_eq!(reached(Network::Loopback, ports(), true), both, "{language:?}");
+        assert_eq!(reached(Network::Loopback, Vec::new(), true), [""; 0], "{language:?}");
+    }
+}
