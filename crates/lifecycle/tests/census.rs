@@ -322,8 +322,8 @@ fn what_cannot_be_committed_did_not_happen() {
     assert!(kept.is_none());
 }
 
-const GOLDEN_WITHOUT_RESULT: &str = "230 calls, longest 11: dependency_install_failed 28 execution 38 \
-    guardrail_retry_exhausted 19 ok 66 provider 19 provider_auth 27 worker_crash 33";
+const GOLDEN_WITHOUT_RESULT: &str = "76 calls, longest 10: dependency_install_failed 9 execution 13 \
+    guardrail_retry_exhausted 5 ok 22 provider 8 provider_auth 8 worker_crash 11";
 
 const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 50 execution 44 \
     guardrail_retry_exhausted 23 not_found 81 ok 81 provider_auth 26 worker_crash 81";
