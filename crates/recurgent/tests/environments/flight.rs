@@ -226,7 +226,7 @@ fn uv_is_fetched_once_when_there_is_none() {
     assert!(!stage.progress().iter().any(|what| what.starts_with("fetching uv")));
 }
 
-/// Under root, programs run as a user who owns nothing, and must be able to read what was installed for them.
+/// Under root, programs run as a user that owns nothing, and must be able to read what was installed for them.
 #[test]
 fn a_host_that_keeps_its_files_to_itself_installs_as_well() {
     for test in [

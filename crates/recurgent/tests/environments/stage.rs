@@ -68,7 +68,7 @@ impl Stage {
         self.config.set(key, value).unwrap();
     }
 
-    /// A directory that every user may write to: under root, programs run as a user who owns nothing.
+    /// A directory that every user may write to: under root, programs run as a user that owns nothing.
     pub(crate) fn open_directory(&self, name: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.path(name);

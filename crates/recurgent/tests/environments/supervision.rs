@@ -54,7 +54,7 @@ fn two_hundred_calls_of_fifty_agents_run_four_at_a_time() {
     assert_eq!(ran.len(), 200);
     let most = most_at_once(&ran);
     assert!((2..=4).contains(&most), "{most} ran at once");
-    assert!(workers_in(&stage.cache()) > 0, "they are found while they live");
+    assert!(workers_in(&stage.cache()) > 0, "they are found while they exist");
     drop(runtime);
     assert_eq!(workers_in(&stage.cache()), 0, "none outlives its runtime");
 }

@@ -16,7 +16,7 @@ fn sluggish(stage: &Stage) -> PreparationTicket {
 }
 
 #[test]
-fn calls_before_it_is_ready_are_told_so_and_work_after() {
+fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
     let stage = PackageSource::gems().stage();
     stage.writes("check", "require 'sluggish'\n7", &json!([]));
     let ticket = sluggish(&stage);

@@ -50,7 +50,7 @@ const THREAD: c_long = libc::CLONE_THREAD as c_long;
 const NOBODY: c_long = 0x7FFF_FFFF;
 
 /// Calls the filter refuses, with arguments that do no harm where it is not there, and that the kernel itself
-/// refuses for another reason than who makes them, if at all.
+/// refuses for another reason than the user that makes them, if at all.
 #[rustfmt::skip]
 const REFUSED: &[&[c_long]] = &[
     &[libc::SYS_ptrace, 9999, NOBODY, 0, 0], &[libc::SYS_process_vm_readv, NOBODY, 0, 0, 0, 0, 0],
@@ -191,7 +191,7 @@ fn the_filter_refuses_every_way_around_connect() {
 
 /// The host's network is not all there is: this kernel may have others, to other machines.
 #[test]
-fn the_filter_refuses_families_nobody_granted() {
+fn the_filter_refuses_families_that_are_not_granted() {
     const FAMILIES: [&[c_long]; 4] = [
         &[libc::SYS_socket, UNIX, 1, 0],
         &[libc::SYS_socket, libc::AF_NETLINK as c_long, 3, 0],
@@ -358,7 +358,7 @@ result = found";
 }
 
 #[test]
-fn whoever_a_program_is_owns_nothing_and_gains_nothing() {
+fn the_user_of_a_program_owns_and_gains_nothing() {
     let code = "
 status = dict(line.split(':', 1) for line in open('/proc/self/status'))
 result = {name: status[name].split() for name in ('Uid', 'Gid', 'Groups', 'NoNewPrivs', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')}";
@@ -372,8 +372,8 @@ result = {name: status[name].split() for name in ('Uid', 'Gid', 'Groups', 'NoNew
         assert_eq!(seen["Groups"], json!([]));
         // Where its interpreter, or what was granted, is root's alone, it stays root, without root's rights.
         let private = tempfile::tempdir().unwrap();
-        let nobody_else = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(private.path(), nobody_else).unwrap();
+        let owner_only = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(private.path(), owner_only).unwrap();
         let grants = Grants { read: vec![private.path().to_owned()], ..Grants::default() };
         let driver = Driver::with(|options| options.layers = under(Layer::Identity));
         let ended = driver.run(&Program { code, grants, ..Program::default() });
@@ -394,7 +394,7 @@ fn no_group_of_the_hosts_is_kept() {
     if rustix::process::geteuid().is_root() {
         let python = Driver::new().interpreter(Language::Python);
         let joins = "import os, sys\nos.setgroups([4, 24])\nos.execv(sys.argv[1], sys.argv[1:])";
-        let itself = "alone::whoever_a_program_is_owns_nothing_and_gains_nothing";
+        let itself = "alone::the_user_of_a_program_owns_and_gains_nothing";
         passes_under(&[python.to_str().unwrap(), "-c", joins], itself);
     }
 }

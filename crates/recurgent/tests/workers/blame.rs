@@ -83,7 +83,7 @@ fn server(answer: Option<&'static [u8]>) -> u16 {
 }
 
 #[test]
-fn the_network_is_told_apart_from_the_program() {
+fn network_errors_are_distinguished_from_program_errors() {
     let refused = json!(closed_port());
     let loopback = || Network::Loopback;
     check(&[
@@ -156,7 +156,7 @@ fn the_network_is_told_apart_from_the_program() {
 }
 
 #[test]
-fn files_are_told_apart_from_the_program() {
+fn file_errors_are_distinguished_from_program_errors() {
     check(&[
         Raises {
             name: "missing file",

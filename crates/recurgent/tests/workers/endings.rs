@@ -150,7 +150,7 @@ fn what_is_printed_is_kept_up_to_a_limit() {
 }
 
 #[test]
-fn workers_that_end_are_told_apart() {
+fn the_ways_a_worker_ends_are_distinguished() {
     check(&[
         Case {
             name: "exit",

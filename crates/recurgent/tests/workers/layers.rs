@@ -33,7 +33,7 @@ pub(crate) fn passes_under(changed_by: &[&str], test: &str) {
     assert!(said.contains("1 passed"), "under {changed_by:?}: {said}{ended:?}");
 }
 
-/// Under root, workers run as a user who owns nothing, and must pass through what the host made. Limits the
+/// Under root, workers run as a user that owns nothing, and must pass through what the host made. Limits the
 /// host is under hold for workers too.
 #[test]
 fn a_host_that_keeps_to_itself_has_as_strong_a_sandbox() {
@@ -242,7 +242,7 @@ fn granted_paths_are_seen_and_no_others() {
     for place in [&given, &kept] {
         std::fs::create_dir(place).unwrap();
         std::fs::write(place.join("file"), "text").unwrap();
-        // Under root, workers run as a user who owns nothing.
+        // Under root, workers run as a user that owns nothing.
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let read_only = Grants { read: vec![given.clone()], ..Grants::default() };
@@ -270,7 +270,7 @@ fn granted_paths_are_seen_and_no_others() {
     );
 }
 
-/// A directory is granted for what is in its files: not to run them, nor to talk to who listens there.
+/// A directory is granted for what is in its files: not to run them, nor to connect to a server that listens there.
 #[test]
 fn what_a_granted_directory_holds_is_neither_executed_nor_talked_to() {
     let dir = tempfile::tempdir().unwrap();

@@ -73,7 +73,7 @@ fn only_granted_servers_are_reached() {
 
 /// A model that reads of a refusal only tries again.
 #[test]
-fn a_program_without_a_network_is_told_that_it_has_none() {
+fn the_error_of_a_program_without_a_network_says_so() {
     const OFF: &str = "the network is off for this agent";
     let connects = [
         (Language::Python, "import socket\nsocket.create_connection((args[0], 80), 2)"),
@@ -131,7 +131,7 @@ fn a_list_of_hosts_is_refused_where_it_cannot_be_kept() {
 }
 
 #[test]
-fn datagrams_and_raw_sockets_are_nobodys_grant() {
+fn datagrams_and_raw_sockets_are_never_granted() {
     let driver = Driver::new();
     let grants = Grants { network: Network::Loopback, ..Grants::default() };
     for (language, code) in [
@@ -153,7 +153,7 @@ fn datagrams_and_raw_sockets_are_nobodys_grant() {
 /// What a granted network could be talked around with: connections from outside, and what a socket reveals of the
 /// network it was connected in.
 #[test]
-fn a_mediated_network_lets_nobody_in_and_tells_nothing_of_the_hosts() {
+fn a_mediated_network_accepts_no_connection_and_hides_the_hosts_interfaces() {
     let port = server();
     let programs = [
         (
@@ -183,7 +183,7 @@ fn a_mediated_network_lets_nobody_in_and_tells_nothing_of_the_hosts() {
     }
 }
 
-/// A thread that changes an address while the kernel puts it to the host changes nothing about who is reached.
+/// A thread that changes an address while the kernel passes it to the host does not change which host is reached.
 #[test]
 fn an_address_that_changes_meanwhile_leads_only_where_it_may() {
     let (granted, other) = (server(), server());

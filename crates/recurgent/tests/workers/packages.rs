@@ -159,7 +159,7 @@ fn a_package_that_makes_processes_without_end_harms_its_own_environment_only() {
     }
 }
 
-/// Under root, workers run as a user who owns nothing.
+/// Under root, workers run as a user that owns nothing.
 fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -15,7 +15,7 @@ pub(super) enum End {
     Timeout,
     /// It is ended for what it did.
     Crash,
-    /// Depends on who runs this, so nothing is promised.
+    /// Depends on the user that runs the tests, so nothing is promised.
     Either,
 }
 use End::{Crash, Either, Escapes, Nothing, Timeout};
@@ -99,7 +99,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     Attempt { name: "whose a process is", ends: [Nothing, Nothing, Escapes, Escapes],
         python: "import os\nresult = [os.stat(f'/proc/{args[2]}').st_uid]",
         ruby: "[File.stat(\"/proc/#{args[2]}\").uid]" },
-    // Landlock does not know of modes, so only who runs this matters there.
+    // Landlock ignores modes, so the result depends on the user there.
     Attempt { name: "the mode of a file outside", ends: [Nothing, Nothing, Either, Escapes],
         python: "import os\nos.chmod(args[0], 0o644)\nresult = True",
         ruby: "File.chmod(0o644, args[0])\ntrue" },
