@@ -308,7 +308,7 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
     ("change the limits", &["another's limits", "another's priority", "another's processors"]),
     ("signal another worker", &[]),
     (
-        "talk to",
+        "connect to",
         &[
             "a server on loopback",
             "a datagram to loopback",
@@ -338,7 +338,7 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
     ("fill the disk", &["the disk", "files without end"]),
     ("make processes", &["processes without end", "threads without end"]),
     ("use more memory", &[]),
-    ("speak for", &["a frame that lies about its call", "a frame that answers for the host"]),
+    ("answer for", &["a frame that lies about its call", "a frame that answers for the host"]),
     (
         "more memory",
         &[
