@@ -35,6 +35,7 @@ class Variant:
             may_define = "def" in source or "lambda" in source or method in source
             self.function = method_function(tree.body, method) if may_define else None
             changed = self.function and drop_examples(tree, method)
+            self.writes_null = bool(tree.body) and may_be_null(tree.body[-1])
             self.assigns_result = "result" in source and "result" in assigned_names(tree.body)
             value, self.value_from = split_value(tree, "return" in source, method if self.function else None)
             # Compiling the text is cheaper than compiling an unchanged tree.
@@ -69,6 +70,8 @@ class Variant:
             return self.call_function(function, execution), "function"
         if value is None and self.assigns_result:
             return None, "assigned"
+        if value is None and self.writes_null:
+            return None, "returned"
         return value, self.value_from
 
     def call_function(self, function, execution):
@@ -105,6 +108,17 @@ def split_value(tree, may_return, method):
         given = kind_of_value(tree.body[-1], method)
         return ast.Expression(tree.body.pop().value), given
     return None, "none"
+
+
+def may_be_null(node):
+    """Whether an expression at the end gives a None that the program wrote down."""
+    if isinstance(node, ast.Expr):
+        return may_be_null(node.value)
+    if isinstance(node, ast.IfExp):
+        return may_be_null(node.body) or may_be_null(node.orelse)
+    if isinstance(node, ast.BoolOp):
+        return any(map(may_be_null, node.values))
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def kind_of_value(statement, method):

@@ -46,6 +46,7 @@ module Recurgent
       function = method_function(main, execution) unless @value_from == "function"
       return [call_function(function, execution), "function"] if function
       return [nil, "assigned"] if @assigns_result && (nil == value || @value_from == "none")
+      return [nil, "returned"] if nil == value && @writes_null
 
       [@value_from == "none" ? nil : value, @value_from]
     ensure
@@ -134,12 +135,26 @@ module Recurgent
       top = tree_of(text).children[2]
       statements = top&.type == :BLOCK ? top.children.compact : [top].compact
       @value_from = kind_of_value(statements.last)
+      @writes_null = may_be_null?(statements.last)
       pending = [top]
       while (node = pending.pop)
         note(node)
         pending.concat(node.children.grep(NODE)) unless DEFINITIONS.include?(node.type)
       end
       statements
+    end
+
+    # Whether a statement at the end gives a nil that the program wrote down.
+    def may_be_null?(node)
+      return false unless NODE === node
+
+      case node.type
+      when :NIL then true
+      when :IF, :UNLESS then node.children.drop(1).any? { |it| may_be_null?(it) }
+      when :CASE, :CASE2, :WHEN, :AND, :OR, :BEGIN then node.children.any? { |it| may_be_null?(it) }
+      when :BLOCK then may_be_null?(node.children.last)
+      else false
+      end
     end
 
     # How a statement at the end gives the result.

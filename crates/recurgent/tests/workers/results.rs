@@ -72,6 +72,7 @@ fn a_result_is_assigned_returned_or_the_last_expression() {
             json!(8),
             ResultFrom::Expression,
         ),
+        ("1 if not args else None", "args.empty? ? 1 : nil", Value::Null, ResultFrom::Returned),
         ("[].clear()", "[].first", Value::Null, ResultFrom::Expression),
         ("print(42)", "puts 42", Value::Null, ResultFrom::Nothing),
         (
