@@ -173,7 +173,7 @@ fn call(
 
 /// The value with the server's addresses in place of their names.
 fn placed(value: &Value, server: &Server) -> Value {
-    let Server { port, dead_port } = server;
+    let Server { port, dead_port, .. } = server;
     match value {
         Value::String(text) if text == "$PORT" => json!(port),
         Value::String(text) => json!(

@@ -1,7 +1,9 @@
-//! The server that the programs of the corpus talk to, on loopback.
+//! The server that programs under test talk to, on loopback.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::json;
@@ -12,6 +14,8 @@ const PAGE: &str = "<html><head><title>Hello</title></head><body><a href='/a'>A<
 pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) dead_port: u16,
+    /// How many POST requests it received.
+    pub(crate) posts: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -20,10 +24,13 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-        let server = Self { port: port(&listener), dead_port: port(&dead) };
+        let posts = Arc::new(AtomicUsize::new(0));
+        let server =
+            Self { port: port(&listener), dead_port: port(&dead), posts: Arc::clone(&posts) };
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                thread::spawn(move || answer(&stream));
+                let posts = Arc::clone(&posts);
+                thread::spawn(move || answer(&stream, &posts));
             }
         });
         server
@@ -36,7 +43,7 @@ impl Server {
 }
 
 /// Answers one request; a client that only connects gets nothing.
-fn answer(mut stream: &TcpStream) -> Option<()> {
+fn answer(mut stream: &TcpStream, posts: &AtomicUsize) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -53,6 +60,7 @@ fn answer(mut stream: &TcpStream) -> Option<()> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
+    posts.fetch_add(usize::from(method == "POST"), Ordering::SeqCst);
     let (status, kind, text) = reply(&method, &target, length);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
