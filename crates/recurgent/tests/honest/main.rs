@@ -12,6 +12,7 @@ mod server;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use lifecycle::event::{Event, EventKind};
@@ -114,6 +115,7 @@ fn guardrails_leave_honest_programs_alone() {
         let rate = guest.objections.len() * 100;
         assert!(rate < guest.programs, "1 % or more: {:#?}", guest.objections);
     }
+    assert!(server.posts.load(Ordering::SeqCst) > 0, "no webhook was sent");
     assert!(shown == table, "docs/guardrails.md is stale; run this test with UPDATE_DOCS=1");
 }
 
