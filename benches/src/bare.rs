@@ -1,7 +1,7 @@
 //! Floors: the cost of the same work without Recurgent.
 //!
-//! *F* is a loop in the guest language behind a socket: framed JSON, cached code. *K* is a fork, a run and a
-//! reap from a warm interpreter of that language.
+//! *F* is a loop in the guest language behind a socket: framed JSON, cached code. *K* is a warm interpreter of that
+//! language that forks a child, runs the code in it and reaps it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ pub(crate) enum Habit {
     Loop,
     /// Forks, compiles, runs, answers, reaps: *K*.
     Fork,
-    /// Forks a child that runs and answers with its number, and stays.
+    /// Forks a child that runs, answers with its process id, and waits.
     Hold,
 }
 
@@ -104,7 +104,7 @@ impl Bare {
             .spawn()
             .unwrap();
         let mut bare = Self { habit, child, stream: BufReader::new(ours), line: String::new() };
-        bare.exchange(); // it has started
+        bare.exchange(); // returns when the interpreter has started
         bare
     }
 
@@ -114,7 +114,7 @@ impl Bare {
         for _ in 0..self.habit.lines() {
             self.line.clear();
             let read = self.stream.read_line(&mut self.line).unwrap();
-            assert!(read > 0, "the floor ended");
+            assert!(read > 0, "the bare interpreter ended");
         }
     }
 

@@ -20,22 +20,23 @@ const ASYNC_RUNTIMES: [&str; 10] = [
 ];
 /// Packages that build or link C++.
 const C_PLUS_PLUS: [&str; 5] = ["cxx", "cxx-build", "link-cplusplus", "autocxx", "cpp"];
-/// Libraries that a program with C++ loads.
+/// Shared libraries of the C++ runtimes.
 const C_PLUS_PLUS_LIBRARIES: [&str; 2] = ["libstdc++", "libc++"];
 
 pub(super) fn async_runtimes(_: Trial) -> Reading {
-    Reading::alone(float(packages(&ASYNC_RUNTIMES)), Unit::Packages)
+    Reading::alone(float(count_dependencies(&ASYNC_RUNTIMES)), Unit::Packages)
 }
 
-/// This program contains the library, so its shared libraries are loaded here.
+/// Counts the C++ packages that the library depends on, and the C++ runtimes loaded in this process, which links the
+/// library.
 pub(super) fn c_plus_plus(_: Trial) -> Reading {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let loaded = C_PLUS_PLUS_LIBRARIES.iter().filter(|library| maps.contains(**library)).count();
-    Reading::alone(float(loaded + packages(&C_PLUS_PLUS)), Unit::Packages)
+    Reading::alone(float(loaded + count_dependencies(&C_PLUS_PLUS)), Unit::Packages)
 }
 
 /// How many of these packages the library depends on, to build or to run.
-fn packages(wanted: &[&str]) -> usize {
+fn count_dependencies(packages: &[&str]) -> usize {
     let tree = Command::new(env!("CARGO"))
         .args([
             "tree",
@@ -55,7 +56,11 @@ fn packages(wanted: &[&str]) -> usize {
         .unwrap();
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
     let listed = String::from_utf8_lossy(&tree.stdout);
-    let names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(names.contains(&"recurgent-lifecycle"), "cargo tree says something else now");
-    wanted.iter().filter(|name| names.contains(name)).count()
+    let dependencies: Vec<&str> =
+        listed.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(
+        dependencies.contains(&"recurgent-lifecycle"),
+        "`cargo tree` does not list recurgent-lifecycle; its output has changed"
+    );
+    packages.iter().filter(|name| dependencies.contains(name)).count()
 }

@@ -15,7 +15,7 @@ const ROUNDS: usize = 400;
 pub(super) fn five_kilobytes(trial: Trial) -> Reading {
     let request = request(trial.language, inputs());
     let source = typical(trial.language);
-    assert!((5_000..5_200).contains(&source.len()), "it has {} bytes", source.len());
+    assert!((5_000..5_200).contains(&source.len()), "the program has {} bytes", source.len());
     let once = || {
         let mut program = Some(parsed(trial.language, source));
         let mut vetted = None;
@@ -23,8 +23,8 @@ pub(super) fn five_kilobytes(trial: Trial) -> Reading {
             let program = program.take();
             vetted = black_box(program.map(|p| vet(p, &request, &[], &GuardrailPolicy::default())));
         });
-        // A program that is rejected early costs less.
-        assert!(vetted.is_some_and(|vetted| vetted.is_ok()), "it breaks a rule");
+        // Vetting a program that is rejected takes less time.
+        assert!(vetted.is_some_and(|vetted| vetted.is_ok()), "the program was rejected");
         took
     };
     let took = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
