@@ -1,4 +1,4 @@
-//! `recurgent sessions`: memory that was kept by name.
+//! `recurgent sessions`: memory and history that are kept by name.
 
 use clap::{Args, Subcommand};
 use recurgent::lifecycle::request::Role;
@@ -22,7 +22,7 @@ Examples:
   recurgent sessions purge desk                         forget its calls, keep its memory
   recurgent sessions rm desk";
 
-/// List, show, purge or remove sessions: memory and history that were kept by name
+/// List, show, purge or remove sessions: memory and history that are kept by name
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SessionsOptions {
@@ -32,26 +32,26 @@ pub(crate) struct SessionsOptions {
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: StateFlags,
+    state: StateFlags,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Every session with its agents
+    /// List every session with its agents
     List,
-    /// What a session's agents remember
+    /// Show the memory of a session's agents
     Show {
         /// The session
         name: String,
     },
-    /// The calls of a session's agents, oldest first, a page at a time
+    /// Show the calls of each agent of a session, oldest first, a page at a time
     History {
         /// The session
         name: String,
-        /// Most records of each agent
+        /// Maximum number of calls per agent
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
-        /// Only what came before this call
+        /// Only calls before this one
         #[arg(long, value_name = "CALL_ID")]
         before: Option<String>,
     },
@@ -69,7 +69,7 @@ enum Verb {
 
 impl SessionsOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
-        let store = opened(&self.place)?;
+        let store = opened(&self.state)?;
         match &self.verb {
             Verb::List => self.list(&store.sessions()?),
             Verb::Show { name } => self.show(&store, name.trim()),
@@ -114,8 +114,8 @@ impl SessionsOptions {
             .into_iter()
             .map(|(role, context)| (role, Value::Object(context.to_object())))
             .collect();
-        if agents.is_empty() && !known(store)?.iter().any(|known| known == name) {
-            return Err(unknown(store, name)?);
+        if agents.is_empty() && !session_names(store)?.iter().any(|session| session == name) {
+            return Err(unknown_session(store, name)?);
         }
         if self.json {
             return render::json(&json!({ "name": name, "agents": agents }));
@@ -130,7 +130,7 @@ impl SessionsOptions {
         limit: usize,
         before: Option<&str>,
     ) -> Result<(), CommandFault> {
-        let agents = store.sessions()?.into_iter().filter(|known| known.name == name);
+        let agents = store.sessions()?.into_iter().filter(|session| session.name == name);
         let mut records = Map::new();
         for agent in agents {
             let role = Role::parse(&agent.role)?;
@@ -139,7 +139,7 @@ impl SessionsOptions {
             records.insert(agent.role, Value::Array(page));
         }
         if records.is_empty() {
-            return Err(unknown(store, name)?);
+            return Err(unknown_session(store, name)?);
         }
         if self.json {
             return render::json(&json!({ "name": name, "agents": records }));
@@ -152,7 +152,7 @@ impl SessionsOptions {
         match before {
             _ if !rows.is_empty() => {}
             Some(call) => render::notice(&format!(
-                "no call of session {name} came before {call:?}; without --before its latest are shown"
+                "no call of session {name} came before {call:?}; omit --before to show its latest calls"
             )),
             None => render::notice(&format!("session {name} has no calls")),
         }
@@ -161,7 +161,7 @@ impl SessionsOptions {
 
     fn purge(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
         let Some(records) = store.purge_session(name)? else {
-            return Err(unknown(store, name)?);
+            return Err(unknown_session(store, name)?);
         };
         if self.json {
             return render::json(&json!({ "purged": name, "records": records }));
@@ -172,7 +172,7 @@ impl SessionsOptions {
 
     fn remove(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
         if !store.remove_session(name)? {
-            return Err(unknown(store, name)?);
+            return Err(unknown_session(store, name)?);
         }
         if self.json {
             return render::json(&json!({ "removed": name }));
@@ -209,15 +209,16 @@ fn summary_json(session: &SessionSummary) -> Value {
     })
 }
 
-/// Session names, each once.
-fn known(store: &SqliteStore) -> Result<Vec<String>, CommandFault> {
-    let mut names: Vec<String> = store.sessions()?.into_iter().map(|known| known.name).collect();
+/// The names of all sessions, each once. The store sorts sessions by name.
+fn session_names(store: &SqliteStore) -> Result<Vec<String>, CommandFault> {
+    let mut names: Vec<String> =
+        store.sessions()?.into_iter().map(|session| session.name).collect();
     names.dedup();
     Ok(names)
 }
 
-fn unknown(store: &SqliteStore, name: &str) -> Result<CommandFault, CommandFault> {
-    let names = known(store)?;
+fn unknown_session(store: &SqliteStore, name: &str) -> Result<CommandFault, CommandFault> {
+    let names = session_names(store)?;
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Ok(CommandFault::missing(format!("no session is named {name:?}; there are: {names}")))
 }

@@ -1,4 +1,4 @@
-//! What the demo does, and what must come of it.
+//! The calls of the demo and their expected results.
 
 use recurgent::{Arguments, call};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::feeds::Feeds;
 use super::{DemoFault, DemoStage, expect, expect_at, expect_failure};
 
-/// Any method, written when it is first called.
+/// Calls methods whose programs are written on the first call.
 pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     stage.chapter("1  Calculator", "any method works: written when it is first called");
     let calculator = stage.agent("calculator")?;
@@ -32,9 +32,9 @@ pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     )
 }
 
-/// Tools forged once and used again, answers that name their source, an honest no.
+/// Tools that are forged once and used again, answers that name their source, and a capability that is missing.
 pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), DemoFault> {
-    stage.chapter("2  Assistant", "forges two tools, then lives off them");
+    stage.chapter("2  Assistant", "forges two tools, then uses them again");
     let assistant = stage.agent("assistant")?;
 
     let harbour = feeds.url("harbour.xml");
@@ -69,7 +69,7 @@ pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), Demo
     expect_failure(&mars, "unsupported_capability")
 }
 
-/// Programs that go wrong first.
+/// Methods whose first programs fail.
 pub(super) fn recovery(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     stage.chapter("3  Recovery", "what fails is rolled back and repaired with exact feedback");
     let editor = stage.agent("editor")?;
@@ -84,7 +84,7 @@ pub(super) fn recovery(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
     )
 }
 
-/// Whether two values are equal, numbers by what they are worth.
+/// Whether two values are equal. Numbers are compared by value: 8 equals 8.0.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),

@@ -1,4 +1,4 @@
-//! A log entry, as lines for people: what was called, what came of it, where it ran.
+//! A log entry as lines for people: the call and its result, its attempts, and where it ran.
 
 use serde_json::Value;
 
@@ -11,9 +11,9 @@ const MAX_INDENT: usize = 8;
 /// Characters of an environment's id that are shown.
 const SHORT_ID: usize = 12;
 
-/// The line of a call: what was called and what came of it, indented by its depth.
+/// The line of a call: its name, arguments and result, indented by its depth.
 pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
-    let (mark, style, came) = if text(entry, "outcome_status") == "ok" {
+    let (mark, style, result) = if text(entry, "outcome_status") == "ok" {
         ("✓", Style::Good, encoded(entry.get("outcome_value")))
     } else {
         let message = text(entry, "outcome_error_message").lines().next().unwrap_or_default();
@@ -28,7 +28,7 @@ pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
         paint.in_style(style, mark),
         paint.in_style(Style::Name, &clip(&clean(&name), VALUE_COLUMNS)),
         clip(&clean(&arguments), VALUE_COLUMNS),
-        clip(&clean(&came), VALUE_COLUMNS),
+        clip(&clean(&result), VALUE_COLUMNS),
         paint.in_style(Style::Faint, &clip(&clean(facts.join(" ").trim()), VALUE_COLUMNS))
     )
 }
@@ -37,12 +37,12 @@ pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
 pub(crate) fn place_line(entry: &Value, paint: Paint) -> Option<String> {
     let facts = [environment(entry), worker(entry), grants(entry)];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
-    let facts_told = clip(&clean(&facts.join("  ")), 3 * VALUE_COLUMNS);
-    let line = format!("{}    {facts_told}", indent(entry));
+    let text = clip(&clean(&facts.join("  ")), 3 * VALUE_COLUMNS);
+    let line = format!("{}    {text}", indent(entry));
     (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
 }
 
-/// One line per attempt: where its program came from, how far it came, why it was rejected.
+/// One line per attempt: where its program came from, the stages it reached, why it was rejected.
 pub(crate) fn attempt_lines(entry: &Value, paint: Paint) -> Vec<String> {
     let attempts = entry.get("attempts").and_then(Value::as_array);
     attempts.into_iter().flatten().map(|attempt| attempt_line(entry, attempt, paint)).collect()
@@ -79,7 +79,7 @@ fn environment(entry: &Value) -> Option<String> {
             milliseconds(entry, "env_resolve_ms"),
             milliseconds(entry, "env_install_ms")
         ),
-        None => "not there".to_owned(),
+        None => "not prepared".to_owned(),
     };
     Some(format!("env {} {made}", id.get(..SHORT_ID).unwrap_or(id)))
 }
@@ -90,7 +90,7 @@ fn worker(entry: &Value) -> Option<String> {
     Some(format!("worker {pid}, restarts {restarts}, {}", text(entry, "sandbox_tier")))
 }
 
-/// Nothing where nothing was granted.
+/// The grants of a call; `None` if nothing was granted.
 fn grants(entry: &Value) -> Option<String> {
     let grants = entry.get("grants")?;
     let paths = |name: &str| {
@@ -128,7 +128,7 @@ fn indent(entry: &Value) -> String {
     "  ".repeat(usize::try_from(depth).unwrap_or(MAX_INDENT).min(MAX_INDENT))
 }
 
-/// A field's text; none where it has another type.
+/// A field's text; empty if the field is not text.
 pub(crate) fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
     entry.get(field).and_then(Value::as_str).unwrap_or_default()
 }
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Anybody may append to a log: no field of it is taken at its word.
+    /// Other programs can append to a log, so no field of it is trusted.
     #[test]
     fn no_field_of_an_entry_can_move_the_cursor_or_flood_a_terminal() {
         let hostile = format!("\u{1b}]0;x\u{7}\u{9b}2J\r\n{}", "x".repeat(1 << 16));

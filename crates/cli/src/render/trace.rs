@@ -54,13 +54,13 @@ pub(crate) struct LiveTrace {
 }
 
 impl LiveTrace {
-    /// On standard error.
+    /// Writes to standard error.
     pub(crate) fn new(detail: Detail, colour: bool) -> Self {
         let screen = Screen::new(Box::new(io::stderr()), columns_of(&io::stderr()));
         Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
     }
 
-    /// On standard output, where the trace is what was asked for.
+    /// Writes to standard output, for commands whose output is the trace.
     pub(crate) fn on_stdout(detail: Detail, colour: bool) -> Self {
         let screen = Screen::new(Box::new(io::stdout()), columns_of(&io::stdout()));
         Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
@@ -80,7 +80,7 @@ impl Observer for LiveTrace {
             Detail::Progress => Vec::new(),
             Detail::Full => self.lines(event, &mut screen.programs),
         };
-        // A terminal that is gone is no reason to stop a call.
+        // A call continues even if the terminal is closed.
         let _ = screen.print(&lines);
         let room = screen.columns.unwrap_or(WIDTH);
         let status =
@@ -92,7 +92,7 @@ impl Observer for LiveTrace {
 /// Where the trace is written, and what it has shown.
 struct Screen {
     out: Box<dyn Write + Send>,
-    /// What a line that is taken back may take: one that wraps cannot be. `None`: it is no terminal.
+    /// Most columns of the status line: a line that wraps cannot be erased. `None` if the output is not a terminal.
     columns: Option<usize>,
     status_shown: bool,
     /// The program each open call is running, by call id.
@@ -119,7 +119,7 @@ impl Screen {
         self.out.flush()
     }
 
-    /// Replaces the line that tells what is being waited for.
+    /// Replaces the status line; `None` erases it.
     fn status(&mut self, text: Option<&str>) -> io::Result<()> {
         if self.columns.is_none() || (text.is_none() && !self.status_shown) {
             return Ok(());
@@ -130,7 +130,7 @@ impl Screen {
     }
 }
 
-/// What is being waited for, if anything.
+/// The status line after an event; `None` if nothing is being waited for.
 fn status(event: &Event) -> Option<String> {
     let name = clean(&event.subject.name);
     let text = match &event.kind {
@@ -151,10 +151,10 @@ fn status(event: &Event) -> Option<String> {
     Some(text)
 }
 
-/// Columns of a line on a terminal, at most those of the tree.
+/// Columns of a terminal, at most [`WIDTH`]; `None` if the stream is not a terminal.
 fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let known = tcgetwinsize(stream).map(|size| usize::from(size.ws_col)).ok();
-    // Some terminals do not know, and say 0.
+    // Some terminals report 0 columns.
     let columns = known.filter(|columns| *columns > 0).unwrap_or(WIDTH);
     stream.is_terminal().then_some(columns.min(WIDTH))
 }
@@ -168,7 +168,7 @@ impl LiveTrace {
             EventKind::Started { arguments } => vec![self.heading(subject, arguments)],
             EventKind::Executing { attempt, source, code } => {
                 programs.insert(call.clone(), Running { attempt: *attempt, source });
-                // What is stored was shown when it was written.
+                // A stored program was shown when it was written.
                 if *source == "persisted" { Vec::new() } else { self.program(subject, code) }
             }
             EventKind::RolledBack { attempt, stage, code, message, program } => {
@@ -184,7 +184,7 @@ impl LiveTrace {
             }
             EventKind::Ended { outcome, took, .. } => {
                 let running = programs.remove(call);
-                self.ending(subject, outcome, &made_by(running.as_ref(), *took))
+                self.ending(subject, outcome, &source_and_duration(running.as_ref(), *took))
             }
             EventKind::Waiting { wait, why } => {
                 let next = format!("{}; trying again in {}", clean(why), duration(*wait));
@@ -198,18 +198,18 @@ impl LiveTrace {
 
     fn heading(&self, subject: &Subject, arguments: &str) -> String {
         let name = clean(&subject.name);
-        let room = WIDTH.saturating_sub(columns(subject) + name.chars().count() + 2);
+        let room = WIDTH.saturating_sub(indent_columns(subject) + name.chars().count() + 2);
         let name = self.paint.in_style(Style::Name, &name);
         format!("{}{name}({})", self.indent(subject), clip(&clean(arguments), room))
     }
 
-    /// Its numbered lines, as many as there is room for.
+    /// The first lines of a program, numbered.
     fn program(&self, subject: &Subject, code: &str) -> Vec<String> {
         let rail = self.rail(subject);
         let count = code.lines().count();
         let digits = count.min(MAX_CODE_LINES).to_string().len();
-        let room = WIDTH.saturating_sub(columns(subject) + digits + 4);
-        // A cut that saves nothing is not made.
+        let room = WIDTH.saturating_sub(indent_columns(subject) + digits + 4);
+        // One or two lines more are shown: a line with their number would save little.
         let shown = if count <= MAX_CODE_LINES + 2 { count } else { MAX_CODE_LINES };
         let mut lines: Vec<String> = code
             .lines()
@@ -229,27 +229,27 @@ impl LiveTrace {
 
     fn rollback(&self, subject: &Subject, what: &str, message: &str) -> Vec<String> {
         let rail = self.rail(subject);
-        let room = WIDTH.saturating_sub(columns(subject) + 4);
+        let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
         let head = self.paint.in_style(Style::Warning, &format!("↺ {}", clip(&clean(what), room)));
-        let told = wrapped(message, room, MAX_MESSAGE_LINES);
+        let message_lines = wrapped(message, room, MAX_MESSAGE_LINES);
         std::iter::once(format!("{rail}{head}"))
-            .chain(told.iter().map(|line| format!("{rail}  {line}")))
+            .chain(message_lines.iter().map(|line| format!("{rail}  {line}")))
             .collect()
     }
 
-    /// The outcome and who made it; a blank line sets one tree apart from the next.
-    fn ending(&self, subject: &Subject, outcome: &Outcome, made_by: &str) -> Vec<String> {
+    /// The outcome, then the source of its program and the time it took. A blank line separates a tree from the next.
+    fn ending(&self, subject: &Subject, outcome: &Outcome, suffix: &str) -> Vec<String> {
         let corner = format!("{}{}", self.indent(subject), self.paint.in_style(Style::Faint, "└ "));
-        let room = WIDTH.saturating_sub(columns(subject) + 2);
-        let left = room.saturating_sub(made_by.chars().count() + 2);
+        let room = WIDTH.saturating_sub(indent_columns(subject) + 2);
+        let left = room.saturating_sub(suffix.chars().count() + 2);
         let (style, text, below) = match &outcome.result {
             Ok(value) => answer(value, left, subject.depth == 0),
-            Err(failure) => refusal(failure, left, room),
+            Err(failure) => failure_lines(failure, left, room),
         };
-        let gap = " ".repeat(room.saturating_sub(text.chars().count() + made_by.chars().count()));
+        let gap = " ".repeat(room.saturating_sub(text.chars().count() + suffix.chars().count()));
         let text = self.paint.in_style(style, &text);
         let mut lines =
-            vec![format!("{corner}{text}{gap}{}", self.paint.in_style(Style::Faint, made_by))];
+            vec![format!("{corner}{text}{gap}{}", self.paint.in_style(Style::Faint, suffix))];
         let margin = format!("{}  ", self.indent(subject));
         lines.extend(below.iter().map(|line| format!("{margin}{line}")));
         if subject.depth == 0 {
@@ -269,12 +269,12 @@ impl LiveTrace {
 }
 
 /// Columns the indentation of a call takes.
-fn columns(subject: &Subject) -> usize {
+fn indent_columns(subject: &Subject) -> usize {
     2 + 2 * usize::from(subject.depth).min(MAX_INDENT)
 }
 
 /// Where the program came from, and the time the call took.
-fn made_by(running: Option<&Running>, took: Duration) -> String {
+fn source_and_duration(running: Option<&Running>, took: Duration) -> String {
     let source = match running {
         None => String::new(),
         Some(Running { source: "persisted", .. }) => "stored".to_owned(),
@@ -296,7 +296,7 @@ pub(crate) fn duration(took: Duration) -> String {
     }
 }
 
-/// A value on one line, or, at the top of a tree, below it when it does not fit.
+/// A value on one line. If the value of a root call does not fit, `ok` and an outline of it on the lines below.
 fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<String>) {
     let bytes = encoded_bytes(value);
     if bytes > MAX_VALUE_BYTES {
@@ -316,7 +316,7 @@ fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<Strin
     (Style::Good, "ok".to_owned(), below)
 }
 
-/// A value as indented lines, one scalar each.
+/// A value as indented lines, like YAML.
 fn outline(value: &Value) -> Vec<String> {
     let indented = |value| outline(value).into_iter().map(|line| format!("  {line}"));
     match value {
@@ -359,9 +359,9 @@ fn plain(value: &Value) -> String {
     clean(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
-fn refusal(failure: &Failure, left: usize, room: usize) -> (Style, String, Vec<String>) {
-    let again = if failure.kind.retriable() { "retriable" } else { "not retriable" };
-    let head = clip(&format!("✗ {} ({again})", clean(failure.kind.code())), left);
+fn failure_lines(failure: &Failure, left: usize, room: usize) -> (Style, String, Vec<String>) {
+    let retry = if failure.kind.retriable() { "retriable" } else { "not retriable" };
+    let head = clip(&format!("✗ {} ({retry})", clean(failure.kind.code())), left);
     (Style::Bad, head, wrapped(&failure.message, room, MAX_MESSAGE_LINES))
 }
 

@@ -1,4 +1,4 @@
-//! Memory and history kept by name, and talking to an agent line by line.
+//! Sessions, and the repl.
 
 use std::fs;
 
@@ -16,6 +16,7 @@ fn a_session_outlives_its_process() {
     call(&["memory=", "5"]).exits(0).prints("5\n");
     call(&["add", "3"]).exits(0).prints("8\n");
     call(&["memory"]).exits(0).prints("8\n");
+    // Outside the session there is no memory, and no model is configured that could write a program.
     bench.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
 
     let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
@@ -51,9 +52,9 @@ fn the_repl_reads_lines_without_a_terminal() {
     bench.fed(repl, ".help\n.tools\n.history\n").exits(0);
 }
 
-/// Each process has a trace of its own; a session is one talk all the same.
+/// Each process has its own trace, but the calls of a session belong to one conversation.
 #[test]
-fn a_session_is_one_talk_across_processes() {
+fn a_session_is_one_conversation_across_processes() {
     for (session, corrects) in [(&["--session", "desk"][..], true), (&[], false)] {
         let bench = tools::bench();
         let code =
@@ -73,7 +74,7 @@ fn a_session_is_one_talk_across_processes() {
 }
 
 #[test]
-fn a_sessions_calls_are_paged_and_forgotten() {
+fn the_calls_of_a_session_are_paged_and_purged() {
     let bench = tools::bench();
     for name in ["Ann", "Bo", "Cy"] {
         assert_eq!(bench.run(&["call", "greeter", "greet", name, "--session", "desk"]).exit, 0);
@@ -102,9 +103,9 @@ fn a_sessions_calls_are_paged_and_forgotten() {
     }
 }
 
-/// A session is a conversation with one agent, whatever process it is held in.
+/// A session keeps the packages of its agents across processes.
 #[test]
-fn a_session_holds_its_packages_in_the_next_process() {
+fn a_session_keeps_its_packages_in_the_next_process() {
     let script = r#"{
       "packer.pack": [{"code": "import sound\nresult = sound.VERSION", "dependencies": [{"name": "sound", "version": "<2"}]}],
       "packer.look": [{"code": "import sound\nresult = sound.VERSION"}],
@@ -117,14 +118,14 @@ fn a_session_holds_its_packages_in_the_next_process() {
     };
     assert_eq!(ask("pack", "s")["value"], "1.0.0");
     let again = ask("look", "s");
-    assert_eq!(again["value"], "1.0.0", "it holds what it held: {again:#}");
+    assert_eq!(again["value"], "1.0.0", "the session keeps its packages: {again:#}");
     let log = fs::read_to_string(bench.path("log.jsonl")).unwrap();
     let entry: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
     assert_eq!(entry["normalized_dependencies"], json!([{"name": "sound", "version": "<2"}]));
     assert_eq!(entry["environment_cache_hit"], json!(true));
     let swapped = ask("swap", "s");
     assert_eq!(swapped["error_type"], "dependency_manifest_incompatible", "{swapped:#}");
-    assert_eq!(ask("swap", "other")["value"], json!(1), "another conversation is free");
+    assert_eq!(ask("swap", "other")["value"], json!(1), "another session may use other packages");
     assert_eq!(bench.run(&["sessions", "rm", "s"]).exit, 0);
-    assert_eq!(ask("swap", "s")["value"], json!(1), "it is forgotten with its session");
+    assert_eq!(ask("swap", "s")["value"], json!(1), "the packages are forgotten with the session");
 }

@@ -1,4 +1,4 @@
-//! Where the repl's lines come from: a terminal with line editing, or whatever standard input is.
+//! Where the repl's lines come from: a terminal with line editing, or standard input.
 
 use std::io::{self, BufRead, IsTerminal as _, Read as _};
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use crate::exit::CommandFault;
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 
-/// Lines the editor remembers across runs.
+/// Most lines in the editor's history.
 const MAX_HISTORY: usize = 1000;
 /// Longest line read without a terminal.
 const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
-/// The editor's memory in the state directory.
+/// The file of the editor's history, in the state directory.
 const HISTORY_FILE: &str = "repl_history";
 
 /// Where lines come from.
 pub(super) enum Input {
-    /// Someone types.
+    /// A terminal with line editing.
     Terminal {
         editor: Box<Editor<Assistance, DefaultHistory>>,
-        /// Plain and coloured.
+        /// Without and with colour.
         prompt: (String, String),
         history: PathBuf,
     },
@@ -37,11 +37,11 @@ pub(super) enum Input {
     Lines(io::StdinLock<'static>),
 }
 
-/// What came in.
+/// The result of reading a line.
 pub(super) enum Entered {
     /// A line.
     Line(String),
-    /// Ctrl-C at the prompt: what was typed is dropped.
+    /// Ctrl-C at the prompt: the line is dropped.
     Nothing,
     /// Ctrl-D, or the end of the input.
     End,
@@ -61,7 +61,7 @@ impl Input {
             .build();
         let mut editor = Box::new(Editor::with_config(config).map_err(unusable)?);
         editor.set_helper(Some(Assistance));
-        // None on the first run; a broken one is not worth a failure.
+        // There is no history on the first run, and a history that cannot be read is ignored.
         let _ = editor.load_history(&history);
         let plain = format!("{}> ", clean(caller.agent.role().as_str()));
         let coloured = render::paint(Stream::Output).in_style(Style::Name, &plain);
@@ -79,12 +79,12 @@ impl Input {
         match self {
             Self::Terminal { editor, prompt, history } => match editor.readline(&*prompt) {
                 Ok(line) => {
-                    // Kept line by line, so that a killed repl forgets nothing.
+                    // Saved after each line, so that nothing is lost if the repl is killed.
                     let _ = editor.append_history(history);
                     Ok(Entered::Line(line))
                 }
                 Err(ReadlineError::Interrupted) => {
-                    render::note("Ctrl-D or .quit leaves");
+                    render::note("press Ctrl-D or enter .quit to leave");
                     Ok(Entered::Nothing)
                 }
                 Err(ReadlineError::Eof) => Ok(Entered::End),
@@ -98,23 +98,23 @@ impl Input {
 }
 
 fn read_line(stdin: &mut impl BufRead) -> Result<Entered, CommandFault> {
-    let unread =
+    let unreadable =
         |problem: String| CommandFault::setup(format!("cannot read standard input: {problem}"));
     let mut line = String::new();
     let bytes = stdin
         .take(MAX_LINE_BYTES)
         .read_line(&mut line)
-        .map_err(|error| unread(error.to_string()))?;
+        .map_err(|error| unreadable(error.to_string()))?;
     match bytes {
         0 => Ok(Entered::End),
         bytes if bytes as u64 == MAX_LINE_BYTES => {
-            Err(unread(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
+            Err(unreadable(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
         }
         _ => Ok(Entered::Line(line)),
     }
 }
 
-/// What the editor helps with: completing dot commands. The prompt's colour needs one to be there.
+/// Completes dot commands. The editor shows a coloured prompt only if it has a helper.
 pub(super) struct Assistance;
 
 impl Completer for Assistance {
@@ -128,8 +128,8 @@ impl Completer for Assistance {
     ) -> rustyline::Result<(usize, Vec<String>)> {
         let typed = line.get(..position).unwrap_or_default();
         let names = DOTS.iter().map(|(name, ..)| *name);
-        let fitting = names.filter(|name| typed.starts_with('.') && name.starts_with(typed));
-        Ok((0, fitting.map(str::to_owned).collect()))
+        let matching = names.filter(|name| typed.starts_with('.') && name.starts_with(typed));
+        Ok((0, matching.map(str::to_owned).collect()))
     }
 }
 

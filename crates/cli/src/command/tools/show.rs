@@ -40,14 +40,16 @@ fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Comm
 
 fn method(artifact: &ArtifactEntry) -> Value {
     let current = artifact.versions.iter().find(|v| v.checksum == artifact.current);
-    let read = current.and_then(|version| inspect(artifact.language, &version.code).ok());
+    let inspection = current.and_then(|version| inspect(artifact.language, &version.code).ok());
+    let keys_used =
+        |access| inspection.as_ref().map(|found| keys(found, access)).unwrap_or_default();
     json!({
         "method": artifact.method,
         "language": artifact.language,
         "contract_fingerprint": artifact.contract_fingerprint,
-        "signature": read.as_ref().map(|read| signature(read, artifact.method.as_str())),
-        "reads": read.as_ref().map(|read| keys(read, ContextAccess::Read)).unwrap_or_default(),
-        "writes": read.as_ref().map(|read| keys(read, ContextAccess::Write)).unwrap_or_default(),
+        "signature": inspection.as_ref().map(|found| signature(found, artifact.method.as_str())),
+        "reads": keys_used(ContextAccess::Read),
+        "writes": keys_used(ContextAccess::Write),
         "current": artifact.current,
         "pinned": is_set(&artifact.rest, "pinned"),
         "generations": artifact.rest.get("generations"),
@@ -76,30 +78,33 @@ fn version(version: &VersionEntry) -> Value {
     })
 }
 
-/// A truth as the store keeps it.
+/// Whether a column that the store keeps as 0 or 1 is set.
 fn is_set(rest: &Map<String, Value>, column: &str) -> bool {
     rest.get(column).and_then(Value::as_i64).is_some_and(|value| value != 0)
 }
 
-/// JSON as the store keeps it.
+/// The value of a column that the store keeps as JSON text.
 fn parsed(text: &Value) -> Value {
     let parsed = text.as_str().and_then(|text| serde_json::from_str(text).ok());
     parsed.unwrap_or_else(|| text.clone())
 }
 
-/// The parameters of the function the method is, if its program is one.
-fn signature(read: &Inspection, method: &str) -> String {
-    let own =
-        read.definitions.iter().find(|d| d.owner == DefinitionOwner::Program && d.name == method);
+/// The signature of a method: the parameters of the function of its name, or what its program reads if it defines no
+/// such function.
+fn signature(inspection: &Inspection, method: &str) -> String {
+    let own = inspection
+        .definitions
+        .iter()
+        .find(|d| d.owner == DefinitionOwner::Program && d.name == method);
     match own {
         Some(definition) => format!("{method}({})", definition.parameters.join(", ")),
-        None if read.reads_arguments => format!("{method}(*args, **kwargs)"),
+        None if inspection.reads_arguments => format!("{method}(*args, **kwargs)"),
         None => format!("{method}()"),
     }
 }
 
-fn keys(read: &Inspection, access: ContextAccess) -> Vec<String> {
-    let mut keys: Vec<String> = read
+fn keys(inspection: &Inspection, access: ContextAccess) -> Vec<String> {
+    let mut keys: Vec<String> = inspection
         .context
         .iter()
         .filter(|used| used.access == access)
@@ -115,7 +120,7 @@ fn lines(facts: &Value) -> Vec<String> {
     let title = |text: &str| paint.in_style(Style::Title, text);
     let mut lines = vec![paint.in_style(Style::Name, &text(facts, "name"))];
     if facts.get("is_tool") != Some(&Value::Bool(true)) {
-        lines.push("an agent that was called, not a tool that was forged".to_owned());
+        lines.push("an agent that was called directly, not a forged tool".to_owned());
     }
     let empty = Map::new();
     let object = |key: &str| facts.get(key).and_then(Value::as_object).unwrap_or(&empty);
@@ -130,11 +135,11 @@ fn lines(facts: &Value) -> Vec<String> {
     lines.extend(health.iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)));
     for method in list(facts, "methods") {
         let signature = text(&method, "signature");
-        let under = match text(&method, "contract_fingerprint").as_str() {
+        let contract = match text(&method, "contract_fingerprint").as_str() {
             "none" => String::new(),
             fingerprint => format!(", contract {}", clip(fingerprint, 8)),
         };
-        lines.push(format!("{} ({}{under})", title(&signature), text(&method, "language")));
+        lines.push(format!("{} ({}{contract})", title(&signature), text(&method, "language")));
         for key in ["reads", "writes"] {
             let keys = list(&method, key);
             if !keys.is_empty() {
@@ -176,7 +181,7 @@ fn lines(facts: &Value) -> Vec<String> {
     lines
 }
 
-/// A field as harmless text; texts without their quotes.
+/// A field without control characters; strings without their quotes.
 fn text(value: &Value, key: &str) -> String {
     match value.get(key) {
         Some(Value::String(text)) => clean(text),

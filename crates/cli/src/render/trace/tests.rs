@@ -9,9 +9,9 @@ use super::*;
 
 /// A writer whose text can be read back.
 #[derive(Debug, Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Page {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -58,25 +58,25 @@ fn ended(result: Result<Value, Failure>, milliseconds: u64) -> EventKind {
 
 #[track_caller]
 fn check(detail: Detail, columns: Option<usize>, events: &[Event], expected: &str) {
-    let page = Page::default();
-    let trace = LiveTrace::to(Box::new(page.clone()), detail, columns);
+    let buffer = SharedBuffer::default();
+    let trace = LiveTrace::to(Box::new(buffer.clone()), detail, columns);
     for event in events {
         trace.event(event);
     }
-    let shown = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let shown = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
     assert_eq!(shown, expected, "\n{shown}");
 }
 
 #[test]
-fn a_tree_of_calls() {
+fn full_detail_shows_a_tree_of_calls() {
     let outer = "assistant.ask";
     let inner = "web_fetcher.fetch_url";
     let url = "\"http://127.0.0.1:4000/a.xml\"";
-    let forge = "page = delegate(\"web_fetcher\").fetch_url(args[0])\npage.value";
+    let code = "page = delegate(\"web_fetcher\").fetch_url(args[0])\npage.value";
     let events = vec![
         event(0, outer, started(url)),
         event(0, outer, generating(1)),
-        event(0, outer, executing(1, "generated", forge)),
+        event(0, outer, executing(1, "generated", code)),
         event(1, inner, started(url)),
         event(1, inner, executing(1, "persisted", "not shown")),
         event(1, inner, ended(Ok(json!({"body": "x".repeat(80)})), 4)),
@@ -115,7 +115,7 @@ fn a_tree_of_calls() {
 }
 
 #[test]
-fn rollbacks_and_failures() {
+fn full_detail_shows_rollbacks_and_failures() {
     let name = "editor.word_count";
     let rolled_back =
         |attempt, stage, code: &str, message: &str, program: &str| EventKind::RolledBack {
@@ -181,16 +181,16 @@ fn rollbacks_and_failures() {
 #[test]
 fn a_long_program_is_cut() {
     let code: Vec<String> = (1..=40).map(|n| format!("line({n})")).collect();
-    let page = Page::default();
-    let trace = LiveTrace::to(Box::new(page.clone()), Detail::Full, None);
+    let buffer = SharedBuffer::default();
+    let trace = LiveTrace::to(Box::new(buffer.clone()), Detail::Full, None);
     trace.event(&event(0, "a.b", executing(1, "generated", &code.join("\n"))));
-    let shown = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let shown = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
     assert_eq!(shown.lines().count(), MAX_CODE_LINES + 1);
     assert!(shown.ends_with("  │ 20  line(20)\n  │  …  20 more lines\n"), "{shown}");
 }
 
 #[test]
-fn progress_is_one_line_that_goes_away() {
+fn progress_is_one_status_line_that_is_erased() {
     let name = "calculator.add";
     let events = || {
         vec![
