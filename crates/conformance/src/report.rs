@@ -91,13 +91,13 @@ impl ScenarioResult {
     /// The result on one line; `None` if the scenario passed.
     fn line(&self) -> Option<String> {
         let message = self.ending.message()?.replace('\n', "\\n");
-        let place = self.ending.step().map(|(step, op)| format!(" step {step} {op}"));
+        let step = self.ending.step().map(|(step, op)| format!(" step {step} {op}"));
         let status = self.ending.status();
         Some(format!(
             "{status:5} {} ({}){}: {message}",
             self.id,
             self.file,
-            place.unwrap_or_default()
+            step.unwrap_or_default()
         ))
     }
 }
@@ -125,7 +125,8 @@ impl ConformanceReport {
         })
     }
 
-    /// The report as text: a line per scenario that did not pass, then the counts.
+    /// The report as text: a line per scenario that did not pass, then the numbers of passed and failed
+    /// scenarios.
     pub fn lines(&self) -> Vec<String> {
         let count = format!("{} passed, {} failed", self.passed(), self.failed());
         self.results.iter().filter_map(ScenarioResult::line).chain([count]).collect()

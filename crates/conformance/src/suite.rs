@@ -48,7 +48,7 @@ impl Suite {
                 entries.push(entry(value, &name, index + 1, &programs));
             }
         }
-        distinct(&entries)?;
+        check_unique_ids(&entries)?;
         if entries.is_empty() {
             return Err(format!("no scenarios in {}", directory.display()));
         }
@@ -57,9 +57,9 @@ impl Suite {
 
     /// Keeps the scenarios whose id contains `pattern`, or matches all of it if it has a `*`.
     pub fn only(mut self, pattern: &str) -> Result<Self, String> {
-        self.0.retain(|entry| fits(pattern, &entry.id));
+        self.0.retain(|entry| matches_pattern(pattern, &entry.id));
         if self.0.is_empty() {
-            return Err(format!("no scenario is named like {pattern:?}"));
+            return Err(format!("no scenario id matches {pattern:?}"));
         }
         Ok(self)
     }
@@ -94,9 +94,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
 fn header(fields: &mut MapReader, shared: &ProgramTable) -> Result<ProgramTable, String> {
     let version = fields.take(&["version"])?.unwrap_or_else(|| FORMAT_VERSION.into());
     if version.as_u64() != Some(FORMAT_VERSION) {
-        return Err(format!(
-            "version {version} of the format is unknown; this is {FORMAT_VERSION}"
-        ));
+        return Err(format!("format version {version} is not supported; use {FORMAT_VERSION}"));
     }
     fields.take(&["profile"])?;
     shared.with(fields)
@@ -111,7 +109,7 @@ fn entry(value: Value, file: &str, number: usize, programs: &ProgramTable) -> Su
     }
 }
 
-fn distinct(entries: &[SuiteEntry]) -> Result<(), String> {
+fn check_unique_ids(entries: &[SuiteEntry]) -> Result<(), String> {
     let mut seen = BTreeMap::new();
     for entry in entries {
         if let Some(other) = seen.insert(&entry.id, &entry.file) {
@@ -122,7 +120,7 @@ fn distinct(entries: &[SuiteEntry]) -> Result<(), String> {
 }
 
 /// Whether a name matches a pattern. `*` stands for any text; a pattern without `*` may be anywhere in the name.
-fn fits(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return name.contains(pattern) };
     let Some(mut left) = name.strip_prefix(head) else { return false };
     let mut parts: Vec<&str> = rest.split('*').collect();
@@ -182,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_name_a_part_or_with_a_star_the_whole() {
+    fn a_pattern_matches_a_part_of_an_id_or_all_of_it_with_a_star() {
         for (pattern, name, expected) in [
             ("reuse", "reuse.a", true),
             (".a", "reuse.a", true),
@@ -192,7 +190,7 @@ mod tests {
             ("*b*", "reuse.a", false),
             ("use.*", "reuse.a", false),
         ] {
-            assert_eq!(fits(pattern, name), expected, "{pattern}");
+            assert_eq!(matches_pattern(pattern, name), expected, "{pattern}");
         }
     }
 
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_scenarios_can_all_be_read() {
+    fn every_scenario_of_this_repository_can_be_read() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs/scenarios");
         for entry in Suite::read(&directory).unwrap().entries() {
             assert!(entry.scenario.is_ok(), "{}: {:?}", entry.id, entry.scenario);

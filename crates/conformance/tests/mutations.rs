@@ -1,9 +1,9 @@
-//! Every scenario can fail: with one expectation made wrong, each of ours does.
+//! Each scenario of the suite fails if one of its expectations is wrong.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue panics"
 )]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn scenarios() -> PathBuf {
 }
 
 /// Makes one expectation of a step wrong. Returns whether the step has one.
-fn spoil(step: &mut Value) -> bool {
+fn mutate(step: &mut Value) -> bool {
     let op = step["op"].as_str().unwrap().to_owned();
     let step = step.as_object_mut().unwrap();
     let changed = match op.as_str() {
@@ -38,7 +38,8 @@ fn spoil(step: &mut Value) -> bool {
             ("entries", json!({WRONG: true}))
         }
         "assert_memory_equals" => ("key", json!(WRONG)),
-        // A key that is certainly in memory is not known here, so the assertion is turned round.
+        // No key is known to be in memory, so the opposite assertion, which fails, takes the place of this one. This
+        // does not test `assert_memory_excludes` itself.
         "assert_memory_excludes" => {
             let keys = step.shift_remove("keys").unwrap();
             step["op"] = json!("assert_memory_includes");
@@ -57,7 +58,7 @@ fn spoil(step: &mut Value) -> bool {
             ("expect_status", json!(if ready { "error" } else { "ready" }))
         }
         _ if step.contains_key("expect_outcome") => {
-            ("expect_outcome", spoiled_outcome(&step["expect_outcome"]))
+            ("expect_outcome", mutated_outcome(&step["expect_outcome"]))
         }
         _ if step.contains_key("expect_provider_calls") => {
             ("expect_provider_calls", json!(step["expect_provider_calls"].as_u64().unwrap() + 1))
@@ -69,8 +70,8 @@ fn spoil(step: &mut Value) -> bool {
     true
 }
 
-/// Another error type, or another status.
-fn spoiled_outcome(expected: &Value) -> Value {
+/// The expected outcome with one field changed.
+fn mutated_outcome(expected: &Value) -> Value {
     let mut expected = expected.clone();
     let names = expected.as_object().unwrap();
     let name = ["error_type", "type", "value", "value_json", "error_message", "message"];
@@ -82,26 +83,26 @@ fn spoiled_outcome(expected: &Value) -> Value {
     expected
 }
 
-/// The variants of a scenario: one with its last expectation wrong, and one per tolerant delegation.
-fn variants(scenario: &Value) -> Vec<Value> {
+/// The mutants of a scenario: one with its last expectation wrong, and one per `tolerant_delegate` step.
+fn mutants_of(scenario: &Value) -> Vec<Value> {
     let steps = scenario["steps"].as_array().unwrap();
-    let spoilt = |index: usize| {
-        let mut variant = scenario.clone();
-        variant["id"] = json!(format!("{} step {}", scenario["id"].as_str().unwrap(), index + 1));
-        spoil(&mut variant["steps"][index]).then_some(variant)
+    let mutate_step = |index: usize| {
+        let mut mutant = scenario.clone();
+        mutant["id"] = json!(format!("{} step {}", scenario["id"].as_str().unwrap(), index + 1));
+        mutate(&mut mutant["steps"][index]).then_some(mutant)
     };
-    let last = (0..steps.len()).rev().find_map(spoilt);
+    let last = (0..steps.len()).rev().find_map(mutate_step);
     let last = last.unwrap_or_else(|| panic!("{} expects nothing", scenario["id"]));
     let tolerant = (0..steps.len()).filter(|index| steps[*index]["op"] == "tolerant_delegate");
-    let mut variants: Vec<Value> = tolerant.filter_map(spoilt).collect();
-    if !variants.contains(&last) {
-        variants.push(last);
+    let mut mutants: Vec<Value> = tolerant.filter_map(mutate_step).collect();
+    if !mutants.contains(&last) {
+        mutants.push(last);
     }
-    variants
+    mutants
 }
 
-/// Our suite with every scenario replaced by its variants, and their number.
-fn spoilt_suite(directory: &Path) -> usize {
+/// Writes the suite with every scenario replaced by its mutants. Returns the number of mutants.
+fn write_mutants(directory: &Path) -> usize {
     let mut count = 0;
     for entry in fs::read_dir(scenarios()).unwrap() {
         let path = entry.unwrap().path();
@@ -110,9 +111,9 @@ fn spoilt_suite(directory: &Path) -> usize {
         }
         let mut file: Value = serde_norway::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         if let Some(scenarios) = file.get("scenarios").and_then(Value::as_array).cloned() {
-            let spoilt: Vec<Value> = scenarios.iter().flat_map(variants).collect();
-            count += spoilt.len();
-            file["scenarios"] = Value::Array(spoilt);
+            let mutants: Vec<Value> = scenarios.iter().flat_map(mutants_of).collect();
+            count += mutants.len();
+            file["scenarios"] = Value::Array(mutants);
         }
         fs::write(directory.join(path.file_name().unwrap()), file.to_string()).unwrap();
     }
@@ -122,8 +123,8 @@ fn spoilt_suite(directory: &Path) -> usize {
 #[test]
 fn a_scenario_with_a_wrong_expectation_fails_at_that_step() {
     let directory = tempfile::tempdir().unwrap();
-    let count = spoilt_suite(directory.path());
-    assert!(count >= 180, "{count} scenarios; some were lost");
+    let count = write_mutants(directory.path());
+    assert!(count >= 180, "only {count} mutants; at least 180 are expected");
     let suite = Suite::read(directory.path()).unwrap();
     let mut config = Config::load().unwrap();
     config.set("guest", "python").unwrap();
@@ -138,5 +139,5 @@ fn a_scenario_with_a_wrong_expectation_fails_at_that_step() {
         })
         .collect();
     assert_eq!(results.len(), count);
-    assert!(wrong.is_empty(), "these do not fail where they are wrong: {wrong:#?}");
+    assert!(wrong.is_empty(), "these mutants do not fail at their wrong step: {wrong:#?}");
 }
