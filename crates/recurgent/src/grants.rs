@@ -25,7 +25,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// What programs may reach, as failures are attributed by it.
+    /// The same access, in the form by which failures are attributed.
     pub(crate) fn access(&self) -> GrantedAccess {
         let hosts = match &self.network {
             Network::Off => Some(Vec::new()),
@@ -84,7 +84,7 @@ impl FromStr for Network {
         let is_host = |host: &String| {
             host.contains(['.', ':'])
                 && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
-                && has_port_if_any(host)
+                && port_is_valid(host)
         };
         if hosts.is_empty() || hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
             return Err("off, loopback, open, or a list of hosts like api.example.org");
@@ -93,9 +93,9 @@ impl FromStr for Network {
     }
 }
 
-/// Whether the part after the colon of a name, or after the brackets of an address, is a port. An impossible port
-/// would grant nothing, without an error.
-fn has_port_if_any(host: &str) -> bool {
+/// Whether the port of a host, if it has one, is valid. It follows the colon of a name or the brackets of an address.
+/// An invalid port would grant nothing, without an error.
+fn port_is_valid(host: &str) -> bool {
     match host.rsplit_once(':') {
         Some((name, port)) if name.ends_with(']') || !name.contains(':') => {
             port.parse::<u16>().is_ok_and(|port| port > 0)
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_is_named_or_a_list_of_hosts() {
+    fn a_network_is_a_keyword_or_a_list_of_hosts() {
         for (text, expected) in [
             ("off", Some(Network::Off)),
             ("loopback", Some(Network::Loopback)),

@@ -1,4 +1,4 @@
-//! The provider seam: the service that writes programs.
+//! The provider seam: the source of programs.
 
 mod choose;
 mod delay;
@@ -35,7 +35,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Asks for one program.
     fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault>;
 
-    /// The model that is asked for an agent that names this one.
+    /// The model that is used for an agent whose configured model is `asked`.
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
         asked
     }
@@ -45,12 +45,13 @@ pub trait Provider: fmt::Debug + Send + Sync {
         Pricing::Free
     }
 
-    /// Most tokens one answer may have; 0: answers cost none.
+    /// Most tokens one answer may have; 0 if answers use no tokens.
     fn max_output_tokens(&self) -> u32 {
         0
     }
 
-    /// Recorded answers that were not used, by `role.method`: a replay that takes another path needs fewer.
+    /// The number of recorded answers that were not used, by `role.method`. Some are left if a replay takes another
+    /// path than the recording.
     fn unused(&self) -> Vec<(String, usize)> {
         Vec::new()
     }
@@ -69,7 +70,7 @@ pub struct DraftLimits<'a> {
     pub timeout: Duration,
     /// Most tokens the answer may have, if fewer than the provider's own limit.
     pub max_output_tokens: Option<u32>,
-    /// The prompt says what was wrong with an earlier program.
+    /// Whether the prompt says what was wrong with an earlier program.
     pub is_retry: bool,
     /// Ends the wait early.
     pub cancellation: &'a Cancellation,
@@ -85,42 +86,42 @@ impl DraftLimits<'_> {
 /// Why no provider could be made from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProviderFault {
-    /// The text names none.
+    /// The configured name is not that of a provider.
     #[error("unknown provider {name:?}; use {}", names_help())]
     Unknown {
-        /// As configured.
+        /// The configured name.
         name: String,
     },
-    /// Its file cannot be used.
+    /// A file of the provider cannot be used.
     #[error("cannot use {path}: {problem}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// Why, and what it must look like.
+        /// Why it cannot be used, and what it must contain.
         problem: String,
     },
-    /// Not where a service can be.
+    /// `base_url` is not an address of a service.
     #[error(
         "base_url must be http://HOST[:PORT]/PATH or https://…, without a query or credentials; a key goes into api_key_file"
     )]
     Address,
-    /// Not what a model is called.
+    /// The text is not a model name.
     #[error("{0:?} is not a model name; use letters, digits and . _ - / : only")]
     Model(String),
-    /// Not what a key looks like; it is not shown.
-    #[error("{0} does not hold a key: a key is one word of plain characters")]
+    /// The variable does not contain a key. Its value is not shown.
+    #[error("{0} does not hold a key: a key is printable ASCII without spaces")]
     Key(&'static str),
-    /// Not a proxy; the address is not shown, credentials are part of it.
+    /// `provider_proxy` is not the address of a proxy. It is not shown, because it may contain credentials.
     #[error(
         "provider_proxy is not the address of a proxy; use http://HOST:PORT or https://HOST:PORT"
     )]
     Proxy,
-    /// A key would travel in the clear.
+    /// The key would be sent unencrypted.
     #[error("a key is not sent to {0} unencrypted; use https://, or remove the key")]
     Unsafe(String),
 }
 
-/// Makes the provider a configuration names. No connection is made.
+/// Makes the provider that a configuration names. No connection is made.
 pub fn make(options: &ProviderOptions) -> Result<Arc<dyn Provider>, ProviderFault> {
     Ok(match choose(options)? {
         ProviderChoice::Scripted(file) => Arc::new(Scripted::from_file(&file)?),
@@ -130,7 +131,8 @@ pub fn make(options: &ProviderOptions) -> Result<Arc<dyn Provider>, ProviderFaul
     })
 }
 
-/// The provider when no model is configured: stored programs run, any other call fails and says what to do.
+/// The provider when no model is configured: stored programs run, and any other call fails with an error that says
+/// what to do.
 #[derive(Debug)]
 struct Unconfigured {
     why: String,

@@ -18,13 +18,13 @@ use crate::provider::Pricing;
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Shared by a root call and every call under it.
+/// The part of a tree that one call sees. Clones share what is spent, the clock and the cancellation.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     allowance: Allowance,
     spent: Arc<Mutex<Spent>>,
     started: Instant,
-    /// First calls for which it asks the model; see [`crate::single_flight`].
+    /// The number of first calls for which this tree is asking the model; see [`crate::single_flight`].
     leads: Arc<AtomicUsize>,
     /// Tools forged by the attempt that made this call; `None` at the root.
     attempt: Option<Arc<AttemptTools>>,
@@ -36,12 +36,12 @@ pub(crate) struct Tree {
 #[derive(Debug, Default)]
 pub(crate) struct AttemptTools {
     own: Mutex<Vec<Tool>>,
-    /// Those of the attempt that made the call of this attempt.
+    /// The tools of the attempt one level up: its program made this call.
     parent: Option<Arc<Self>>,
 }
 
 impl AttemptTools {
-    /// For an attempt of a call in a tree.
+    /// An empty list for an attempt of a call in this tree.
     pub(crate) fn new(tree: &Tree) -> Arc<Self> {
         Arc::new(Self { own: Mutex::default(), parent: tree.attempt.clone() })
     }
@@ -67,7 +67,7 @@ impl AttemptTools {
     }
 }
 
-/// One first call for which a tree asks the model, until it is dropped.
+/// Counts one first call for which a tree asks the model, until dropped.
 #[derive(Debug)]
 pub(crate) struct TreeLead(Arc<AtomicUsize>);
 
@@ -106,23 +106,24 @@ impl Tree {
         TreeLead(Arc::clone(&self.leads))
     }
 
-    /// Whether it asks the model for a first call.
+    /// Whether this tree is asking the model for a first call.
     pub(crate) fn leads(&self) -> bool {
         self.leads.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether it does so for more than one.
+    /// Whether this tree is asking the model for more than one first call.
     pub(crate) fn leads_others(&self) -> bool {
         self.leads.load(Ordering::SeqCst) > 1
     }
 
-    /// Takes one model call from the allowance before anything is done for it.
+    /// Takes one model call from the allowance, before any work for it.
     pub(crate) fn reserve_model_call(&self) -> Result<(), DraftFault> {
         self.time_left()?;
         self.spent().take_model_call(&self.allowance)
     }
 
-    /// Takes what the prompt and the longest answer may use; a tight allowance shortens the answer.
+    /// Reserves the tokens and the cost of the prompt and the longest answer. If less is left, the answer must be
+    /// shorter.
     pub(crate) fn reserve(
         &self,
         prompt: &Prompt,
@@ -145,12 +146,12 @@ impl Tree {
         self.spent().reserve(&self.allowance, &ModelCall { prompt, max_output_tokens, cost_of })
     }
 
-    /// Counts what a model call used in place of what was reserved for it; `None`: it was not answered.
+    /// Replaces a reservation by what the model call used; `None` if the model did not answer.
     pub(crate) fn settle(&self, reservation: &Reservation, usage: Option<Usage>) {
         self.spent().settle(reservation, usage);
     }
 
-    /// Time the tree still has; `None`: as long as it takes.
+    /// The time the tree has left; `None` if its time is not limited.
     pub(crate) fn time_left(&self) -> Result<Option<Duration>, DraftFault> {
         let Some(limit) = self.allowance.wall_time else { return Ok(None) };
         let used = self.started.elapsed();
@@ -168,7 +169,7 @@ impl Tree {
         }
     }
 
-    /// Whether a program may run on.
+    /// Fails if the tree's time is used up.
     pub(crate) fn has_time(&self) -> Result<(), WorkerFault> {
         match self.time_left() {
             Err(DraftFault::AllowanceSpent(overdraft)) => {
@@ -178,7 +179,7 @@ impl Tree {
         }
     }
 
-    /// `limit`, or the tree's time if less is left; one poll interval if none is.
+    /// The shorter of `limit` and the time the tree has left; at most one poll interval if none is left.
     pub(crate) fn within(&self, limit: Duration) -> Duration {
         match self.time_left() {
             Ok(left) => left.map_or(limit, |left| left.min(limit)),

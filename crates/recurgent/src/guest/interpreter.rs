@@ -19,7 +19,7 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_PERIOD: Duration = Duration::from_millis(2);
 /// Longest output read from a probe.
 const PROBE_BYTES: u64 = 16 * 1024;
-/// Interpreters of one name that are tried.
+/// Most interpreters that are tried, of all names together.
 const MAX_CANDIDATES: usize = 16;
 
 /// An interpreter that can run the harness.
@@ -61,7 +61,7 @@ impl fmt::Display for InterpreterVersion {
 }
 
 /// How the interpreters of one guest language are found and started.
-struct Kind {
+struct InterpreterKind {
     title: &'static str,
     names: &'static [&'static str],
     minimum: InterpreterVersion,
@@ -70,11 +70,12 @@ struct Kind {
     /// Options before the program text on the command line.
     options: &'static [&'static str],
     harness: &'static str,
-    /// Prints the real binary's path, version, engine, patch level, platform and roots, one per line.
+    /// Prints the real binary's path, version, engine, patch level, platform and roots, one per line. Omits roots that
+    /// contain the home directory, because programs can read every root.
     probe: &'static [&'static str],
 }
 
-const PYTHON: Kind = Kind {
+const PYTHON: InterpreterKind = InterpreterKind {
     title: "Python",
     names: &["python3", "python"],
     minimum: InterpreterVersion(3, 9, 0),
@@ -85,7 +86,7 @@ const PYTHON: Kind = Kind {
     probe: &["-I", "-S", "-c", PYTHON_PROBE],
 };
 
-const RUBY: Kind = Kind {
+const RUBY: InterpreterKind = InterpreterKind {
     title: "Ruby",
     names: &["ruby"],
     minimum: InterpreterVersion(3, 1, 0),
@@ -119,7 +120,7 @@ own = RbConfig::CONFIG.values_at('prefix', 'rubylibprefix', 'rubyarchdir', 'libd
 end
 ";
 
-fn kind(language: Language) -> &'static Kind {
+fn kind(language: Language) -> &'static InterpreterKind {
     match language {
         Language::Python => &PYTHON,
         Language::Ruby => &RUBY,
@@ -146,7 +147,7 @@ pub(crate) fn find(
             Err(problem) => problems.push(format!("{}: {problem}", candidate.display())),
         }
     }
-    Err(missing(kind, &problems))
+    Err(not_found_message(kind, &problems))
 }
 
 /// The command that boots the harness in this interpreter, with the environment that `arguments` describe.
@@ -165,7 +166,7 @@ pub(crate) fn command(
     command
 }
 
-fn candidates(kind: &Kind, path: &OsStr) -> Vec<PathBuf> {
+fn candidates(kind: &InterpreterKind, path: &OsStr) -> Vec<PathBuf> {
     let directories: Vec<PathBuf> =
         std::env::split_paths(path).filter(|d| d.is_absolute()).collect();
     let mut found = Vec::new();
@@ -178,7 +179,7 @@ fn candidates(kind: &Kind, path: &OsStr) -> Vec<PathBuf> {
     found
 }
 
-fn missing(kind: &Kind, problems: &[String]) -> String {
+fn not_found_message(kind: &InterpreterKind, problems: &[String]) -> String {
     let InterpreterVersion(major, minor, _) = kind.minimum;
     let mut message = format!(
         "{} {major}.{minor} or newer was not found; install it (Debian/Ubuntu: apt-get install {}) or set {}",
@@ -192,9 +193,10 @@ fn missing(kind: &Kind, problems: &[String]) -> String {
 }
 
 /// Runs the probe in an interpreter.
-fn probe(kind: &Kind, candidate: &Path) -> Result<InterpreterInfo, String> {
+fn probe(kind: &InterpreterKind, candidate: &Path) -> Result<InterpreterInfo, String> {
     let mut command = Command::new(candidate);
-    // A host that runs under Bundler would load its own project in the probe. Python ignores such variables by `-I`.
+    // If the host runs under Bundler, these variables make the probe load the host's project. Python's `-I` ignores
+    // such variables.
     command.args(kind.probe).env_remove("RUBYOPT").env_remove("RUBYLIB");
     // Version managers use variables that are not known here, so only keys are removed.
     for variable in key_variables() {
@@ -235,22 +237,22 @@ fn run(command: &mut Command) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("it does not start: {error}"))?;
     let deadline = Instant::now() + PROBE_DEADLINE;
-    let ended = loop {
+    let waited = loop {
         match child.try_wait() {
             Ok(Some(status)) => {
                 break status.success().then_some(()).ok_or_else(|| format!("it failed: {status}"));
             }
             Ok(None) if Instant::now() < deadline => thread::sleep(PROBE_PERIOD),
             Ok(None) => break Err(format!("it did not end within {} s", PROBE_DEADLINE.as_secs())),
-            Err(error) => break Err(format!("it cannot be waited for: {error}")),
+            Err(error) => break Err(format!("waiting for it failed: {error}")),
         }
     };
-    if ended.is_err() {
-        // Fails if it has ended already.
+    if waited.is_err() {
+        // Fails if the process has ended already.
         let _ = child.kill();
         let _ = child.wait();
     }
-    ended?;
+    waited?;
     let mut answer = String::new();
     let Some(stdout) = child.stdout.take() else { return Ok(answer) };
     stdout
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_interpreter_names_the_package_to_install() {
+    fn the_error_for_a_missing_interpreter_names_the_package_to_install() {
         assert_eq!(
             find(Language::Ruby, None, OsStr::new("/nonexistent")).unwrap_err(),
             "Ruby 3.1 or newer was not found; install it (Debian/Ubuntu: apt-get install ruby) or set RECURGENT_RUBY"

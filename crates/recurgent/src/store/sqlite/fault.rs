@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use lifecycle::call::StoreFault;
 use rusqlite::ErrorCode;
 
-/// Why an operation on the file did not happen.
+/// Why an operation on the database failed.
 #[derive(Debug)]
 pub(super) enum SqliteFault {
-    /// SQLite refused.
+    /// SQLite reported an error.
     Engine(rusqlite::Error),
-    /// The file system refused; with the path it is about.
+    /// The file system reported an error about this path.
     File(PathBuf, io::Error),
-    /// The file is not what was written.
+    /// The integrity check found this damage.
     Damage(String),
     /// A newer version of this program has changed the schema.
     Newer {
         /// The file's schema version.
         found: usize,
-        /// Ours.
+        /// The schema version of this program.
         known: usize,
     },
-    /// Another program's database.
+    /// The file is a database of another program.
     Foreign,
-    /// A fault that is already explained.
+    /// A fault that already says what to do.
     Explained(StoreFault),
 }
 
@@ -40,7 +40,7 @@ impl From<StoreFault> for SqliteFault {
     }
 }
 
-/// What to do about it. The first row that applies is shown.
+/// What to do about each SQLite error.
 const ADVICE: [(ErrorCode, &str); 6] = [
     (
         ErrorCode::DatabaseBusy,
@@ -64,7 +64,8 @@ const ADVICE: [(ErrorCode, &str); 6] = [
         "the disk failed to read or write; check it, or set RECURGENT_STATE_DIR",
     ),
 ];
-const OTHER_ADVICE: &str = "run again; if it stays, move the file away or set RECURGENT_STATE_DIR";
+const OTHER_ADVICE: &str =
+    "run again; if the error persists, move the file away or set RECURGENT_STATE_DIR";
 
 impl SqliteFault {
     /// Whether the file itself is broken.
@@ -78,7 +79,7 @@ impl SqliteFault {
         }
     }
 
-    /// The fault for the caller of the store: the path, what to do next, and the cause. No path: it is in memory.
+    /// The fault for the caller of the store: the path, what to do next, and the cause. A store in memory has no path.
     pub(super) fn explained(self, path: Option<&Path>) -> StoreFault {
         let path = path.unwrap_or(Path::new("in memory"));
         let unavailable = |path: &Path, advice: &str, cause: &dyn std::fmt::Display| {
@@ -108,7 +109,7 @@ impl SqliteFault {
                 path,
                 "it is a database of another program and is left as it is; \
                  move it away, or set RECURGENT_STATE_DIR to another folder",
-                &"it does not bear this program's mark",
+                &"its application_id is not that of this program",
             ),
             Self::Explained(fault) => fault,
         }

@@ -27,12 +27,14 @@ pub(super) struct RulesetAttributes {
     pub(super) scoped: u64,
 }
 
+/// `struct landlock_path_beneath_attr`.
 #[repr(C, packed)]
 struct PathBeneath {
     access: u64,
     parent: RawFd,
 }
 
+/// `struct mount_attr`.
 #[repr(C)]
 struct MountAttributes {
     set: u64,
@@ -109,7 +111,7 @@ impl ProcessorClock {
         (found == 0).then_some(Self(clock))
     }
 
-    /// The time used. A process that has ended can be read until it is waited for.
+    /// The time used. The clock of an ended process can be read until the process is reaped.
     #[expect(unsafe_code, reason = "a bare system call")]
     pub(in crate::worker) fn read(&self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -233,26 +235,28 @@ pub(super) fn filter_system_calls(filter: &[Instruction]) -> io::Result<()> {
 /// `struct seccomp_notif`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct RawNotice {
+struct RawNotification {
     id: u64,
     process: u32,
     flags: u32,
-    number: c_int,
-    machine: u32,
-    at: u64,
+    system_call: c_int,
+    arch: u32,
+    instruction_pointer: u64,
     arguments: [u64; 6],
 }
 
+/// `struct seccomp_notif_resp`.
 #[repr(C)]
-struct NoticeAnswer {
+struct NotificationResponse {
     id: u64,
     value: i64,
     error: i32,
     flags: u32,
 }
 
+/// `struct seccomp_notif_addfd`.
 #[repr(C)]
-struct GivenDescriptor {
+struct AddedDescriptor {
     id: u64,
     flags: u32,
     source: u32,
@@ -260,12 +264,13 @@ struct GivenDescriptor {
     target_flags: u32,
 }
 
-const RECEIVE_NOTICE: u64 = 0xC050_2100;
-const ANSWER_NOTICE: u64 = 0xC018_2101;
-const ASK_AFTER_NOTICE: u64 = 0x4008_2102;
-const GIVE_DESCRIPTOR: u64 = 0x4018_2103;
+/// `SECCOMP_IOCTL_…` request numbers.
+const NOTIF_RECV: u64 = 0xC050_2100;
+const NOTIF_SEND: u64 = 0xC018_2101;
+const NOTIF_ID_VALID: u64 = 0x4008_2102;
+const NOTIF_ADDFD: u64 = 0x4018_2103;
 
-/// A system call that the kernel passes to the host instead of making it.
+/// A system call that the kernel passes to the host instead of performing it: a seccomp user notification.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notice {
     id: u64,
@@ -295,10 +300,17 @@ pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd>
 /// The next notice.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
-    let mut raw =
-        RawNotice { id: 0, process: 0, flags: 0, number: 0, machine: 0, at: 0, arguments: [0; 6] };
+    let mut raw = RawNotification {
+        id: 0,
+        process: 0,
+        flags: 0,
+        system_call: 0,
+        arch: 0,
+        instruction_pointer: 0,
+        arguments: [0; 6],
+    };
     // SAFETY: the struct is zeroed, as the kernel requires, and as large as the request number says.
-    let received = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTICE, &raw mut raw) };
+    let received = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_RECV, &raw mut raw) };
     checked(received.into())?;
     Ok(Notice { id: raw.id, process: raw.process, arguments: raw.arguments })
 }
@@ -307,8 +319,7 @@ pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn is_awaited(listener: BorrowedFd<'_>, notice: &Notice) -> bool {
     // SAFETY: the number is alive during the call and as large as the request number says.
-    let asked =
-        unsafe { libc::ioctl(listener.as_raw_fd(), ASK_AFTER_NOTICE, &raw const notice.id) };
+    let asked = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_ID_VALID, &raw const notice.id) };
     asked == 0
 }
 
@@ -319,30 +330,30 @@ pub(super) fn answer_notice(
     notice: &Notice,
     errno: i32,
 ) -> io::Result<()> {
-    let mut answer = NoticeAnswer { id: notice.id, value: 0, error: -errno, flags: 0 };
+    let mut answer = NotificationResponse { id: notice.id, value: 0, error: -errno, flags: 0 };
     // SAFETY: the struct is alive during the call and as large as the request number says.
-    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), ANSWER_NOTICE, &raw mut answer) };
+    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SEND, &raw mut answer) };
     checked(sent.into()).map(drop)
 }
 
-/// Replaces the descriptor that the waiting call names by one of the host's.
+/// Replaces the descriptor that is the first argument of the waiting call by a duplicate of `ours`.
 #[expect(unsafe_code, reason = "a bare system call")]
 pub(super) fn give_descriptor(
     listener: BorrowedFd<'_>,
     notice: &Notice,
     ours: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    const IN_PLACE: u32 = 1;
+    const ADDFD_FLAG_SETFD: u32 = 1;
     let [target, ..] = notice.arguments;
-    let mut given = GivenDescriptor {
+    let mut given = AddedDescriptor {
         id: notice.id,
-        flags: IN_PLACE,
+        flags: ADDFD_FLAG_SETFD,
         source: ours.as_raw_fd().cast_unsigned(),
         target: u32::try_from(target).map_err(|_| io::ErrorKind::InvalidInput)?,
         target_flags: libc::O_CLOEXEC.cast_unsigned(),
     };
     // SAFETY: the struct is alive during the call and as large as the request number says.
-    let done = unsafe { libc::ioctl(listener.as_raw_fd(), GIVE_DESCRIPTOR, &raw mut given) };
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_ADDFD, &raw mut given) };
     checked(done.into()).map(drop)
 }
 
