@@ -26,7 +26,7 @@ fn check(story: &str, language: Language) -> Result<(), String> {
     run.finish()
 }
 
-/// Executes one story of the folder on both guests.
+/// Executes one story of the folder on every guest.
 fn run_file(name: &str) {
     let story = std::fs::read_to_string(folder().join(name)).unwrap();
     for language in Language::ALL {
@@ -73,7 +73,7 @@ fn every_story_is_executed() {
     assert_eq!(written, executed);
 }
 
-/// Each statement of a story is checked: made false, it fails.
+/// A story fails if one of its statements is made false.
 #[test]
 fn a_false_statement_fails() {
     let story = std::fs::read_to_string(folder().join("01-a-method-on-an-agent.md")).unwrap();

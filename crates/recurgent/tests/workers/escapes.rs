@@ -1,5 +1,5 @@
-//! Programs that try to get out, to look around, or to use everything up. None may, at the two
-//! strongest tiers; docs/security.md says what weaker ones do not stop, which is checked here.
+//! Programs that try to leave their sandbox, to look around, or to use up a resource. The table in docs/security.md
+//! says what each tier stops. Its rows that have attempts are checked here.
 
 mod attempts;
 
@@ -22,7 +22,7 @@ use crate::drive::{Driver, Program};
 use crate::value;
 
 #[test]
-fn the_documents_promise_what_is_tried_here() {
+fn the_table_in_security_md_agrees_with_the_attempts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, table) = text.split_once("| attempt | `sealed`").unwrap();
@@ -33,13 +33,13 @@ fn the_documents_promise_what_is_tried_here() {
         .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
     assert_eq!(rows.len(), ROWS.len());
-    for (row, (begins, names)) in rows.iter().zip(ROWS) {
-        assert!(row[0].starts_with(begins), "{row:?} is not about {begins}");
-        for (column, said) in row[1..].iter().enumerate().filter(|_| !names.is_empty()) {
-            let of = |name: &&str| ATTEMPTS.iter().find(|it| it.name == *name).unwrap();
-            let succeeds = |name: &&str| matches!(of(name).ends[column], Escapes | Either);
+    for (row, (start, names)) in rows.iter().zip(ROWS) {
+        assert!(row[0].starts_with(start), "{row:?} does not start with {start:?}");
+        for (column, cell) in row[1..].iter().enumerate().filter(|_| !names.is_empty()) {
+            let named = |name: &&str| ATTEMPTS.iter().find(|it| it.name == *name).unwrap();
+            let succeeds = |name: &&str| matches!(named(name).ends[column], Escapes | Either);
             let stopped = !names.iter().any(succeeds);
-            assert_eq!(said.starts_with('—'), stopped, "{begins}, column {column}: {said}");
+            assert_eq!(cell.starts_with('—'), stopped, "{start}, column {column}: {cell}");
         }
     }
     for attempt in ATTEMPTS {
@@ -48,7 +48,7 @@ fn the_documents_promise_what_is_tried_here() {
     }
 }
 
-/// Ruby waits for room to fork, and tries again, for as long as it is let.
+/// The expected end of an attempt. Ruby retries a fork that meets the process limit until its time is up.
 fn expected(attempt: &Attempt, language: Language, column: usize) -> End {
     match (attempt.ends[column], language) {
         (End::Limit(Limit::Processes), Language::Ruby) if attempt.ruby.contains("fork") => Timeout,
@@ -56,7 +56,8 @@ fn expected(attempt: &Attempt, language: Language, column: usize) -> End {
     }
 }
 
-fn judged(ended: &Result<Done, WorkerFault>) -> End {
+/// How an attempt ended. Every ending that is not listed counts as an escape.
+fn actual_end(ended: &Result<Done, WorkerFault>) -> End {
     let empty = |value: &Value| {
         matches!(value, Value::Null | Value::Bool(false))
             || value.as_array().is_some_and(Vec::is_empty)
@@ -73,8 +74,8 @@ fn judged(ended: &Result<Done, WorkerFault>) -> End {
     }
 }
 
-/// What the host has that programs must not see.
-struct Bait {
+/// Files, sockets and a server of the host, which programs must not reach.
+struct HostResources {
     directory: tempfile::TempDir,
     _listeners: [UnixListener; 2],
     _receiver: UnixDatagram,
@@ -84,24 +85,25 @@ struct Bait {
     port: u16,
 }
 
-impl Bait {
+impl HostResources {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("secret"), "a key").unwrap();
         let receiver = UnixDatagram::bind(directory.path().join("datagrams")).unwrap();
-        let unnamed = SocketAddr::from_abstract_name(abstract_name(directory.path())).unwrap();
+        let abstract_address =
+            SocketAddr::from_abstract_name(abstract_name(directory.path())).unwrap();
         let listeners = [
             UnixListener::bind(directory.path().join("socket")).unwrap(),
-            UnixListener::bind_addr(&unnamed).unwrap(),
+            UnixListener::bind_addr(&abstract_address).unwrap(),
         ];
         let server = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = server.local_addr().unwrap().port();
         let inherited = std::fs::File::open(directory.path().join("secret")).unwrap();
         rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
-        // Open to everybody: it is not by their modes that a program under root is kept from them.
-        for place in ["", "secret", "socket", "datagrams"] {
-            let everybody = std::fs::Permissions::from_mode(0o777);
-            std::fs::set_permissions(directory.path().join(place), everybody).unwrap();
+        // Every user may open these, so that it is not file modes that stop a program.
+        for name in ["", "secret", "socket", "datagrams"] {
+            let permissions = std::fs::Permissions::from_mode(0o777);
+            std::fs::set_permissions(directory.path().join(name), permissions).unwrap();
         }
         Self {
             directory,
@@ -136,7 +138,7 @@ fn abstract_name(directory: &Path) -> String {
 }
 
 fn attempt_all(tier: Tier, column: usize) {
-    let bait = Bait::new();
+    let host = HostResources::new();
     for language in [Language::Python, Language::Ruby] {
         let driver = Driver::with(|options| {
             options.layers = tier.layers();
@@ -145,7 +147,7 @@ fn attempt_all(tier: Tier, column: usize) {
             options.limits.file_bytes = 48 << 20;
         });
         assert_eq!(driver.containment().tier, tier, "{:?}", driver.containment().missing);
-        let secretive = match language {
+        let write_private_file = match language {
             Language::Python => {
                 "import os\nopen('mine', 'w').write('private')\nresult = os.path.abspath('mine')"
             }
@@ -153,7 +155,7 @@ fn attempt_all(tier: Tier, column: usize) {
         };
         let other = Program {
             language,
-            code: secretive,
+            code: write_private_file,
             agent: "other",
             proven: true,
             ..Program::default()
@@ -162,33 +164,34 @@ fn attempt_all(tier: Tier, column: usize) {
         let mut wrong = Vec::new();
         for attempt in ATTEMPTS {
             let code = if language == Language::Python { attempt.python } else { attempt.ruby };
-            // In time for what ends by itself, on a loaded machine; not to be waited for otherwise.
             let expected = expected(attempt, language, column);
+            // Long enough for programs that end by themselves, even on a loaded machine; short for those that only the
+            // timeout ends.
             let limit = match expected {
                 Timeout => Duration::from_secs(1),
                 Nothing | Escapes | End::Limit(_) | Crash | Either => Duration::from_mins(1),
             };
-            let args = bait.args(&others_file);
+            let args = host.args(&others_file);
             let ended = driver.run(&Program { language, code, args, limit, ..Program::default() });
-            let met = match (judged(&ended), expected) {
-                (Timeout, Escapes) => Escapes, // nothing but the clock stopped it, on a slow machine
-                (met, _) => met,
+            let actual = match (actual_end(&ended), expected) {
+                (Timeout, Escapes) => Escapes, // only the timeout stopped it, on a slow machine
+                (actual, _) => actual,
             };
-            if expected != Either && met != expected {
+            if expected != Either && actual != expected {
                 let name = attempt.name;
-                wrong.push(format!("{name}: {met:?} instead of {expected:?}: {ended:?}"));
+                wrong.push(format!("{name}: {actual:?} instead of {expected:?}: {ended:?}"));
             }
         }
         assert!(wrong.is_empty(), "in {language:?} at {tier}: {wrong:#?}");
         if tier > Tier::Process {
-            assert!(!Path::new(&bait.path("planted")).exists());
+            assert!(!Path::new(&host.path("planted")).exists());
         }
-        assert!(value(&driver.run(&other)).is_some(), "others go on");
+        assert!(value(&driver.run(&other)).is_some(), "the program of another agent still runs");
     }
 }
 
 #[test]
-fn nothing_escapes_from_what_is_sealed() {
+fn nothing_escapes_from_sealed() {
     attempt_all(Tier::Sealed, 0);
 }
 
@@ -231,9 +234,9 @@ fn a_daemon_does_not_outlive_its_call() {
 }
 
 #[test]
-fn processor_time_ends() {
+fn cpu_time_is_limited() {
     let endless = [(Language::Python, "while True: pass"), (Language::Ruby, "loop {}")];
-    let deaf = [
+    let ignoring_sigxcpu = [
         (
             Language::Python,
             "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
@@ -241,23 +244,23 @@ fn processor_time_ends() {
         (Language::Ruby, "trap('XCPU') {}\nloop {}"),
     ];
     let sealed = endless.map(|program| (Tier::Sealed, program));
-    let every = Tier::ALL.into_iter().flat_map(|tier| deaf.map(|program| (tier, program)));
-    for (tier, (language, code)) in sealed.into_iter().chain(every) {
+    let at_every_tier =
+        Tier::ALL.into_iter().flat_map(|tier| ignoring_sigxcpu.map(|program| (tier, program)));
+    for (tier, (language, code)) in sealed.into_iter().chain(at_every_tier) {
         let driver = Driver::with(|options| {
             options.layers = tier.layers();
             options.limits.cpu_seconds = 1;
         });
         let limit = Duration::from_mins(1);
         let ended = driver.run(&Program { language, code, limit, ..Program::default() });
-        let met = judged(&ended);
-        assert_eq!(met, End::Limit(Limit::Cpu), "{code} at {tier}: {ended:?}");
+        assert_eq!(actual_end(&ended), End::Limit(Limit::Cpu), "{code} at {tier}: {ended:?}");
     }
 }
 
-/// Nothing is left then to raise an error with, or to report one. What Ruby makes of it depends on where it
-/// happens, and collecting garbage again and again may take all its time.
+/// A program that uses up memory gradually has none left to raise or report an error. Ruby is not tested: how it fails
+/// depends on where it happens, and garbage collection may take all its time.
 #[test]
-fn memory_used_up_little_by_little_is_a_limit() {
+fn memory_that_is_used_up_gradually_is_reported_as_a_limit() {
     let driver = Driver::with(|options| {
         options.layers = Tier::Sealed.layers();
         options.limits.memory_bytes = 160 << 20;
@@ -268,13 +271,13 @@ fn memory_used_up_little_by_little_is_a_limit() {
     ] {
         let limit = Duration::from_mins(2);
         let ended = driver.run(&Program { language, code, limit, ..Program::default() });
-        assert_eq!(judged(&ended), End::Limit(Limit::Memory), "{code}: {ended:?}");
+        assert_eq!(actual_end(&ended), End::Limit(Limit::Memory), "{code}: {ended:?}");
     }
 }
 
-/// The kernel has no other word for it than a signal, which Ruby would make an abort of.
+/// The kernel reports a mapped page that has no space only by a signal, which Ruby would turn into an abort.
 #[test]
-fn a_file_in_memory_meets_the_limit_of_scratch_space() {
+fn a_mapped_file_is_limited_by_scratch_space() {
     let python = "import mmap\nfile = open('f', 'wb+')\nfile.truncate(16 << 20)\nheld = mmap.mmap(file.fileno(), 16 << 20)\n\
                 for at in range(0, 16 << 20, 4096): held[at] = 1\nresult = True";
     let ruby = "require 'fiddle'\nfile = File.open('f', 'wb+')\nfile.truncate(16 << 20)\nint = Fiddle::TYPE_INT\n\
@@ -288,7 +291,7 @@ fn a_file_in_memory_meets_the_limit_of_scratch_space() {
         for (language, code) in [(Language::Python, python), (Language::Ruby, ruby)] {
             let ended = driver.run(&Program { language, code, ..Program::default() });
             assert_eq!(
-                judged(&ended),
+                actual_end(&ended),
                 End::Limit(Limit::Scratch),
                 "{language:?} at {tier}: {ended:?}"
             );
@@ -340,13 +343,13 @@ fn an_attempt_leaves_no_file_behind() {
 }
 
 #[test]
-fn others_are_served_while_one_uses_everything_up() {
+fn others_are_served_while_programs_use_up_resources() {
     for tier in Tier::ALL {
-        serves_others(tier);
+        check_others_are_served(tier);
     }
 }
 
-fn serves_others(tier: Tier) {
+fn check_others_are_served(tier: Tier) {
     let driver = Driver::with(|options| options.layers = tier.layers());
     let greedy = ["processes without end", "threads without end", "the disk", "a processor"];
     std::thread::scope(|scope| {

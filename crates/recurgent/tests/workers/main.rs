@@ -1,9 +1,9 @@
-//! What if a worker hangs, dies, floods, lies? Real interpreters, real processes.
+//! Workers that hang, die, flood the host or send wrong frames, with real interpreters and processes.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue panics"
 )]
 
 mod alone;
@@ -32,10 +32,10 @@ use lifecycle::outcome::EndedBy;
 use recurgent::guest::Done;
 use serde_json::Value;
 
-/// Far more than any program here needs, so that only a hang meets it.
+/// Far more than any program here needs, so that only a hang exceeds it.
 const AMPLE: Duration = Duration::from_secs(20);
 
-/// Programs that give their process number.
+/// Programs that return their process id.
 const PID: [(Language, &str); 2] =
     [(Language::Python, "import os\nresult = os.getpid()"), (Language::Ruby, "Process.pid")];
 
@@ -84,9 +84,9 @@ fn crashed_saying(ended: &Result<Done, WorkerFault>, words: &str) -> bool {
 
 /// Waits for a process to end; asserts that it does.
 fn gone(pid: u32) {
-    let begun = Instant::now();
+    let start = Instant::now();
     while is_alive(pid) {
-        assert!(begun.elapsed() < AMPLE, "process {pid} is still alive");
+        assert!(start.elapsed() < AMPLE, "process {pid} is still alive");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,4 +1,4 @@
-//! Permits, zygotes, interpreters, and the end of it all.
+//! Permits, zygotes, interpreters, and shutdown.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -62,7 +62,7 @@ fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
         let pid = Pid::from_raw(zygote.cast_signed()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
         gone(zygote);
-        driver.boot(language); // another zygote, which never forked the worker asked about next
+        driver.boot(language); // a new zygote, which did not fork the worker of this turn
         let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
         assert!(matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. })), "{ended:?}");
         assert_ne!(driver.zygote(language, None), zygote);
@@ -70,7 +70,7 @@ fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
 }
 
 #[test]
-fn environments_have_zygotes_of_their_own() {
+fn each_environment_has_its_own_zygote() {
     let driver = Driver::new();
     let cache = tempfile::tempdir().unwrap();
     for (name, guest) in [("x", "python"), ("y", "python"), ("x", "ruby"), ("y", "ruby")] {
@@ -92,7 +92,7 @@ fn environments_have_zygotes_of_their_own() {
 
 #[test]
 fn a_missing_or_broken_interpreter_is_explained() {
-    let explained = |adjust: fn(&mut recurgent::worker::WorkerOptions)| {
+    let explained = |adjust: fn(&mut WorkerOptions)| {
         let driver = Driver::with(adjust);
         match driver.run(&Program { code: "1", ..Program::default() }) {
             Err(WorkerFault::Unavailable(message)) => message,
@@ -117,10 +117,14 @@ fn dropping_the_workers_leaves_no_process_and_ends_running_turns() {
         }
     }
     let mut turn = driver.start(&Program { code: "while True: pass", ..Program::default() });
-    let mine: Vec<u32> = descendants().into_iter().filter(|pid| driver.owns(*pid)).collect();
-    assert!(mine.len() >= 5, "two zygotes, two kept, one running, and spares: {mine:?}");
+    let own_processes: Vec<u32> =
+        descendants().into_iter().filter(|pid| driver.owns(*pid)).collect();
+    assert!(
+        own_processes.len() >= 5,
+        "two zygotes, two kept, one running, and spares: {own_processes:?}"
+    );
     driver.close();
-    for pid in mine {
+    for pid in own_processes {
         assert!(!is_alive(pid), "process {pid} outlived its supervisor");
     }
     let ended = turn.listen().unwrap_err();
@@ -131,7 +135,7 @@ fn dropping_the_workers_leaves_no_process_and_ends_running_turns() {
 
 #[test]
 fn workers_die_with_their_host() {
-    // Those that do not listen, because they are stopped, too.
+    // Also while they are stopped, when they cannot notice that the host has ended.
     for stopped in [false, true] {
         die_with_their_host(stopped);
     }
@@ -156,7 +160,7 @@ fn die_with_their_host(stopped: bool) {
     host.wait().unwrap();
     assert!(pids.len() >= 5, "two zygotes, two kept, one running: {pids:?}");
     pids.into_iter().for_each(gone);
-    // What it could not remove, the next host does.
+    // The next host removes the directories and control groups that the killed one left.
     let left = houses(Path::new(&scratch));
     assert!(left.len() >= 2, "{left:?}");
     drop(Workers::start(&WorkerOptions::new("", &scratch)).unwrap());
@@ -164,7 +168,7 @@ fn die_with_their_host(stopped: bool) {
     std::fs::remove_dir(scratch).unwrap();
 }
 
-/// The process that `workers_die_with_their_host` kills, which runs it by its exact name.
+/// The host process of `workers_die_with_their_host`, which starts this test by its exact name and kills it.
 #[test]
 fn a_host_to_be_killed() {
     if !std::env::args().any(|argument| argument == "--exact") {
