@@ -23,10 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .store(Arc::new(SqliteStore::open(&dir.join("store.sqlite"))?))
             .build()?;
         let notebook = runtime.agent("notebook").session("today").build()?;
-        let count = call!(notebook.note(text))?;
+        let outcome = call!(notebook.note(text))?;
         println!(
             "{} notes: {}",
-            count.result?,
+            outcome.result?,
             notebook.get("notes").map(|notes| notes.to_string()).unwrap_or_default()
         );
         println!("calls so far: {}", notebook.history(10)?.len());
