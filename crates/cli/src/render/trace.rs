@@ -188,7 +188,7 @@ impl LiveTrace {
             }
             EventKind::Waiting { wait, why } => {
                 let next = format!("{}; trying again in {}", clean(why), duration(*wait));
-                let room = WIDTH.saturating_sub(columns(subject) + 4);
+                let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
                 let next = self.paint.in_style(Style::Faint, &clip(&next, room));
                 vec![format!("{}{next}", self.rail(subject))]
             }
