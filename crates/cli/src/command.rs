@@ -1,4 +1,4 @@
-//! The command line: every verb, what all of them share, and who performs them.
+//! The command line: every verb, and the flags they share.
 
 mod age;
 mod agent;
@@ -21,8 +21,6 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
-
-pub(crate) use agent::CallAnswer;
 
 use crate::exit::{CommandFault, Exit, exit_code_help};
 use crate::render;

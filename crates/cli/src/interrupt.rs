@@ -18,7 +18,7 @@ use crate::render;
 pub(crate) struct Interrupt {
     /// The running call that was not asked to stop yet.
     running: Arc<Mutex<Option<Cancellation>>>,
-    /// How the terminal was before anybody typed into an editor.
+    /// The state of the terminal before line editing.
     terminal: Option<Termios>,
 }
 

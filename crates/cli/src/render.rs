@@ -8,10 +8,9 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
 use recurgent::lifecycle::outcome::Cause;
-use recurgent::{Failure, FailureKind};
+use recurgent::{Failure, FailureKind, Outcome};
 use serde_json::{Map, Value};
 
-use crate::command::CallAnswer;
 use crate::exit::{CommandFault, Exit};
 use paint::{Paint, Style, clean, clip};
 
@@ -45,12 +44,12 @@ pub(crate) fn paint(stream: Stream) -> Paint {
     Paint { colour: coloured(stream) }
 }
 
-/// What came of a call: the value on standard output, or the failure on standard error.
-pub(crate) fn answer(answer: &CallAnswer) -> Result<(), CommandFault> {
-    match &answer.outcome.result {
+/// The outcome of a call: the value on standard output, or the failure on standard error.
+pub(crate) fn outcome(outcome: &Outcome) -> Result<(), CommandFault> {
+    match &outcome.result {
         Ok(value) => text(&shown(value)),
         Err(failure) => {
-            let trace = answer.subject.as_ref().map(|subject| subject.trace.0.as_str());
+            let trace = outcome.details.as_ref().map(|details| details.trace.0.as_str());
             note(&failure_block(failure, trace, paint(Stream::Error)));
             Ok(())
         }
@@ -84,21 +83,21 @@ pub(crate) fn lines(lines: &[String]) -> Result<(), CommandFault> {
     bytes(text.as_bytes())
 }
 
-/// Bytes on standard output. A reader that went away (`| head`) has had what it wanted.
+/// Writes bytes to standard output. A reader that closed the pipe (`| head`) is not an error.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), CommandFault> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     is_read(written).map(drop)
 }
 
-/// Lines of something that goes on; says whether anybody still reads.
+/// Writes lines as they come; says whether standard output is still read.
 pub(crate) fn streamed(lines: &[String]) -> Result<bool, CommandFault> {
     let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
     let mut out = io::stdout().lock();
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Whether anybody still reads what was written to standard output; an error if it can hold no more.
+/// Whether standard output is still read; a full disk is an error.
 pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, CommandFault> {
     match written {
         Ok(()) => Ok(true),
@@ -144,7 +143,7 @@ pub(crate) fn notice(notice: &str) {
     note(&format!("{label} {}", clean_lines(notice)));
 }
 
-/// A word about what is going on; only for who watches a terminal.
+/// A progress line, on a terminal only.
 pub(crate) fn progress(text: &str) {
     if io::stderr().is_terminal() {
         note(&format!("\n{}", paint(Stream::Error).in_style(Style::Faint, text)));

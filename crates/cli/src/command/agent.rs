@@ -2,13 +2,11 @@
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use recurgent::lifecycle::event::{Event, Subject};
 use recurgent::lifecycle::request::{Method, Role};
-use recurgent::observe::Observer;
 use recurgent::store::Store;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
@@ -49,19 +47,17 @@ impl AgentFlags {
         let interrupt = Interrupt::install()?;
         let config = self.settings.config()?;
         let store = SqliteStore::open(&config.store_path()?)?;
-        let store = Notified { store: Arc::new(store), told: 0 };
-        let latest = Latest::default();
-        let mut builder = Runtime::builder(config)
-            .store(Arc::clone(&store.store) as Arc<dyn Store>)
-            .observer(Box::new(latest.clone()));
+        let store = Notified { store: Arc::new(store), shown: 0 };
+        let mut builder =
+            Runtime::builder(config).store(Arc::clone(&store.store) as Arc<dyn Store>);
         builder = self.watched(builder);
         if let Some(path) = &self.record {
             builder = builder.record(path.clone());
         }
         let runtime = builder.build()?;
         let agent = self.agent(&runtime, role, regenerate)?;
-        let mut caller = Caller { agent, runtime, interrupt, latest, store };
-        caller.store.tell();
+        let mut caller = Caller { agent, runtime, interrupt, store };
+        caller.store.show_notices();
         Ok(caller)
     }
 
@@ -94,37 +90,28 @@ impl AgentFlags {
     }
 }
 
-/// An agent at work, with what is needed to call it and to be interrupted.
+/// An agent, with what is needed to call it and to interrupt a call.
 pub(crate) struct Caller {
     /// The agent.
     pub(crate) agent: Agent,
-    /// What it runs on.
+    /// The runtime of the agent.
     pub(crate) runtime: Runtime,
     interrupt: Interrupt,
-    latest: Latest,
     store: Notified,
 }
 
 /// The store, and how many of its notices were shown: damage may be found at any time.
 struct Notified {
     store: Arc<SqliteStore>,
-    told: usize,
+    shown: usize,
 }
 
 impl Notified {
-    fn tell(&mut self) {
+    fn show_notices(&mut self) {
         let notices = self.store.notices();
-        notices.iter().skip(self.told).for_each(|notice| render::notice(notice));
-        self.told = notices.len();
+        notices.iter().skip(self.shown).for_each(|notice| render::notice(notice));
+        self.shown = notices.len();
     }
-}
-
-/// What came of a call, and which call it was.
-pub(crate) struct CallAnswer {
-    /// What came of it.
-    pub(crate) outcome: Outcome,
-    /// Which call; reading and writing memory is none.
-    pub(crate) subject: Option<Subject>,
 }
 
 impl Caller {
@@ -133,21 +120,19 @@ impl Caller {
         &mut self,
         method: &Method,
         arguments: Arguments,
-    ) -> Result<CallAnswer, CommandFault> {
-        self.latest.take();
-        let agent = &mut self.agent;
+    ) -> Result<Outcome, CommandFault> {
+        let agent = &self.agent;
         let outcome = self.interrupt.during(|cancellation| {
             agent.set_cancellation(cancellation);
             agent.call(method.as_str(), arguments)
         });
-        self.store.tell();
-        let outcome = outcome?;
-        Ok(CallAnswer { outcome, subject: self.latest.take() })
+        self.store.show_notices();
+        Ok(outcome?)
     }
 }
 
 impl Drop for Caller {
-    /// A replay that needed less than was recorded went another way.
+    /// A replay that needs fewer answers than were recorded takes another path.
     fn drop(&mut self) {
         let unused = self.runtime.provider().unused();
         if !unused.is_empty() {
@@ -161,34 +146,14 @@ impl Drop for Caller {
     }
 }
 
-impl CallAnswer {
-    /// The outcome's wire form, with the call's identity when it has one.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut fields = self.outcome.to_json();
-        if let (Value::Object(fields), Some(subject)) = (&mut fields, &self.subject) {
-            fields.insert("trace_id".to_owned(), subject.trace.0.clone().into());
-            fields.insert("call_id".to_owned(), subject.call.0.clone().into());
-        }
-        fields
+/// The outcome's wire form, with the identity of the call if there was one.
+pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
+    let mut fields = outcome.to_json();
+    if let (Value::Object(fields), Some(details)) = (&mut fields, &outcome.details) {
+        fields.insert("trace_id".to_owned(), details.trace.0.clone().into());
+        fields.insert("call_id".to_owned(), details.call.0.clone().into());
     }
-}
-
-/// Remembers which top-level call was last under way.
-#[derive(Debug, Clone, Default)]
-struct Latest(Arc<Mutex<Option<Subject>>>);
-
-impl Latest {
-    fn take(&self) -> Option<Subject> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Observer for Latest {
-    fn event(&self, event: &Event) {
-        if event.subject.depth == 0 {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(event.subject.clone());
-        }
-    }
+    fields
 }
 
 /// JSON if it is JSON, text if not.

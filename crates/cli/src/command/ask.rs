@@ -21,7 +21,7 @@ pub(super) const ASK: &str = "ask";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AskOptions {
-    /// Whom to ask
+    /// The role to ask
     role: String,
     /// What to ask; always text, several words are one question
     #[arg(required = true, allow_negative_numbers = true)]

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use recurgent::lifecycle::example::{Example, same_value};
 use recurgent::lifecycle::request::{Method, Role};
-use recurgent::{Arguments, ProgramFault};
+use recurgent::{Arguments, Outcome, ProgramFault};
 use serde_json::{Map, Value, json};
 
-use super::agent::{AgentFlags, CallAnswer, Caller, value};
+use super::agent::{AgentFlags, Caller, outcome_json, value};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
 use crate::render;
@@ -30,15 +30,15 @@ Examples:
   recurgent call calculator double 4 --frozen             stored programs only, never a model
 
 Each ARG is JSON if it parses as JSON, otherwise text: 3 is a number, '\"3\"' and three are text.
-An ARG that begins with a dash and is no number follows a --.";
+An ARG that begins with a dash and is not a number follows a --.";
 
 /// Call any method on any role and print the answer
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallOptions {
-    /// Whom to call, such as calculator
+    /// The role to call, such as calculator
     role: String,
-    /// What to call, such as add; NAME= writes memory, and a memory key alone reads it
+    /// The method, such as add; NAME= writes memory, and a memory key alone reads it
     method: String,
     /// Arguments by position
     #[arg(allow_negative_numbers = true)]
@@ -79,11 +79,11 @@ impl CallOptions {
         for example in &examples {
             caller.runtime.programs().teach(&role, &method, example)?;
         }
-        let answer = caller.call(&method, arguments.clone())?;
+        let outcome = caller.call(&method, arguments.clone())?;
         let Some(expected) = self.expect.as_deref().map(value) else {
-            return shown(&answer, self.json);
+            return shown(&outcome, self.json);
         };
-        expected_value(&caller, &method, &Expectation { arguments, expected }, &answer, self.json)
+        expected_value(&caller, &method, &Expectation { arguments, expected }, &outcome, self.json)
     }
 }
 
@@ -98,21 +98,21 @@ fn expected_value(
     caller: &Caller,
     method: &Method,
     expectation: &Expectation,
-    answer: &CallAnswer,
+    outcome: &Outcome,
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
     let Expectation { arguments, expected } = expectation;
-    let is_met = answer.outcome.value().is_some_and(|value| same_value(expected, value));
+    let is_met = outcome.value().is_some_and(|value| same_value(expected, value));
     if is_met && !as_json {
-        return shown(answer, false);
+        return shown(outcome, false);
     }
     let mut rejected = None;
     if !is_met {
-        if let Some(wrong) = answer.outcome.value() {
+        if let Some(wrong) = outcome.value() {
             let because = format!("it gave {wrong} where a person expects {expected}");
             rejected = match caller.agent.reject(method.as_str(), &because) {
                 Ok(report) => Some(report),
-                // The answer came from memory, or of a program that is not kept.
+                // The value came from memory, or from a program that is not stored.
                 Err(ProgramFault::NotStored(_)) => None,
                 Err(fault) => return Err(fault.into()),
             };
@@ -120,7 +120,7 @@ fn expected_value(
         caller.agent.teach(method.as_str(), arguments.clone(), expected)?;
     }
     if as_json {
-        let mut fields = answer.to_json();
+        let mut fields = outcome_json(outcome);
         if let Value::Object(fields) = &mut fields {
             let report = json!({
                 "met": is_met,
@@ -132,7 +132,7 @@ fn expected_value(
         }
         render::json(&fields)?;
     } else {
-        render::answer(answer)?;
+        render::outcome(outcome)?;
         let kept = if rejected.is_some() { "its program is rejected and the" } else { "the" };
         render::notice(&format!(
             "{expected} was expected; {kept} example is kept: call again for a new program"
@@ -172,7 +172,7 @@ fn read_examples(path: &Path) -> Result<Vec<Example>, CommandFault> {
     parsed.map_err(|fault| unread(fault.to_string()))
 }
 
-/// Makes one call and shows what came of it.
+/// Makes one call and shows its outcome.
 pub(super) fn call_once(
     options: &AgentFlags,
     role: &Role,
@@ -182,17 +182,17 @@ pub(super) fn call_once(
 ) -> Result<Exit, CommandFault> {
     // The answer is shown before the workers end.
     let mut caller = options.open(role, false)?;
-    let answer = caller.call(method, arguments)?;
-    shown(&answer, as_json)
+    let outcome = caller.call(method, arguments)?;
+    shown(&outcome, as_json)
 }
 
-fn shown(answer: &CallAnswer, as_json: bool) -> Result<Exit, CommandFault> {
+fn shown(outcome: &Outcome, as_json: bool) -> Result<Exit, CommandFault> {
     if as_json {
-        render::json(&answer.to_json())?;
+        render::json(&outcome_json(outcome))?;
     } else {
-        render::answer(answer)?;
+        render::outcome(outcome)?;
     }
-    Ok(Exit::of(&answer.outcome))
+    Ok(Exit::of(outcome))
 }
 
 fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {

@@ -63,7 +63,7 @@ enum Verb {
         #[arg(required = true, value_name = "NAME[CONSTRAINT]")]
         packages: Vec<String>,
     },
-    /// Make an environment anew, with the newest versions its constraints allow
+    /// Build an environment again, with the newest versions its constraints allow
     ///
     /// It is built beside the one it replaces: programs that run in that are not disturbed, and a build
     /// that fails changes nothing. `env gc` removes the replaced one.

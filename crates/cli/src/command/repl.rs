@@ -39,7 +39,7 @@ Ctrl-C stops the running call, Ctrl-D leaves.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplOptions {
-    /// Whom to talk to
+    /// The role to talk to
     role: String,
     #[command(flatten)]
     agent: AgentFlags,
@@ -89,10 +89,10 @@ fn take(caller: &mut Caller, text: &str) -> Result<Turn, CommandFault> {
         Ok(ReplLine::Dot(Dot::Quit)) => Ok(Turn::Quit),
         Ok(ReplLine::Dot(dot)) => Ok(match show(caller, dot) {
             Ok(()) => Turn::Done,
-            Err(fault) => told(&fault),
+            Err(fault) => failed(&fault),
         }),
         Ok(ReplLine::Call { method, arguments }) => call(caller, &method, arguments),
-        Err(problem) => Ok(told(&CommandFault::usage(problem))),
+        Err(problem) => Ok(failed(&CommandFault::usage(problem))),
     }
 }
 
@@ -100,21 +100,21 @@ fn take(caller: &mut Caller, text: &str) -> Result<Turn, CommandFault> {
 fn call(caller: &mut Caller, method: &str, arguments: Arguments) -> Result<Turn, CommandFault> {
     let method = match Method::parse(method) {
         Ok(method) => method,
-        Err(fault) => return Ok(told(&fault.into())),
+        Err(fault) => return Ok(failed(&fault.into())),
     };
-    let answer = match caller.call(&method, arguments) {
-        Ok(answer) => answer,
-        Err(fault) => return Ok(told(&fault)),
+    let outcome = match caller.call(&method, arguments) {
+        Ok(outcome) => outcome,
+        Err(fault) => return Ok(failed(&fault)),
     };
-    render::answer(&answer)?;
-    Ok(match answer.outcome.failure() {
+    render::outcome(&outcome)?;
+    Ok(match outcome.failure() {
         None => Turn::Done,
         Some(failure) if failure.kind == FailureKind::Cancelled => Turn::Cancelled,
         Some(_) => Turn::Failed,
     })
 }
 
-fn told(fault: &CommandFault) -> Turn {
+fn failed(fault: &CommandFault) -> Turn {
     render::fault(fault);
     Turn::Failed
 }

@@ -116,7 +116,7 @@ impl SettingFlags {
 fn joined(paths: &[PathBuf]) -> Result<Option<String>, CommandFault> {
     if let Some(missing) = paths.iter().find(|path| !path.exists()) {
         return Err(CommandFault::usage(format!(
-            "{} is not there, so it cannot be granted",
+            "{} does not exist, so it cannot be granted; check the path",
             missing.display()
         )));
     }

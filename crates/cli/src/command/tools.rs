@@ -72,13 +72,13 @@ enum Verb {
         /// One tool or role only
         name: Option<String>,
     },
-    /// Tools nobody has used for a while
+    /// Tools that were not used for a while
     Stale {
         /// How long, such as 12h or 30d
         #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age)]
         older_than: Duration,
     },
-    /// Remove tools nobody has used for a while, with their programs; says what would go unless --yes is given
+    /// Remove tools that were not used for a while, with their programs; says what would go unless --yes is given
     Prune {
         /// How long, such as 12h or 30d
         #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age)]
@@ -115,7 +115,7 @@ enum Verb {
         /// What is wrong
         #[arg(long, value_name = "TEXT")]
         because: Option<String>,
-        /// The call whose answer was wrong, by its id: it is kept as an example of what must not come again
+        /// The call whose answer was wrong, by its id: its answer is kept as an example of a wrong one
         #[arg(long, value_name = "ID")]
         call: Option<String>,
     },
@@ -186,7 +186,7 @@ impl ToolsOptions {
         Ok(Exit::Ok)
     }
 
-    /// Performs a correction; `None`: the verb is none.
+    /// Performs a correction; `None`: the verb is not one.
     fn correct(&self) -> Result<Option<Exit>, CommandFault> {
         let open = || correct::Workbench::open(&self.place, self.json);
         let exit = match &self.verb {

@@ -107,7 +107,7 @@ impl WatchOptions {
         Ok(())
     }
 
-    /// Says whether anybody still reads.
+    /// Says whether standard output is still read.
     fn show(&self, entries: &[Value]) -> Result<bool, CommandFault> {
         if entries.is_empty() {
             return Ok(true);

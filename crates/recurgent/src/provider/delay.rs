@@ -1,11 +1,11 @@
-//! How long a service asks us to wait before we come back.
+//! The wait that a service asks for before the next request.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use ureq::http::HeaderMap;
 
-/// What is left of a rate limit, and when it is whole again: Anthropic tells a date, OpenAI a time.
+/// The headers with the rest of a rate limit and the time of its reset: Anthropic sends a date, OpenAI a duration.
 const RATE_LIMITS: [(&str, &str); 6] = [
     ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
     ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),

@@ -53,7 +53,7 @@ impl Route {
 /// The proxy at an address; `None` if it is not the address of a usable proxy.
 pub(super) fn proxy_at(address: &Secret) -> Option<ureq::Proxy> {
     let proxy = ureq::Proxy::new(address.reveal()).ok()?;
-    // Others would be passed by in silence.
+    // ureq ignores other kinds without an error.
     let is_known =
         matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https);
     is_known.then_some(proxy)
@@ -73,7 +73,7 @@ pub(super) struct HttpReply {
     pub(super) status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
-    /// Services repeat the key they were sent; what they say is passed on without it.
+    /// The key that was sent: keys echoed by a service are redacted.
     pub(super) key: Option<Secret>,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn send(
     }
 }
 
-/// Why nothing was waited for any longer.
+/// Why a wait ended without a reply.
 enum Gone {
     Cancelled,
     Late,
@@ -175,13 +175,13 @@ fn agent(route: &Route, limit: Duration) -> Result<ureq::Agent, DraftFault> {
     Ok(config.new_agent())
 }
 
-/// Why there is no reply.
+/// Why a request has no reply.
 enum TransportFault {
     Late,
     TooLong,
     /// No trusted authority certifies the service.
     Untrusted(String),
-    /// The proxy does not let us through.
+    /// The proxy refused the connection.
     Barred(String),
     Broken(String),
 }

@@ -14,7 +14,7 @@ use super::price::{Prices, Pricing};
 use super::wire::{Inquiry, Shape};
 use super::{DraftLimits, Provider};
 
-/// How models were last asked for JSON, by service and model: what one refused is not asked again.
+/// The way each model was last asked for JSON, by service and model: a refused way is not tried again.
 static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
 
 /// Asks a model service for programs.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::ProviderFault;
 
 /// What a token costs that a service writes to its cache, by the price of one sent. Only Anthropic counts them; it
-/// asks this much for a cache of five minutes, which is the one it is asked for.
+/// charges this much for a cache of five minutes, which is the one that is requested.
 const CACHE_WRITE_RATE: f64 = 1.25;
 
 /// Dollars per million tokens.

@@ -2,7 +2,7 @@
 //!
 //! A recording is a text file of JSON lines. The first is `{"recording":2,"model":…}`; then one line per
 //! model call, in order: `key` (`role.method`), `prompt` (a digest of the stable part, and the part that
-//! tells of this call, without secrets), what came of it (`payload`, or `fault`), and `usage`.
+//! describes this call, without secrets), its result (`payload` or `fault`), and `usage`.
 //!
 //! A replay answers each key's requests in the order they were recorded. It opens no connection, and it
 //! fails loudly when it is asked for more, or for something else than was recorded.
@@ -80,7 +80,7 @@ impl Asked {
     }
 }
 
-/// Passes requests on and writes down what came of every one.
+/// Passes requests on and records every answer and fault.
 #[derive(Debug)]
 pub struct Recorder {
     inner: Arc<dyn Provider>,
@@ -100,7 +100,7 @@ impl Recorder {
             max_output_tokens: inner.max_output_tokens(),
             pricing: inner.pricing(model),
         };
-        // It tells what was asked: for its owner's eyes, as the log is.
+        // It contains prompts: only its owner may read it, as with the log.
         let file = File::options().write(true).create_new(true).mode(0o600).open(path);
         let mut file = file.map_err(fault)?;
         let line = serde_json::to_string(&header).map_err(|error| fault(error.into()))?;
@@ -135,7 +135,7 @@ impl Provider for Recorder {
                 self.write(&RecordedReply { payload, usage: draft.usage, ..blank })?;
             }
             Err(fault) => {
-                // What no model said is not part of a recording.
+                // Faults that do not come from the service are not recorded.
                 if let Some((fault, usage)) = RecordedFault::of(fault) {
                     self.write(&RecordedReply { fault: Some(fault), usage, ..blank })?;
                 }

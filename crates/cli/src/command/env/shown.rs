@@ -16,7 +16,7 @@ const SHORT_ID: usize = 12;
 /// Columns of a list's packages.
 const PACKAGE_COLUMNS: usize = 60;
 
-/// What came of a preparation.
+/// The result of a preparation.
 pub(super) fn ticket_json(ticket: &PreparationTicket) -> Value {
     let (status, id) = (ticket.status().name(), ticket.id());
     if let Some(failure) = ticket.failure() {

@@ -240,7 +240,7 @@ impl Workbench {
                 render::note(&format!("{title} now runs version {version}, by a person"));
             }
             None => render::notice(&format!(
-                "the new text of {title} fails a test and was not stored; mend it, or store it with --force"
+                "the new text of {title} fails a test and was not stored; correct it, or store it with --force"
             )),
         }
         Ok(exit)

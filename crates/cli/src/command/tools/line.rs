@@ -1,4 +1,4 @@
-//! Which of a method's programs runs: taking one back, holding on to one.
+//! The version of a method's program that runs: rollback and pin.
 
 use clap::Args;
 use recurgent::Language;
@@ -16,7 +16,7 @@ use crate::render::paint::clean;
 /// Most programs of one role that are looked through.
 const MAX_LISTED: usize = 10_000;
 
-/// Whether what runs may be replaced.
+/// Whether the version that runs may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It may not.
@@ -35,7 +35,7 @@ pub(super) struct MethodArgs {
     /// The language, if there are programs in several
     #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
     guest: Option<String>,
-    /// The start of the contract's fingerprint, if there are programs under several; `none` is none
+    /// The start of the contract's fingerprint, if there are programs under several; `none` for programs without a contract
     #[arg(long, value_name = "FINGERPRINT")]
     contract: Option<String>,
 }
@@ -128,7 +128,7 @@ impl MethodArgs {
         ))
     }
 
-    /// What to type to see what there is, whatever the role is called.
+    /// The command that lists the programs of the role, quoted for a shell.
     fn listing(&self) -> String {
         let role = clean(&self.role);
         let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');

@@ -1,4 +1,4 @@
-//! What came of a model call that gave no payload, as a recording keeps it.
+//! The fault of a model call, as a recording keeps it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) enum RecordedFault {
 }
 
 impl RecordedFault {
-    /// `None`: no model and no service had a part in it.
+    /// `None`: the fault does not come from a model or a service.
     pub(super) fn of(fault: &DraftFault) -> Option<(Self, Usage)> {
         let kept = match fault {
             DraftFault::Charged(fault, usage) => {
