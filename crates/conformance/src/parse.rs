@@ -16,6 +16,7 @@ use crate::scenario::{
 /// Settings by each name they have in scenarios, and the library's name for each.
 const SETTINGS: &[(&str, &str)] = &[
     ("max_generation_attempts", "max_generation_attempts"),
+    ("transport_retries", "transport_retries"),
     ("guardrail_recovery_budget", "guardrail_recovery_budget"),
     ("execution_repair_budget", "execution_repair_budget"),
     ("fresh_outcome_repair_budget", "fresh_outcome_repair_budget"),

@@ -33,6 +33,19 @@ const UNBOUNDED: [(&str, &str); 2] =
 const DEFAULTS: [(&str, &str); 3] =
     [("max_delegation_depth", "8"), ("max_model_calls", "64"), ("model", "scripted")];
 
+/// The options of an agent. A scenario that limits the attempts of a model limits the requests to a service that fails
+/// to the same number, unless it says otherwise.
+fn overrides(options: BTreeMap<&str, &str>) -> Result<AgentOverrides, AgentFault> {
+    let attempts = options.get("max_generation_attempts").and_then(|text| text.parse::<u32>().ok());
+    let retries = attempts.unwrap_or(DEFAULT_ATTEMPTS).saturating_sub(1).to_string();
+    // A later value replaces an earlier one.
+    let options = [("transport_retries", retries.as_str())].into_iter().chain(options);
+    Ok(AgentOverrides::parse(options)?)
+}
+
+/// The default of `max_generation_attempts` in scenarios.
+const DEFAULT_ATTEMPTS: u32 = 2;
+
 /// Runs a scenario to its end or its first failing step.
 pub(crate) fn run_scenario(
     scenario: &Scenario,
@@ -239,8 +252,7 @@ impl ScenarioRun<'_> {
         let given = self.settings.options.iter().chain(&settings.options);
         options.extend(given.map(|(name, value)| (*name, value.as_str())));
         let mut builder = self.runtime()?.agent(&spec.role).cancellation(self.cancellation.clone());
-        let overrides = AgentOverrides::parse(options).map_err(AgentFault::from)?;
-        builder = builder.overrides(&overrides);
+        builder = builder.overrides(&overrides(options)?);
         if let Some(session) = session {
             builder = builder.session(session);
         }
@@ -259,7 +271,7 @@ impl ScenarioRun<'_> {
             preparation = preparation.dependency(name, version);
         }
         let options = self.settings.options.iter().map(|(name, value)| (*name, value.as_str()));
-        let overrides = AgentOverrides::parse(options).map_err(AgentFault::from)?;
+        let overrides = overrides(options.collect())?;
         let cancellation = self.cancellation;
         let ticket = preparation
             .agent(|builder| {

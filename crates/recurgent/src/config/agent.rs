@@ -52,6 +52,7 @@ const AGENT_SETTINGS: &[AgentSetting] = &[
     ("guardrail_recovery_budget",   |agent, given| replace(&mut agent.budgets.guardrail, given.guardrail_recovery_budget)),
     ("execution_repair_budget",     |agent, given| replace(&mut agent.budgets.execution, given.execution_repair_budget)),
     ("fresh_outcome_repair_budget", |agent, given| replace(&mut agent.budgets.outcome, given.fresh_outcome_repair_budget)),
+    ("transport_retries",           |agent, given| replace(&mut agent.budgets.transport, given.transport_retries)),
     ("provider_timeout_seconds",    |agent, given| replace(&mut agent.provider_timeout, given.provider_timeout_seconds)),
     ("execution_timeout_seconds",   |agent, given| replace(&mut agent.execution_timeout, given.execution_timeout_seconds)),
     ("max_delegation_depth",        |agent, given| narrow(&mut agent.allowance.depth, given.max_delegation_depth)),
