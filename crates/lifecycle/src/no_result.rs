@@ -30,16 +30,13 @@ pub(crate) fn rejection(
         return None;
     }
     let message = format!("the program gave no result: {}; return the value instead", seen(report));
-    let (reason, failure) = match null_breach(request) {
+    let (reason, failure) = if let Some(breach) = null_breach(request) {
         // The caller cannot be given null.
-        Some(breach) => {
-            let message = format!("{}; {message}", breach.message);
-            (Reason::ContractBroken, Failure { message, ..breach })
-        }
-        None => {
-            let reported = Reported { code: "no_result".to_owned(), retriable: true };
-            (Reason::NoResult, Failure::new(FailureKind::Reported(reported), message))
-        }
+        let message = format!("{}; {message}", breach.message);
+        (Reason::ContractBroken, Failure { message, ..breach })
+    } else {
+        let reported = Reported { code: "no_result".to_owned(), retriable: true };
+        (Reason::NoResult, Failure::new(FailureKind::Reported(reported), message))
     };
     let method = &request.method;
     let correction = format!(

@@ -1,5 +1,6 @@
 //! Where data came from is observed by the runtime: attached to outcomes and history, and never a reason to run a
 //! program twice.
+#![cfg(test)]
 
 #[path = "honest/server.rs"]
 mod server;

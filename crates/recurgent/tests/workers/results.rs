@@ -237,7 +237,7 @@ fn hosts_that_a_program_reached_are_reported() {
         };
         let reached = |network: Network, args: Vec<Value>, proven| {
             let grants = Grants { network, ..Grants::default() };
-            let program = Program { language, code, args, grants, proven, ..Program::default() };
+            let program = Program { language, code, proven, args, grants, ..Program::default() };
             let done = driver.run(&program).unwrap();
             done.reached.into_iter().map(|source| source.uri).collect::<Vec<_>>()
         };
