@@ -111,13 +111,17 @@ def split_value(tree, may_return, method):
 
 
 def may_be_null(node):
-    """Whether an expression at the end gives a None that the program wrote down."""
+    """Whether an expression at the end gives a None that the program means: written down, or read from memory."""
     if isinstance(node, ast.Expr):
         return may_be_null(node.value)
     if isinstance(node, ast.IfExp):
         return may_be_null(node.body) or may_be_null(node.orelse)
     if isinstance(node, ast.BoolOp):
         return any(map(may_be_null, node.values))
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+        if isinstance(node, ast.Name) and node.id in ("context", "memory"):
+            return True
     return isinstance(node, ast.Constant) and node.value is None
 
 

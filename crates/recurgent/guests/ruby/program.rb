@@ -144,7 +144,7 @@ module Recurgent
       statements
     end
 
-    # Whether a statement at the end gives a nil that the program wrote down.
+    # Whether a statement at the end gives a nil that the program means: written down, or read from memory.
     def may_be_null?(node)
       return false unless NODE === node
 
@@ -153,8 +153,15 @@ module Recurgent
       when :IF, :UNLESS then node.children.drop(1).any? { |it| may_be_null?(it) }
       when :CASE, :CASE2, :WHEN, :AND, :OR, :BEGIN then node.children.any? { |it| may_be_null?(it) }
       when :BLOCK then may_be_null?(node.children.last)
+      when :CALL, :QCALL then memory?(node.children[0])
       else false
       end
+    end
+
+    def memory?(receiver)
+      return %i[context memory].include?(receiver.children[0]) if receiver.type == :VCALL
+
+      %i[CALL QCALL].include?(receiver.type) && memory?(receiver.children[0])
     end
 
     # How a statement at the end gives the result.
