@@ -85,7 +85,11 @@ fn a_line_that_makes_no_sense_exits_with_2() {
             "usage",
             "a number of seconds",
         ),
-        (&["call", "echo", "back", "--deliverable", "[1]"], "usage", "a JSON object"),
+        (
+            &["call", "echo", "back", "--deliverable", r#"{"type": "array", "min_itmes": 1}"#],
+            "usage",
+            "did you mean `min_items`?",
+        ),
         (&["call", "echo", "back", "--session", ""], "usage", "--session"),
         (
             &["call", "echo", "back", "--replay", "a", "--provider", "auto"],
