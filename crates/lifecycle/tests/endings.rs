@@ -49,7 +49,7 @@ const TABLE: &str = r#"# A service's fault is waited out, and the next try gets 
     generated: execution
     generated feedback execution (execution 0): rejected
     store_unavailable: gone; 1 asked
-# A service that asks for a longer wait than any call makes is not asked again: whoever called may wait.
+# A service that asks for a longer wait than any call makes is not asked again: the caller may wait.
 4 1 1 1: slower by a minute
     generated: transport
     rate_limited: slower; 1 asked, transport exhausted
@@ -122,7 +122,7 @@ child 1 0 1 1: forks
 1 1 1 1 stored baked 0: value
     persisted: accepted
     ok; 0 asked, kept, Succeeded
-# A stored program's truthful error is no defect.
+# A stored program's truthful error is not a defect.
 1 1 1 1 stored fine 0: not_found
     persisted: accepted
     not_found: sorry; 0 asked, Answered
@@ -229,7 +229,7 @@ terminal 1 2 3 4: fine, violation and raises
     generated feedback input_baked_code (guardrail 0): guardrail
     generated as a last resort: rejected
     worker_crash: x; 2 asked, guardrail exhausted
-# It is no way around a rule that ends the call.
+# It does not bypass a rule that ends the call.
 terminal 1 1 1 1: baked, forks
     generated: guardrail
     generated feedback input_baked_code (guardrail 0): rejected
