@@ -1,4 +1,4 @@
-//! What a retry is told: exactly what was wrong, once, and never less because a service failed meanwhile.
+//! The feedback of a retry: exactly what was wrong, once, and never less because a service failed meanwhile.
 #![expect(clippy::panic, clippy::unwrap_used, clippy::unnecessary_wraps, reason = "test")]
 
 use std::time::Duration;
@@ -66,22 +66,22 @@ fn a_first_prompt_has_no_feedback() {
 #[test]
 fn a_violation_is_told_with_its_place_and_correction() {
     let code = "import os\nos.fork()\nresult = args[0]";
-    let told =
+    let given =
         feedback(&mut generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
-    assert_eq!(told["violation_subtype"], "process_escape");
-    assert_eq!(told["violation_location"]["line"], 2);
-    assert_eq!(told["code"], code);
-    assert_eq!(told["remaining_guardrail_budget"], 0);
-    assert!(told["required_correction"].as_str().is_some_and(|text| !text.is_empty()));
+    assert_eq!(given["violation_subtype"], "process_escape");
+    assert_eq!(given["violation_location"]["line"], 2);
+    assert_eq!(given["code"], code);
+    assert_eq!(given["remaining_guardrail_budget"], 0);
+    assert!(given["required_correction"].as_str().is_some_and(|text| !text.is_empty()));
 }
 
 #[test]
 fn every_violation_is_told_at_once() {
     let code = "import os, requests\nos.fork()\nresult = requests.get(args[0])";
-    let told =
+    let given =
         feedback(&mut generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
-    assert_eq!(told["violation_subtype"], "process_escape");
-    assert_eq!(told["further_violations"][0]["violation_subtype"], "undeclared_dependency");
+    assert_eq!(given["violation_subtype"], "process_escape");
+    assert_eq!(given["further_violations"][0]["violation_subtype"], "undeclared_dependency");
 }
 
 #[test]
@@ -160,12 +160,12 @@ fn a_program_without_a_result_is_told_what_was_seen() {
     ] {
         let run = executed(first_generate(), code);
         let step = run.executed(Ok(null(result_from, stdout)), Duration::ZERO);
-        let told = feedback(&mut generate(step)).unwrap();
-        assert_eq!(told["error_type"], "no_result");
-        let message = told["error_message"].as_str().unwrap();
+        let given = feedback(&mut generate(step)).unwrap();
+        assert_eq!(given["error_type"], "no_result");
+        let message = given["error_message"].as_str().unwrap();
         assert!(message.contains(expected), "{message}");
-        assert!(told["required_correction"].as_str().unwrap().contains("function named `add`"));
-        assert_eq!(told["remaining_outcome_budget"], 0);
+        assert!(given["required_correction"].as_str().unwrap().contains("function named `add`"));
+        assert_eq!(given["remaining_outcome_budget"], 0);
     }
 }
 

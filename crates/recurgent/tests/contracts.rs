@@ -131,7 +131,7 @@ fn examples_of_an_impure_program_are_marked_unchecked() {
     });
 }
 
-/// A person is told what was probably meant.
+/// An error for a person suggests what was probably meant.
 #[test]
 fn a_typo_in_a_persons_contract_is_refused() {
     check(|fixture| {
