@@ -162,7 +162,11 @@ fn five_crashes_in_a_row_stop_at_the_cap() {
             thread::sleep(Duration::from_millis(50));
         }
         let outcome = call(&mut agent, "crash");
-        assert_eq!(failure_facts(&outcome, "ended_by").2, Some("program"), "a good end forgives");
+        assert_eq!(
+            failure_facts(&outcome, "ended_by").2,
+            Some("program"),
+            "a success resets the count"
+        );
     }
 }
 
@@ -184,7 +188,7 @@ fn idle_workers_make_room_and_a_nest_too_deep_for_the_cap_is_refused_at_once() {
     let refused = agent.call("check", ()).unwrap();
     assert!(refused.failure().is_some());
     let log = std::fs::read_to_string(stage.path("log.jsonl")).unwrap();
-    assert!(log.contains("(max_live_workers) were at work"), "{log}");
+    assert!(log.contains("(max_live_workers) were running"), "{log}");
     assert!(log.contains("raise it, or nest calls less deep"), "{log}");
     let mut agents = Vec::new(); // so that their kept workers stay, idle
     for _ in 0..4 {
