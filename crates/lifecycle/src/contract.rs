@@ -355,7 +355,7 @@ impl Contract {
 
 /// Whether this is the name of a field: `purpose` and `:purpose` are alike.
 pub fn is_field(key: &str) -> bool {
-    FIELDS.into_iter().any(|field| word::plain(field) == word::plain(key))
+    FIELDS.into_iter().any(|field| word::are_alike(field, key))
 }
 
 /// How a contract was given.
@@ -423,9 +423,8 @@ impl Terms {
 
 /// The non-null value of a contract's own key: `min_items`, `:min_items` and `minItems` are alike.
 fn given<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let wanted = word::plain(key);
-    let is_it = |name: &str| word::plain(name) == wanted;
-    object.iter().find(|(name, value)| !value.is_null() && is_it(name)).map(|(_, v)| v)
+    let is_given = |name: &str, value: &Value| !value.is_null() && word::are_alike(name, key);
+    object.iter().find(|(name, value)| is_given(name, value)).map(|(_, value)| value)
 }
 
 fn text(field: &'static str, value: Option<&Value>) -> Result<Option<String>, ContractFault> {

@@ -8,7 +8,7 @@ use crate::excerpt::shortened;
 use super::ContractFault;
 use super::breach::MAX_NAME;
 use super::clause::{Kind, count};
-use super::word::{ContractWord, misspelt, plain};
+use super::word::{ContractWord, are_alike, misspelt};
 
 /// Words that hold one schema.
 const HOLDS_ONE: [&str; 12] = [
@@ -167,7 +167,7 @@ fn schema_object(
         matches!(ContractWord::of(key), ContractWord::Constraint(_) | ContractWord::Schema(_))
     };
     if fields.keys().any(|key| unknown(&key)) && !fields.keys().any(is_word) {
-        let keys = fields.iter().filter(|(key, _)| plain(key) != "description");
+        let keys = fields.iter().filter(|(key, _)| !are_alike(key, "description"));
         let keys = keys.map(|(key, value)| (key.clone(), value.clone())).collect();
         return Ok(example(&Value::Object(keys)));
     }

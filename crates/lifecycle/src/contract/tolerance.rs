@@ -6,7 +6,7 @@ use crate::example::Example;
 use crate::excerpt::shortened;
 
 use super::breach::MAX_SUMMARY;
-use super::word::{ContractWord, plain};
+use super::word::{ContractWord, are_alike};
 use super::{
     Contract, ContractFault, ContractSource, FIELDS, Terms, given, is_field, source, text,
 };
@@ -153,6 +153,6 @@ fn remove(fields: &mut Map<String, Value>, path: &str) -> bool {
             return true;
         }
     }
-    let nested = fields.iter_mut().find(|(key, _)| plain(key) == "constraints");
+    let nested = fields.iter_mut().find(|(key, _)| are_alike(key, "constraints"));
     nested.and_then(|(_, nested)| nested.as_object_mut()).is_some_and(|nested| remove(nested, path))
 }

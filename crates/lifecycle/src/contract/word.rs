@@ -94,7 +94,7 @@ pub(super) enum ContractWord {
 impl ContractWord {
     /// `min_items`, `:min_items` and `minItems` are alike.
     pub(super) fn of(key: &str) -> Self {
-        let is = |word: &&'static str| plain(word) == plain(key);
+        let is = |word: &&'static str| are_alike(word, key);
         if let Some(word) = CONSTRAINTS.into_iter().find(|word| is(word)) {
             return Self::Constraint(word);
         }
@@ -109,6 +109,14 @@ impl ContractWord {
 /// A key without its colon, underscores and capitals.
 pub(super) fn plain(key: &str) -> String {
     key.replace([':', '_'], "").to_ascii_lowercase()
+}
+
+/// Whether two keys differ only in colons, underscores and capitals. Every call with a contract compares many.
+pub(super) fn are_alike(one: &str, other: &str) -> bool {
+    fn plain(key: &str) -> impl Iterator<Item = u8> {
+        key.bytes().filter(|byte| !b":_".contains(byte)).map(|byte| byte.to_ascii_lowercase())
+    }
+    plain(one).eq(plain(other))
 }
 
 /// The word that `key` was probably meant to be.
