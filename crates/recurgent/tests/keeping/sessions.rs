@@ -197,7 +197,7 @@ fn a_forged_tool_is_called_by_name_with_its_contract() {
         };
         assert_eq!(known(fixture), (2, 2, 0));
         // A method it does not have, and no model that writes it: the tool is not to blame.
-        fixture.try_call(&adder, "subtract", &[json!(4)], 2);
+        fixture.try_call(&adder, "subtract", &[json!(4)], 1);
         let (used, ok, failed) = known(fixture);
         assert!(used == 3 && ok == 2 && failed == 0, "{used} {ok} {failed}");
     });
