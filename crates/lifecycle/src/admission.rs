@@ -100,6 +100,15 @@ impl Inputs {
         digest(&json!(self))
     }
 
+    /// Whether these are the arguments of a call, and the memory it starts from where some is given.
+    pub fn are_of(&self, request: &CallRequest) -> bool {
+        let arguments = &request.arguments;
+        let remembers = |(key, value): (&String, &Value)| request.context.get(key) == Some(value);
+        self.args == arguments.args
+            && self.kwargs == arguments.kwargs
+            && self.context.iter().all(remembers)
+    }
+
     /// The call again, in place of `request`'s own inputs.
     pub fn again(&self, request: &CallRequest) -> CallRequest {
         CallRequest {

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use crate::dialect::Inspection;
+use crate::dialect::library::NETWORK;
 use crate::execution::ExceptionFacts;
 use crate::request::{Arguments, CallRequest};
 
@@ -221,13 +222,16 @@ pub fn attribute(incident: &Incident<'_>) -> Attribution {
         let agent = Attribution::World { outside: Outside::Agent, granted: true, chosen: true };
         return if is_own { Attribution::Program } else { agent };
     }
-    if incident.is_a(SERVICE) || errno(SERVICE_ERRNO) {
+    let uses_network = incident.inspection.calls_any(NETWORK);
+    // A server that closes a connection early; a program without network code read a file or its input to the end.
+    let is_cut_off = uses_network && facts.path.is_none() && incident.is_a(&["EOFError"]);
+    if incident.is_a(SERVICE) || errno(SERVICE_ERRNO) || is_cut_off {
         return incident.service();
     }
     if facts.path.is_some() && (incident.is_a(FILE) || errno(FILE_ERRNO)) {
         return incident.file();
     }
-    if errno(DENIED_ERRNO) && !incident.access.has_network() {
+    if errno(DENIED_ERRNO) && (uses_network || !incident.access.has_network()) {
         return incident.service();
     }
     if incident.is_a(FILE) {
@@ -410,6 +414,42 @@ mod tests {
             assert_eq!(attributed(chain, Some(false)), unproven, "{chain:?}");
             assert_eq!(attributed(chain, Some(true)), proven, "{chain:?}");
             assert_eq!(attributed(chain, None), proven, "{chain:?} of a new program");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_ends_early_or_is_denied_is_a_service_only_in_network_code() {
+        const FETCHES: &str = "require 'net/http'\ndef get(url)\n  Net::HTTP.get(URI(url))\nend";
+        const READS: &str = "def get(path)\n  File.open(path) { |file| file.readline }\nend";
+        let mut request = CallRequest::bare("web", "get");
+        request.arguments.args = vec![Value::from("http://127.0.0.1:8080/a")];
+        let access =
+            GrantedAccess { hosts: Some(vec!["example.com".to_owned()]), paths: Vec::new() };
+        for (code, class, errno, is_service) in [
+            (FETCHES, "EOFError", None, true),
+            (READS, "EOFError", None, false),
+            (FETCHES, "Errno::EACCES", Some("EACCES"), true),
+            (READS, "Errno::EACCES", Some("EACCES"), false),
+        ] {
+            let errno = errno.map(str::to_owned);
+            let facts = ExceptionFacts { errno, ..ExceptionFacts::default() };
+            let inspection = inspect(Language::Ruby, code).unwrap();
+            let found = attribute(&Incident {
+                class,
+                facts: &facts,
+                request: &request,
+                inspection: &inspection,
+                access: &access,
+                failed_call: None,
+                proven: Some(true),
+            });
+            let host = Some("127.0.0.1".to_owned());
+            let service = Attribution::World {
+                outside: Outside::Service { host },
+                granted: false,
+                chosen: false,
+            };
+            assert_eq!(found == service, is_service, "{class} of {code}: {found:?}");
         }
     }
 

@@ -243,7 +243,7 @@ fn lanes_are_told(log: &str) {
     }
     let expected = json!({
         "helper.work": ["execution -", "-"],
-        "shop.plain": ["generation -"],
+        "shop.plain": ["transport -"],
         "shop.barred": ["guardrail -"],
         "shop.raises": ["execution -"],
         "shop.regrets": ["generation outcome -"],

@@ -17,6 +17,7 @@ use crate::purity::is_pure;
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
+use super::rehearse::missed_answer;
 use super::{Call, Rehearse, Step, Underway};
 
 /// Give the program an environment.
@@ -180,24 +181,29 @@ impl Execute {
 }
 
 impl Call {
-    /// A new program that answers from its arguments and memory alone must meet the examples first.
+    /// A new program that answers from its arguments and memory alone must meet the examples first. A stored one
+    /// never answers a call that is itself an example with anything else.
     fn rehearse(
         self,
         underway: Underway,
         accepted: Accepted,
         result: Result<Value, Failure>,
     ) -> Step {
+        if self.examples.is_empty() || !is_pure(&accepted.program) {
+            return self.accept(underway, accepted, result);
+        }
         let is_new = !matches!(underway.origin, Origin::Artifact(_));
-        let environment = underway.packages.environment.clone();
-        match environment {
-            Some(environment)
-                if is_new && !self.examples.is_empty() && is_pure(&accepted.program) =>
-            {
-                let call = self;
-                let rehearse = Rehearse { call, underway, accepted, result, environment };
-                Step::Rehearse(Box::new(rehearse))
+        if let Some(environment) = underway.packages.environment.clone().filter(|_| is_new) {
+            let call = self;
+            let rehearse = Rehearse { call, underway, accepted, result, environment };
+            return Step::Rehearse(Box::new(rehearse));
+        }
+        match missed_answer(&self.examples, &self.request, &result) {
+            None => self.accept(underway, accepted, result),
+            Some(rejection) => {
+                let program = Some(accepted.program.program().clone());
+                self.reject(underway, &Rejection { program, ..rejection })
             }
-            _ => self.accept(underway, accepted, result),
         }
     }
 }

@@ -60,6 +60,21 @@ impl Rehearse {
     }
 }
 
+/// Why an answer does not meet the example that its call is; `None`: it does, or the call is not one.
+pub(super) fn missed_answer(
+    examples: &[Example],
+    request: &CallRequest,
+    result: &Result<Value, Failure>,
+) -> Option<Rejection> {
+    let example = examples.iter().find(|example| example.inputs.are_of(request))?;
+    let given = result.as_ref().map_err(|failure| failure.kind.code());
+    let actual = match result {
+        Ok(value) => value.to_string(),
+        Err(failure) => failure.to_string(),
+    };
+    (!example.is_met(given)).then(|| example_missed(example, &actual))
+}
+
 /// Why a run does not meet its example; `None`: it does, or nothing can be said because the host could not run it.
 fn miss(example: &Example, run: &Result<Report, WorkerFault>) -> Option<Rejection> {
     let (met, actual) = match run {
@@ -69,9 +84,10 @@ fn miss(example: &Example, run: &Result<Report, WorkerFault>) -> Option<Rejectio
             (reason.row().blame != Blame::Program, failure.to_string())
         }
     };
-    if met {
-        return None;
-    }
+    (!met).then(|| example_missed(example, &actual))
+}
+
+fn example_missed(example: &Example, actual: &str) -> Rejection {
     let expected = match &example.expected {
         ExpectedResult::Value(value) => value.to_string(),
         ExpectedResult::Error(code) => format!("an error of type {code}"),
@@ -79,7 +95,7 @@ fn miss(example: &Example, run: &Result<Report, WorkerFault>) -> Option<Rejectio
     };
     let inputs = shortened(&json!(example.inputs).to_string(), MAX_SHOWN_CHARS);
     let (expected, actual) =
-        (shortened(&expected, MAX_SHOWN_CHARS), shortened(&actual, MAX_SHOWN_CHARS));
+        (shortened(&expected, MAX_SHOWN_CHARS), shortened(actual, MAX_SHOWN_CHARS));
     let message = format!(
         "an example is not met: for {inputs} the program must give {expected} and gave {actual}"
     );
@@ -88,7 +104,7 @@ fn miss(example: &Example, run: &Result<Report, WorkerFault>) -> Option<Rejectio
         .with("arguments", inputs)
         .with("expected", expected)
         .with("actual", actual);
-    Some(Rejection::new(Reason::ExampleMissed, failure))
+    Rejection::new(Reason::ExampleMissed, failure)
 }
 
 /// Whether a program's end meets an example, and what it gave.

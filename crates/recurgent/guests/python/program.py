@@ -36,7 +36,6 @@ class Variant:
             self.function = method_function(tree.body, method) if may_define else None
             changed = self.function and drop_examples(tree, method)
             self.writes_null = bool(tree.body) and may_be_null(tree.body[-1])
-            self.assigns_result = "result" in source and "result" in assigned_names(tree.body)
             value, self.value_from = split_value(tree, "return" in source, method if self.function else None)
             # Compiling the text is cheaper than compiling an unchanged tree.
             self.body = compile(tree if value or changed else source, FILE, "exec")
@@ -60,6 +59,11 @@ class Variant:
             value = asyncio.run(value)
         return value, given
 
+    def assigns_result(self):
+        """Whether the program assigns `result`. Only a null needs to know, so the text is searched then."""
+        source = "".join(self.lines)
+        return "result" in source and "result" in assigned_names(ast.parse(source, FILE).body)
+
     def result(self, value, names, execution):
         if names.get("result") is not None:
             return names["result"], "assigned"
@@ -68,7 +72,7 @@ class Variant:
         function = names.get(self.function) if self.function else None
         if callable(function) and self.value_from != "function":
             return self.call_function(function, execution), "function"
-        if value is None and self.assigns_result:
+        if value is None and self.assigns_result():
             return None, "assigned"
         if value is None and self.writes_null:
             return None, "returned"

@@ -146,6 +146,22 @@ fn examples_are_tested_on_the_running_program_and_on_edits() {
 }
 
 #[test]
+fn a_stored_program_does_not_answer_an_example_wrongly() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        writes_right_double(fixture);
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(6));
+        c.teach("double", (5,), 10).unwrap();
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(10), "a repair meets it");
+        c.teach("double", (7,), 15).unwrap();
+        let refused = fixture.try_call(&c, "double", &[json!(7)], 2);
+        let failure = refused.failure().unwrap_or_else(|| panic!("{refused:?}"));
+        assert_eq!(failure.kind.code(), "contract_violation", "no model writes a better one");
+    });
+}
+
+#[test]
 fn what_is_forgotten_is_written_again() {
     check(|fixture| {
         writes_wrong_double(fixture);
