@@ -20,7 +20,7 @@ const FRAME: &str = concat!(
 
 /// What a bare interpreter does with each frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Habit {
+pub(crate) enum BareMode {
     /// Runs cached code and answers: *F*.
     Loop,
     /// Forks, compiles, runs, answers, reaps: *K*.
@@ -29,7 +29,7 @@ pub(crate) enum Habit {
     Hold,
 }
 
-impl Habit {
+impl BareMode {
     /// The number of lines in an answer.
     fn lines(self) -> usize {
         match self {
@@ -82,15 +82,15 @@ impl Habit {
 }
 
 /// A bare interpreter behind a socket.
-pub(crate) struct Bare {
-    habit: Habit,
+pub(crate) struct BareInterpreter {
+    mode: BareMode,
     child: Child,
     stream: BufReader<UnixStream>,
     line: String,
 }
 
-impl Bare {
-    pub(crate) fn start(interpreter: &Path, language: Language, habit: Habit) -> Self {
+impl BareInterpreter {
+    pub(crate) fn start(interpreter: &Path, language: Language, mode: BareMode) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         // Started with the options of workers, so that forks copy the same loaded modules.
         let options: &[&str] = match language {
@@ -99,11 +99,11 @@ impl Bare {
         };
         let child = Command::new(interpreter)
             .args(options)
-            .arg(habit.script(language))
+            .arg(mode.script(language))
             .stdin(OwnedFd::from(theirs))
             .spawn()
             .unwrap();
-        let mut bare = Self { habit, child, stream: BufReader::new(ours), line: String::new() };
+        let mut bare = Self { mode, child, stream: BufReader::new(ours), line: String::new() };
         bare.exchange(); // returns when the interpreter has started
         bare
     }
@@ -111,7 +111,7 @@ impl Bare {
     /// Sends one frame and reads the whole answer.
     pub(crate) fn exchange(&mut self) {
         self.stream.get_mut().write_all(FRAME.as_bytes()).unwrap();
-        for _ in 0..self.habit.lines() {
+        for _ in 0..self.mode.lines() {
             self.line.clear();
             let read = self.stream.read_line(&mut self.line).unwrap();
             assert!(read > 0, "the bare interpreter ended");
@@ -124,7 +124,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareInterpreter {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -13,8 +13,8 @@ mod vetting;
 
 use lifecycle::dialect::Language;
 
-use crate::fixture::Trial;
-use crate::row::{Bound, Quantity, Reading, Unit};
+use crate::fixture::MeasurementOptions;
+use crate::row::{Bound, Measurement, Quantity, Unit};
 
 pub(crate) use crowd::{agents, rate};
 pub(crate) use stored::{BLOCK, call_after_change, sized};
@@ -30,7 +30,7 @@ pub(crate) struct Cost {
     pub(crate) guests: Guests,
     /// Commands it needs besides the interpreter.
     pub(crate) needs: fn(Language) -> &'static [&'static str],
-    pub(crate) measure: fn(Trial) -> Reading,
+    pub(crate) measure: fn(MeasurementOptions) -> Measurement,
 }
 
 /// The guests that a promise applies to.
@@ -83,7 +83,7 @@ const fn each(
     what: &'static str,
     floor: &'static str,
     bound: Bound,
-    measure: fn(Trial) -> Reading,
+    measure: fn(MeasurementOptions) -> Measurement,
 ) -> Cost {
     Cost { name, what, floor, bound, guests: Guests::Each, needs: nothing, measure }
 }
@@ -101,7 +101,7 @@ const fn once(
     what: &'static str,
     floor: &'static str,
     bound: Bound,
-    measure: fn(Trial) -> Reading,
+    measure: fn(MeasurementOptions) -> Measurement,
 ) -> Cost {
     Cost { guests: Guests::One, ..each(name, what, floor, bound, measure) }
 }

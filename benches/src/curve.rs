@@ -6,9 +6,9 @@ mod stores;
 use lifecycle::dialect::Language;
 use serde::{Deserialize, Serialize};
 
-use crate::fixture::Trial;
-use crate::pace::float;
-use crate::row::{Bound, Missing, Quantity, Reading, Verdict, judge};
+use crate::fixture::MeasurementOptions;
+use crate::row::{Bound, Measurement, Missing, Quantity, Verdict, judge};
+use crate::timing::float;
 
 /// A quantity that grows, and the cost it changes.
 pub(crate) struct Curve {
@@ -20,7 +20,7 @@ pub(crate) struct Curve {
     pub(crate) scale: Scale,
     /// The highest cost of a point as a multiple of the first; `None` means no promise.
     pub(crate) flat: Option<f64>,
-    pub(crate) measure: fn(Trial) -> Vec<Point>,
+    pub(crate) measure: fn(MeasurementOptions) -> Vec<Point>,
 }
 
 /// The scale of the axis.
@@ -40,8 +40,12 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    fn at(size: usize, reading: Reading) -> Self {
-        Self { x: float(size), cost: reading.ours, ratio: reading.ratio.unwrap_or(f64::NAN) }
+    fn at(size: usize, measurement: Measurement) -> Self {
+        Self {
+            x: float(size),
+            cost: measurement.ours,
+            ratio: measurement.ratio.unwrap_or(f64::NAN),
+        }
     }
 }
 
@@ -62,7 +66,7 @@ const fn curve(
     what: &'static str,
     axis: &'static str,
     (scale, flat): (Scale, Option<f64>),
-    measure: fn(Trial) -> Vec<Point>,
+    measure: fn(MeasurementOptions) -> Vec<Point>,
 ) -> Curve {
     Curve { name, what, axis, scale, flat, measure }
 }
@@ -85,12 +89,17 @@ impl Curve {
     pub(crate) fn series(&self, guest: Language, found: Result<Vec<Point>, Missing>) -> Series {
         let dearest = |points: &Vec<Point>| {
             let worst = points.iter().max_by(|a, b| f64::total_cmp(&a.ratio, &b.ratio));
-            worst.map(|point| Reading { ours: point.cost, floor: None, ratio: Some(point.ratio) })
+            worst.map(|point| Measurement {
+                ours: point.cost,
+                floor: None,
+                ratio: Some(point.ratio),
+            })
         };
         let none = || Missing::Broken("there are no points".to_owned());
-        let reading = found.as_ref().map_err(Clone::clone);
-        let reading = reading.and_then(|points| dearest(points).ok_or_else(none));
-        let (verdict, note) = judge(self.flat.map_or(Bound::None, Bound::AtMostTimes), &reading);
+        let measurement = found.as_ref().map_err(Clone::clone);
+        let measurement = measurement.and_then(|points| dearest(points).ok_or_else(none));
+        let (verdict, note) =
+            judge(self.flat.map_or(Bound::None, Bound::AtMostTimes), &measurement);
         Series {
             curve: self.name,
             guest,

@@ -11,17 +11,17 @@ use recurgent::{Agent, Runtime, RuntimeBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::bare::{Bare, Habit};
-use crate::pace::Effort;
+use crate::bare::{BareInterpreter, BareMode};
+use crate::timing::Effort;
 
 /// The guest that is measured and the number of rounds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trial {
+pub(crate) struct MeasurementOptions {
     pub(crate) language: Language,
     pub(crate) effort: Effort,
 }
 
-impl Trial {
+impl MeasurementOptions {
     pub(crate) fn rounds(self, full: usize) -> usize {
         self.effort.rounds(full)
     }
@@ -47,31 +47,31 @@ impl Trial {
 pub(crate) struct Fixture {
     pub(crate) runtime: Runtime,
     pub(crate) model: Arc<Scripted>,
-    trial: Trial,
+    options: MeasurementOptions,
     /// Last, so that it is dropped after everything that uses it.
     _directory: TempDir,
 }
 
 impl Fixture {
     /// A runtime whose model answers every request with one line.
-    pub(crate) fn new(trial: Trial) -> Self {
-        Self::with(trial, |_| {}, |builder| builder)
+    pub(crate) fn new(options: MeasurementOptions) -> Self {
+        Self::with(options, |_| {}, |builder| builder)
     }
 
     pub(crate) fn with(
-        trial: Trial,
+        options: MeasurementOptions,
         settings: impl FnOnce(&mut Config),
         parts: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::defaults();
         config.set("state_dir", directory.path().to_str().unwrap()).unwrap();
-        config.set("guest", trial.language.name()).unwrap();
+        config.set("guest", options.language.name()).unwrap();
         settings(&mut config);
-        let model = Arc::new(Scripted::new().with("*", trial.one_line()));
+        let model = Arc::new(Scripted::new().with("*", options.one_line()));
         let provider = Arc::clone(&model) as Arc<dyn Provider>;
         let runtime = parts(Runtime::builder(config).provider(provider)).build().unwrap();
-        Self { runtime, model, trial, _directory: directory }
+        Self { runtime, model, options, _directory: directory }
     }
 
     /// Sets the program and the packages that the model returns for `role.method`.
@@ -99,12 +99,12 @@ impl Fixture {
     }
 
     pub(crate) fn interpreter(&self) -> PathBuf {
-        self.runtime.workers().probe(self.trial.language).unwrap().path
+        self.runtime.workers().probe(self.options.language).unwrap().path
     }
 
     /// The floor in the same interpreter.
-    pub(crate) fn bare(&self, habit: Habit) -> Bare {
-        Bare::start(&self.interpreter(), self.trial.language, habit)
+    pub(crate) fn bare(&self, mode: BareMode) -> BareInterpreter {
+        BareInterpreter::start(&self.interpreter(), self.options.language, mode)
     }
 
     pub(crate) fn log(&self) -> PathBuf {

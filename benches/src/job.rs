@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::cost::{COSTS, Cost, Guests};
 use crate::curve::{CURVES, Curve};
-use crate::fixture::{self, Trial};
-use crate::pace::Effort;
+use crate::fixture::{self, MeasurementOptions};
 use crate::row::Missing;
+use crate::timing::Effort;
 
 /// Longest one measurement may take.
 const MAX_JOB: Duration = Duration::from_mins(5);
@@ -82,13 +82,13 @@ impl Job {
     }
 
     /// Measures in this process and returns the result as one line.
-    pub(crate) fn measure(&self, trial: Trial) -> String {
-        if let Err(missing) = self.probe(trial.language) {
+    pub(crate) fn measure(&self, options: MeasurementOptions) -> String {
+        if let Err(missing) = self.probe(options.language) {
             return said(&Said::<()>::Skipped(missing));
         }
         match self {
-            Self::Row(cost) => said(&Said::Measured((cost.measure)(trial))),
-            Self::Curve(curve) => said(&Said::Measured((curve.measure)(trial))),
+            Self::Row(cost) => said(&Said::Measured((cost.measure)(options))),
+            Self::Curve(curve) => said(&Said::Measured((curve.measure)(options))),
         }
     }
 
@@ -109,8 +109,11 @@ impl Job {
     }
 
     /// Measures in another process and waits for it.
-    pub(crate) fn found<T: DeserializeOwned>(&self, trial: Trial) -> Result<T, Missing> {
-        let line = self.run(trial).map_err(Missing::Broken)?;
+    pub(crate) fn found<T: DeserializeOwned>(
+        &self,
+        options: MeasurementOptions,
+    ) -> Result<T, Missing> {
+        let line = self.run(options).map_err(Missing::Broken)?;
         match serde_json::from_str(&line) {
             Ok(Said::Measured(found)) => Ok(found),
             Ok(Said::Skipped(why)) => Err(Missing::Skipped(why)),
@@ -118,11 +121,11 @@ impl Job {
         }
     }
 
-    fn run(&self, trial: Trial) -> Result<String, String> {
+    fn run(&self, options: MeasurementOptions) -> Result<String, String> {
         let text = |error: std::io::Error| error.to_string();
         let mut command = Command::new(std::env::current_exe().map_err(text)?);
-        command.args(["--measure", self.name(), "--guest", trial.language.name()]);
-        if trial.effort == Effort::Quick {
+        command.args(["--measure", self.name(), "--guest", options.language.name()]);
+        if options.effort == Effort::Quick {
             command.arg("--quick");
         }
         let mut child =

@@ -15,11 +15,11 @@ mod fill;
 mod job;
 mod markdown;
 mod options;
-mod pace;
 #[path = "../../crates/lifecycle/benches/common/mod.rs"]
 mod program;
 mod report;
 mod row;
+mod timing;
 mod fixture;
 mod svg;
 
@@ -43,10 +43,10 @@ fn main() -> ExitCode {
             say(Job::all().map(line).collect::<Vec<_>>().join("\n"));
             ExitCode::SUCCESS
         }
-        Ok(Command::Measure { job, trial }) => {
+        Ok(Command::Measure { job, job_options }) => {
             // The parent was interrupted, so the result is not needed.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-            say(job.measure(trial));
+            say(job.measure(job_options));
             ExitCode::SUCCESS
         }
         Ok(Command::Run(options)) => run(&options),

@@ -2,9 +2,9 @@
 
 use lifecycle::dialect::Language;
 
-use crate::fixture::Trial;
+use crate::fixture::MeasurementOptions;
 use crate::job::Job;
-use crate::pace::Effort;
+use crate::timing::Effort;
 
 pub(crate) const HELP: &str = "\
 What calls cost: one table, every row with its floor, its bound and a verdict; and how cost grows.
@@ -29,7 +29,7 @@ pub(crate) enum Command {
     /// One measurement, in this process.
     Measure {
         job: Job,
-        trial: Trial,
+        job_options: MeasurementOptions,
     },
     List,
     Help,
@@ -81,8 +81,8 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, 
         }
     }
     if let (Some(job), [language, ..]) = (measure, options.guests.as_slice()) {
-        let trial = Trial { language: *language, effort: options.effort };
-        return Ok(Command::Measure { job, trial });
+        let job_options = MeasurementOptions { language: *language, effort: options.effort };
+        return Ok(Command::Measure { job, job_options });
     }
     if options.write && !(options.jobs.is_empty() && options.guests == Language::ALL) {
         return Err(

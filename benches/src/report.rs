@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::cost::{Cost, Guests};
 use crate::curve::Series;
-use crate::fixture::{self, Trial};
+use crate::fixture::{self, MeasurementOptions};
 use crate::job::Job;
 use crate::options::Options;
-use crate::pace::Effort;
-use crate::row::{Reading, Row, Verdict, judge};
+use crate::row::{Measurement, Row, Verdict, judge};
+use crate::timing::Effort;
 
 /// The results of a run.
 #[derive(Debug, Serialize)]
@@ -38,18 +38,18 @@ impl Report {
             let languages = job.languages(&options.guests);
             languages.into_iter().map(move |language| (job, language))
         };
-        let trials: Vec<(Job, Language)> = options.jobs.iter().flat_map(wanted).collect();
-        for (at, (job, language)) in trials.iter().enumerate() {
-            eprint!("[{:>2}/{}] {} {language} … ", at + 1, trials.len(), job.name());
-            let trial = Trial { language: *language, effort: options.effort };
+        let pairs: Vec<(Job, Language)> = options.jobs.iter().flat_map(wanted).collect();
+        for (at, (job, language)) in pairs.iter().enumerate() {
+            eprint!("[{:>2}/{}] {} {language} … ", at + 1, pairs.len(), job.name());
+            let job_options = MeasurementOptions { language: *language, effort: options.effort };
             match job {
                 Job::Row(cost) => {
-                    let row = row(cost, trial, job);
+                    let row = row(cost, job_options, job);
                     eprintln!("{}", progress(&row));
                     rows.push(row);
                 }
                 Job::Curve(curve) => {
-                    let series = curve.series(*language, job.found(trial));
+                    let series = curve.series(*language, job.found(job_options));
                     eprintln!("{}", trail(&series));
                     curves.push(series);
                 }
@@ -120,18 +120,18 @@ impl Report {
     }
 }
 
-fn row(cost: &Cost, trial: Trial, job: &Job) -> Row {
-    let found = job.found::<Reading>(trial);
+fn row(cost: &Cost, job_options: MeasurementOptions, job: &Job) -> Row {
+    let found = job.found::<Measurement>(job_options);
     let (verdict, note) = judge(cost.bound, &found);
-    let reading = found.ok();
+    let measurement = found.ok();
     Row {
         name: cost.name,
-        guest: (cost.guests == Guests::Each).then_some(trial.language),
+        guest: (cost.guests == Guests::Each).then_some(job_options.language),
         what: cost.what,
-        measured: reading.map(|reading| reading.ours),
-        floor: reading.and_then(|reading| reading.floor),
+        measured: measurement.map(|measurement| measurement.ours),
+        floor: measurement.and_then(|measurement| measurement.floor),
         floor_is: cost.floor,
-        ratio: reading.and_then(|reading| reading.ratio),
+        ratio: measurement.and_then(|measurement| measurement.ratio),
         bound: cost.bound,
         verdict,
         note,

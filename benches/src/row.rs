@@ -49,7 +49,7 @@ impl fmt::Display for Quantity {
 
 /// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Reading {
+pub(crate) struct Measurement {
     pub(crate) ours: Quantity,
     /// The floor, measured in the same run.
     pub(crate) floor: Option<Quantity>,
@@ -57,9 +57,9 @@ pub(crate) struct Reading {
     pub(crate) ratio: Option<f64>,
 }
 
-impl Reading {
+impl Measurement {
     /// A result without a floor.
-    pub(crate) fn alone(value: f64, unit: Unit) -> Self {
+    pub(crate) fn without_floor(value: f64, unit: Unit) -> Self {
         Self { ours: Quantity::new(value, unit), floor: None, ratio: None }
     }
 
@@ -88,15 +88,15 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// The verdict; `None` if the reading has no value to judge.
-    fn holds(self, reading: &Reading) -> Option<Verdict> {
+    /// The verdict; `None` if the measurement has no value to judge.
+    fn holds(self, measurement: &Measurement) -> Option<Verdict> {
         let verdict = |holds| if holds { Verdict::Pass } else { Verdict::Fail };
         match self {
-            Self::AtMostTimes(most) => reading.ratio.map(|ratio| verdict(ratio <= most)),
-            Self::AtLeastTimes(least) => reading.ratio.map(|ratio| verdict(ratio >= least)),
+            Self::AtMostTimes(most) => measurement.ratio.map(|ratio| verdict(ratio <= most)),
+            Self::AtLeastTimes(least) => measurement.ratio.map(|ratio| verdict(ratio >= least)),
             Self::AtMost(most) => {
-                let fits = most.unit == reading.ours.unit;
-                fits.then(|| verdict(reading.ours.value <= most.value))
+                let fits = most.unit == measurement.ours.unit;
+                fits.then(|| verdict(measurement.ours.value <= most.value))
             }
             Self::None => Some(Verdict::Info),
         }
@@ -165,7 +165,7 @@ pub(crate) struct Row {
     pub(crate) note: Option<String>,
 }
 
-/// Why there is no reading.
+/// Why there is no measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Missing {
     Skipped(String),
@@ -173,11 +173,14 @@ pub(crate) enum Missing {
 }
 
 /// Compares the result with the bound.
-pub(crate) fn judge(bound: Bound, found: &Result<Reading, Missing>) -> (Verdict, Option<String>) {
+pub(crate) fn judge(
+    bound: Bound,
+    found: &Result<Measurement, Missing>,
+) -> (Verdict, Option<String>) {
     match found {
-        Ok(reading) => match bound.holds(reading) {
+        Ok(measurement) => match bound.holds(measurement) {
             Some(verdict) => (verdict, None),
-            None => (Verdict::Broken, Some("the reading does not fit its bound".to_owned())),
+            None => (Verdict::Broken, Some("the measurement does not fit its bound".to_owned())),
         },
         Err(Missing::Skipped(why)) => (Verdict::Skipped, Some(why.clone())),
         Err(Missing::Broken(why)) => (Verdict::Broken, Some(why.clone())),
@@ -190,24 +193,24 @@ mod tests {
 
     #[test]
     fn a_bound_decides() {
-        let reading = |ours, floor| Ok(Reading::against(ours, floor, Unit::Seconds));
+        let measurement = |ours, floor| Ok(Measurement::against(ours, floor, Unit::Seconds));
         let milli = Bound::AtMost(Quantity::new(1e-3, Unit::Seconds));
         let none = Bound::AtMost(Quantity::new(0.0, Unit::Processes));
-        let processes = |n| Ok(Reading::alone(n, Unit::Processes));
+        let processes = |n| Ok(Measurement::without_floor(n, Unit::Processes));
         for (bound, found, verdict) in [
-            (Bound::AtMostTimes(8.0), reading(8.0, 1.0), Verdict::Pass),
-            (Bound::AtMostTimes(8.0), reading(8.1, 1.0), Verdict::Fail),
-            (Bound::AtLeastTimes(0.7), reading(0.7, 1.0), Verdict::Pass),
-            (Bound::AtLeastTimes(0.7), reading(0.69, 1.0), Verdict::Fail),
-            (milli, reading(1e-3, 1.0), Verdict::Pass),
-            (milli, reading(1.1e-3, 1.0), Verdict::Fail),
+            (Bound::AtMostTimes(8.0), measurement(8.0, 1.0), Verdict::Pass),
+            (Bound::AtMostTimes(8.0), measurement(8.1, 1.0), Verdict::Fail),
+            (Bound::AtLeastTimes(0.7), measurement(0.7, 1.0), Verdict::Pass),
+            (Bound::AtLeastTimes(0.7), measurement(0.69, 1.0), Verdict::Fail),
+            (milli, measurement(1e-3, 1.0), Verdict::Pass),
+            (milli, measurement(1.1e-3, 1.0), Verdict::Fail),
             (none, processes(0.0), Verdict::Pass),
             (none, processes(1.0), Verdict::Fail),
             (Bound::AtMostTimes(8.0), processes(0.0), Verdict::Broken), // no floor
             (milli, processes(0.0), Verdict::Broken),                   // other units
-            (none, reading(f64::NAN, 1.0), Verdict::Broken),
-            (Bound::AtMostTimes(1.0), reading(f64::NAN, 1.0), Verdict::Fail),
-            (Bound::None, reading(99.0, 1.0), Verdict::Info),
+            (none, measurement(f64::NAN, 1.0), Verdict::Broken),
+            (Bound::AtMostTimes(1.0), measurement(f64::NAN, 1.0), Verdict::Fail),
+            (Bound::None, measurement(99.0, 1.0), Verdict::Info),
             (none, Err(Missing::Skipped("no ruby".into())), Verdict::Skipped),
             (none, Err(Missing::Broken("it ended".into())), Verdict::Broken),
         ] {

@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
-use crate::bare::Habit;
-use crate::fixture::{Fixture, Trial, call, call_method};
-use crate::pace::{compare, float, on_one_core, timed};
-use crate::row::Reading;
+use crate::bare::BareMode;
+use crate::fixture::{Fixture, MeasurementOptions, call, call_method};
+use crate::row::Measurement;
+use crate::timing::{compare, float, on_one_core, timed};
 
 const ROUNDS: usize = 60;
 /// Asks of one call, so that the call around them can be subtracted.
 const ASKS: usize = 200;
 
-pub(super) fn runtime_context(trial: Trial) -> Reading {
+pub(super) fn runtime_context(options: MeasurementOptions) -> Measurement {
     asks(
-        trial,
-        trial.pick(
+        options,
+        options.pick(
             "held = delegate('helper', purpose='be held')\nfor _ in range(COUNT): held.runtime_context()\nresult = args[0]",
             "held = delegate('helper', purpose: 'be held')\nCOUNT.times { held.runtime_context }\nargs[0]",
         ),
     )
 }
 
-pub(super) fn content(trial: Trial) -> Reading {
+pub(super) fn content(options: MeasurementOptions) -> Measurement {
     asks(
-        trial,
-        trial.pick(
+        options,
+        options.pick(
             "for _ in range(COUNT): content('REFERENCE')\nresult = args[0]",
             "COUNT.times { content('REFERENCE') }\nargs[0]",
         ),
@@ -32,9 +32,9 @@ pub(super) fn content(trial: Trial) -> Reading {
 }
 
 /// A stored call that asks against one that does not, per ask; and as many exchanges of the floor.
-fn asks(trial: Trial, code: &str) -> Reading {
+fn asks(options: MeasurementOptions, code: &str) -> Measurement {
     on_one_core();
-    let fixture = Fixture::new(trial);
+    let fixture = Fixture::new(options);
     let mut agent = fixture.agent("asker");
     call(&mut agent);
     let history = agent.history(1).unwrap();
@@ -44,10 +44,10 @@ fn asks(trial: Trial, code: &str) -> Reading {
         let code = code.replace("COUNT", &count.to_string()).replace("REFERENCE", reference);
         fixture.writes(key, &code, &Value::Array(Vec::new()));
     }
-    let mut bare = fixture.bare(Habit::Loop);
+    let mut bare = fixture.bare(BareMode::Loop);
     let count = float(ASKS);
     let mut pairs = Vec::new();
-    for _ in 0..=trial.rounds(ROUNDS) {
+    for _ in 0..=options.rounds(ROUNDS) {
         let idle = timed(&mut || drop(call_method(&mut agent, "idle")));
         let asking = timed(&mut || drop(call_method(&mut agent, "gather")));
         let floor = timed(&mut || (0..ASKS).for_each(|_| bare.exchange()));

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use recurgent::Agent;
 
-use crate::bare::Habit;
+use crate::bare::BareMode;
 use crate::drive::{Driver, Program};
-use crate::fixture::{Fixture, Trial, call, fail};
-use crate::pace::{Effort, float, median, on_cores};
-use crate::row::{Reading, Unit};
+use crate::fixture::{Fixture, MeasurementOptions, call, fail};
+use crate::row::{Measurement, Unit};
+use crate::timing::{Effort, float, median, on_cores};
 
 const MANY: usize = 64;
 const FEW: usize = 4;
@@ -20,18 +20,18 @@ const TURNS: usize = 7;
 /// The number of workers whose memory is measured.
 const IDLE: usize = 16;
 
-pub(super) fn crowd(trial: Trial) -> Reading {
+pub(super) fn crowd(options: MeasurementOptions) -> Measurement {
     on_cores(CORES);
-    let fixture = Fixture::new(trial);
+    let fixture = Fixture::new(options);
     let mut many = agents(&fixture, MANY);
     let mut few = agents(&fixture, FEW);
-    let mut turn = || (rate(trial, &mut many), rate(trial, &mut few));
+    let mut turn = || (rate(options, &mut many), rate(options, &mut few));
     let pairs: Vec<(f64, f64)> =
-        fixture.stored(|| (0..trial.rounds(TURNS)).map(|_| turn()).collect());
+        fixture.stored(|| (0..options.rounds(TURNS)).map(|_| turn()).collect());
     let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
     let ratio = of(|(many, few)| many / few);
-    let both = Reading::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
-    Reading { ratio: Some(ratio), ..both }
+    let both = Measurement::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
+    Measurement { ratio: Some(ratio), ..both }
 }
 
 pub(crate) fn agents(fixture: &Fixture, count: usize) -> Vec<Agent> {
@@ -39,8 +39,8 @@ pub(crate) fn agents(fixture: &Fixture, count: usize) -> Vec<Agent> {
 }
 
 /// Stored calls per second, each agent in a thread of its own.
-pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
-    let span = match trial.effort {
+pub(crate) fn rate(options: MeasurementOptions, agents: &mut [Agent]) -> f64 {
+    let span = match options.effort {
         Effort::Full => Duration::from_secs(1),
         Effort::Quick => Duration::from_millis(100),
     };
@@ -70,15 +70,15 @@ pub(crate) fn rate(trial: Trial, agents: &mut [Agent]) -> f64 {
 }
 
 /// A worker and a bare forked child, with as many of the same beside each.
-pub(super) fn idle_memory(trial: Trial) -> Reading {
+pub(super) fn idle_memory(options: MeasurementOptions) -> Measurement {
     let driver = Driver::new();
-    let mut bare = Fixture::new(trial).bare(Habit::Hold);
+    let mut bare = Fixture::new(options).bare(BareMode::Hold);
     let names: Vec<String> = (0..IDLE).map(|n| format!("agent {n}")).collect();
     let worker = |name: &String| {
-        let code = trial.one_line();
+        let code = options.one_line();
         let args = vec![serde_json::json!(1)];
         let program = Program {
-            language: trial.language,
+            language: options.language,
             code,
             agent: name,
             proven: true,
@@ -95,7 +95,7 @@ pub(super) fn idle_memory(trial: Trial) -> Reading {
         })
         .collect();
     let of = |pids: &[u32]| median(pids.iter().map(|pid| proportional_bytes(*pid)).collect());
-    Reading::against(of(&workers), of(&children), Unit::Bytes)
+    Measurement::against(of(&workers), of(&children), Unit::Bytes)
 }
 
 fn held_child(answer: &str) -> u32 {

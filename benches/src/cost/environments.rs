@@ -11,9 +11,9 @@ use recurgent::Agent;
 use serde_json::json;
 
 use crate::drive::descendants;
-use crate::fixture::{Fixture, Trial, call, fail};
-use crate::pace::{float, median, timed};
-use crate::row::{Reading, Unit};
+use crate::fixture::{Fixture, MeasurementOptions, call, fail};
+use crate::row::{Measurement, Unit};
+use crate::timing::{float, median, timed};
 
 const ROUNDS: usize = 300;
 /// Longest time to find an existing environment.
@@ -27,17 +27,17 @@ const GEMS: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/recurgent/tests/environments/gems.rb");
 
 /// The time from the request until the environment is found.
-pub(super) fn hit(trial: Trial) -> Reading {
-    with_package(trial, |fixture, _| {
-        let once = || timed(&mut || found_again(fixture, trial));
-        let took = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
-        Reading::alone(median(took), Unit::Seconds)
+pub(super) fn hit(options: MeasurementOptions) -> Measurement {
+    with_package(options, |fixture, _| {
+        let once = || timed(&mut || found_again(fixture, options));
+        let took = std::iter::repeat_with(once).take(options.rounds(ROUNDS)).collect();
+        Measurement::without_floor(median(took), Unit::Seconds)
     })
 }
 
-fn found_again(fixture: &Fixture, trial: Trial) {
-    let wanted = fixture.runtime.prepare("tester").dependency(package(trial), "");
-    let ticket = wanted.guest(trial.language).start();
+fn found_again(fixture: &Fixture, options: MeasurementOptions) {
+    let wanted = fixture.runtime.prepare("tester").dependency(package(options), "");
+    let ticket = wanted.guest(options.language).start();
     ticket.await_ready(PATIENCE);
     let found = ticket.environment().unwrap_or_else(|| fail(&format!("{:?}", ticket.failure())));
     assert!(found.cache_hit, "it was made anew");
@@ -45,16 +45,16 @@ fn found_again(fixture: &Fixture, trial: Trial) {
 
 /// Processes that were started, as far as they can be observed: those that run, and the page faults of those that ended. The
 /// child that a zygote forks for a program does not belong to its environment.
-pub(super) fn processes(trial: Trial) -> Reading {
-    with_package(trial, |fixture, agent| {
+pub(super) fn processes(options: MeasurementOptions) -> Measurement {
+    with_package(options, |fixture, agent| {
         let (before, ended) = (children(), faults_of_ended_children());
-        for _ in 0..trial.rounds(ROUNDS) {
-            found_again(fixture, trial);
+        for _ in 0..options.rounds(ROUNDS) {
+            found_again(fixture, options);
             call(agent);
         }
         let has_ended = faults_of_ended_children() != ended;
         let started = children().difference(&before).count() + usize::from(has_ended);
-        Reading::alone(float(started), Unit::Processes)
+        Measurement::without_floor(float(started), Unit::Processes)
     })
 }
 
@@ -77,25 +77,28 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 /// A warm agent whose program imports a package, by the real package manager from a source on loopback.
-fn with_package(trial: Trial, measure: impl FnOnce(&Fixture, &mut Agent) -> Reading) -> Reading {
-    let source = Source::open(trial.language);
+fn with_package(
+    options: MeasurementOptions,
+    measure: impl FnOnce(&Fixture, &mut Agent) -> Measurement,
+) -> Measurement {
+    let source = Source::open(options.language);
     let cache = tempfile::tempdir().unwrap();
     let settings = |config: &mut recurgent::config::Config| {
         config.set("source_mode", "internal_only").unwrap();
         config.set("cache_dir", cache.path().to_str().unwrap()).unwrap();
-        config.set(trial.pick("python_indexes", "gem_sources"), &source.url).unwrap();
+        config.set(options.pick("python_indexes", "gem_sources"), &source.url).unwrap();
     };
-    let fixture = Fixture::with(trial, settings, |builder| builder);
-    let code =
-        trial.pick("import inner_part\nresult = inner_part.NAME", "require 'beta'\nBeta::VERSION");
-    fixture.writes("tester.check", code, &json!([{"name": package(trial)}]));
+    let fixture = Fixture::with(options, settings, |builder| builder);
+    let code = options
+        .pick("import inner_part\nresult = inner_part.NAME", "require 'beta'\nBeta::VERSION");
+    fixture.writes("tester.check", code, &json!([{"name": package(options)}]));
     let mut agent = fixture.warm_agent("tester");
     std::thread::sleep(SETTLED); // its spare is forked, its dead are buried
     measure(&fixture, &mut agent)
 }
 
-fn package(trial: Trial) -> &'static str {
-    match trial.language {
+fn package(options: MeasurementOptions) -> &'static str {
+    match options.language {
         Language::Python => "inner-part",
         Language::Ruby => "beta",
     }

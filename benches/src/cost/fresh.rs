@@ -6,20 +6,20 @@ use lifecycle::event::{Event, EventKind};
 use recurgent::observe::Observer;
 use serde_json::Value;
 
-use crate::bare::Habit;
-use crate::fixture::{Fixture, Trial, call, call_method, fail};
-use crate::pace::{compare, pause, timed};
-use crate::row::Reading;
+use crate::bare::BareMode;
+use crate::fixture::{Fixture, MeasurementOptions, call, call_method, fail};
+use crate::row::Measurement;
+use crate::timing::{compare, pause, timed};
 
 const ROUNDS: usize = 300;
 
-pub(super) fn program(trial: Trial) -> Reading {
-    let fixture = Fixture::new(trial);
-    let mut bare = fixture.bare(Habit::Fork);
+pub(super) fn program(options: MeasurementOptions) -> Measurement {
+    let fixture = Fixture::new(options);
+    let mut bare = fixture.bare(BareMode::Fork);
     let mut pairs = Vec::new();
-    for round in 0..=trial.rounds(ROUNDS) {
+    for round in 0..=options.rounds(ROUNDS) {
         let role = format!("tester {round}");
-        let code = format!("{} + {round}", trial.one_line());
+        let code = format!("{} + {round}", options.one_line());
         fixture.writes(&format!("{role}.check"), &code, &Value::Array(Vec::new()));
         let mut agent = fixture.agent(&role);
         pause();
@@ -33,19 +33,19 @@ pub(super) fn program(trial: Trial) -> Reading {
 }
 
 /// The rejected program and the next one report their times by the same clock.
-pub(super) fn next_attempt(trial: Trial) -> Reading {
+pub(super) fn next_attempt(options: MeasurementOptions) -> Measurement {
     let last_words = Arc::<Mutex<String>>::default();
     let heard = Heard(Arc::clone(&last_words));
-    let fixture = Fixture::with(trial, |_| {}, |builder| builder.observer(Box::new(heard)));
-    let mut bare = fixture.bare(Habit::Fork);
+    let fixture = Fixture::with(options, |_| {}, |builder| builder.observer(Box::new(heard)));
+    let mut bare = fixture.bare(BareMode::Fork);
     let mut pairs = Vec::new();
-    for round in 0..=trial.rounds(ROUNDS) {
+    for round in 0..=options.rounds(ROUNDS) {
         let role = format!("tester {round}");
-        let rejected = trial.pick(
+        let rejected = options.pick(
             "import time\nraise ValueError(str(time.monotonic_ns()))",
             "raise Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond).to_s",
         );
-        let next = trial.pick(
+        let next = options.pick(
             "import time\nresult = time.monotonic_ns()",
             "Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)",
         );

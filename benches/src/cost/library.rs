@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use crate::fixture::Trial;
-use crate::pace::float;
-use crate::row::{Reading, Unit};
+use crate::fixture::MeasurementOptions;
+use crate::row::{Measurement, Unit};
+use crate::timing::float;
 
 const ASYNC_RUNTIMES: [&str; 10] = [
     "tokio",
@@ -23,16 +23,16 @@ const C_PLUS_PLUS: [&str; 5] = ["cxx", "cxx-build", "link-cplusplus", "autocxx",
 /// Shared libraries of the C++ runtimes.
 const C_PLUS_PLUS_LIBRARIES: [&str; 2] = ["libstdc++", "libc++"];
 
-pub(super) fn async_runtimes(_: Trial) -> Reading {
-    Reading::alone(float(count_dependencies(&ASYNC_RUNTIMES)), Unit::Packages)
+pub(super) fn async_runtimes(_: MeasurementOptions) -> Measurement {
+    Measurement::without_floor(float(count_dependencies(&ASYNC_RUNTIMES)), Unit::Packages)
 }
 
 /// Counts the C++ packages that the library depends on, and the C++ runtimes loaded in this process, which links the
 /// library.
-pub(super) fn c_plus_plus(_: Trial) -> Reading {
+pub(super) fn c_plus_plus(_: MeasurementOptions) -> Measurement {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let loaded = C_PLUS_PLUS_LIBRARIES.iter().filter(|library| maps.contains(**library)).count();
-    Reading::alone(float(loaded + count_dependencies(&C_PLUS_PLUS)), Unit::Packages)
+    Measurement::without_floor(float(loaded + count_dependencies(&C_PLUS_PLUS)), Unit::Packages)
 }
 
 /// How many of these packages the library depends on, to build or to run.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use lifecycle::execution::WorkerFault;
 
 use crate::drive::{Driver, Program, descendants, is_alive};
-use crate::fixture::{Trial, fail};
-use crate::pace::{float, pause, quantile};
-use crate::row::{Reading, Unit};
+use crate::fixture::{MeasurementOptions, fail};
+use crate::row::{Measurement, Unit};
+use crate::timing::{float, pause, quantile};
 
 const ROUNDS: usize = 200;
 const LIMIT: Duration = Duration::from_millis(40);
@@ -18,10 +18,10 @@ const SURVIVAL_ROUNDS: usize = 40;
 const BURIAL: Duration = Duration::from_millis(500);
 
 /// The time from the start of the program.
-pub(super) fn overshoot(trial: Trial) -> Reading {
+pub(super) fn overshoot(options: MeasurementOptions) -> Measurement {
     let driver = Driver::new();
-    let program = hanging(trial, trial.pick("while True: pass", "loop {}"));
-    driver.boot(trial.language);
+    let program = hanging(options, options.pick("while True: pass", "loop {}"));
+    driver.boot(options.language);
     let over = beside_spinners(|| {
         let once = || {
             let mut turn = driver.start(&program);
@@ -31,17 +31,17 @@ pub(super) fn overshoot(trial: Trial) -> Reading {
             assert!(matches!(said, Err(WorkerFault::TimedOut(_))), "it ended by itself");
             took.saturating_sub(LIMIT).as_secs_f64()
         };
-        (0..trial.rounds(ROUNDS)).map(|_| once()).collect()
+        (0..options.rounds(ROUNDS)).map(|_| once()).collect()
     });
-    Reading::alone(quantile(over, 0.99), Unit::Seconds)
+    Measurement::without_floor(quantile(over, 0.99), Unit::Seconds)
 }
 
 /// Programs that resist their end: they catch everything, ignore signals, leave threads and, where permitted, processes in
 /// their own sessions.
-pub(super) fn survivors(trial: Trial) -> Reading {
+pub(super) fn survivors(options: MeasurementOptions) -> Measurement {
     // Orphans become children of this process from now on, so that `descendants` sees them.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
-    let code = trial.pick(
+    let code = options.pick(
         "import os, signal, threading\n\
          for n in range(1, 32):\n    \
              try: signal.signal(n, signal.SIG_IGN)\n    \
@@ -61,11 +61,11 @@ pub(super) fn survivors(trial: Trial) -> Reading {
          begin; loop {}; rescue Exception; retry; ensure; loop {}; end",
     );
     let mut driver = Driver::new();
-    driver.boot(trial.language);
+    driver.boot(options.language);
     pause(); // its spare is forked
     let before = running().len();
-    let program = hanging(trial, code);
-    for _ in 0..trial.rounds(SURVIVAL_ROUNDS) {
+    let program = hanging(options, code);
+    for _ in 0..options.rounds(SURVIVAL_ROUNDS) {
         match driver.run(&program) {
             Err(WorkerFault::TimedOut(_)) => {}
             other => fail(&format!("it did not meet its limit: {other:?}")),
@@ -79,7 +79,7 @@ pub(super) fn survivors(trial: Trial) -> Reading {
     driver.close();
     let after_all = left.iter().filter(|pid| is_alive(**pid)).count();
     let alive = after_all + left.len().saturating_sub(before);
-    Reading::alone(float(alive), Unit::Processes)
+    Measurement::without_floor(float(alive), Unit::Processes)
 }
 
 /// Processes below this one that run.
@@ -87,8 +87,8 @@ fn running() -> Vec<u32> {
     descendants().into_iter().filter(|pid| is_alive(*pid)).collect()
 }
 
-fn hanging(trial: Trial, code: &str) -> Program<'_> {
-    Program { language: trial.language, code, limit: LIMIT, ..Program::default() }
+fn hanging(options: MeasurementOptions, code: &str) -> Program<'_> {
+    Program { language: options.language, code, limit: LIMIT, ..Program::default() }
 }
 
 /// Does something while every core has two threads that spin.

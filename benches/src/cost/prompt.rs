@@ -5,20 +5,20 @@ use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
 
-use crate::fixture::Trial;
-use crate::pace::float;
+use crate::fixture::MeasurementOptions;
 use crate::program::request;
-use crate::row::{Reading, Unit};
+use crate::row::{Measurement, Unit};
+use crate::timing::float;
 
-pub(super) fn fixed(trial: Trial) -> Reading {
-    Reading::alone(Counter::new().count(trial, one(json!(3))), Unit::Tokens)
+pub(super) fn fixed(options: MeasurementOptions) -> Measurement {
+    Measurement::without_floor(Counter::new().count(options, one(json!(3))), Unit::Tokens)
 }
 
 /// Arguments of about this number of bytes.
 type Shape = fn(usize) -> Arguments;
 
 /// The shape of arguments with the longest description for their size.
-pub(super) fn growth(trial: Trial) -> Reading {
+pub(super) fn growth(options: MeasurementOptions) -> Measurement {
     let counter = Counter::new();
     let shapes: [Shape; 8] = [
         |bytes| one(json!("word ".repeat(bytes / 5))),
@@ -32,7 +32,11 @@ pub(super) fn growth(trial: Trial) -> Reading {
     ];
     let readings = shapes.map(|shape| {
         let (large, small) = (shape(1_000_000), shape(1_000));
-        Reading::against(counter.count(trial, large), counter.count(trial, small), Unit::Tokens)
+        Measurement::against(
+            counter.count(options, large),
+            counter.count(options, small),
+            Unit::Tokens,
+        )
     });
     let worst =
         readings.into_iter().max_by(|a, b| f64::total_cmp(&a.ratio.unwrap(), &b.ratio.unwrap()));
@@ -55,8 +59,8 @@ impl Counter {
         Self(o200k_base().unwrap())
     }
 
-    fn count(&self, trial: Trial, arguments: Arguments) -> f64 {
-        let mut request = request(trial.language, Vec::new());
+    fn count(&self, options: MeasurementOptions, arguments: Arguments) -> f64 {
+        let mut request = request(options.language, Vec::new());
         request.arguments = arguments;
         let prompt = build(&request, &PromptContext::default(), None);
         let tokens = |text: &str| self.0.encode_ordinary(text).len();

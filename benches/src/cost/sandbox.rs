@@ -8,32 +8,32 @@ use serde_json::json;
 
 use super::stored::BLOCK;
 use crate::drive::{Driver, Prepared, Program};
-use crate::fixture::{Trial, fail};
-use crate::pace::{by_turns, compare, on_one_core, timed};
-use crate::row::Reading;
+use crate::fixture::{MeasurementOptions, fail};
+use crate::row::Measurement;
+use crate::timing::{by_turns, compare, on_one_core, timed};
 
 const WARM_ROUNDS: usize = 2000;
 const FORK_ROUNDS: usize = 300;
 const COLD_ROUNDS: usize = 21;
 
-pub(super) fn warm(trial: Trial) -> Reading {
-    let (reading, workers) =
-        both(trial.rounds(WARM_ROUNDS), &Program { proven: true, ..one_line(trial) });
+pub(super) fn warm(options: MeasurementOptions) -> Measurement {
+    let (measurement, workers) =
+        both(options.rounds(WARM_ROUNDS), &Program { proven: true, ..one_line(options) });
     assert_eq!(workers, [1, 1], "each side has one warm worker");
-    reading
+    measurement
 }
 
 /// Back to back on one core, so that the time of every child is included: sandboxed children are forked
 /// ahead of need and reaped later, others are not.
-pub(super) fn fork(trial: Trial) -> Reading {
-    let rounds = trial.rounds(FORK_ROUNDS);
-    let (reading, workers) = both(rounds, &one_line(trial));
+pub(super) fn fork(options: MeasurementOptions) -> Measurement {
+    let rounds = options.rounds(FORK_ROUNDS);
+    let (measurement, workers) = both(rounds, &one_line(options));
     assert!(workers.iter().all(|count| *count >= rounds), "every program has a child of its own");
-    reading
+    measurement
 }
 
 /// What exchanges cost on one core, and how many workers each side had.
-fn both(rounds: usize, program: &Program<'_>) -> (Reading, [usize; 2]) {
+fn both(rounds: usize, program: &Program<'_>) -> (Measurement, [usize; 2]) {
     on_one_core();
     let prepared = Prepared::new(program);
     let (ours, floor) = (sandboxed(), unsandboxed());
@@ -41,26 +41,26 @@ fn both(rounds: usize, program: &Program<'_>) -> (Reading, [usize; 2]) {
     let exchange = |driver: &Driver, workers: &mut BTreeSet<_>| {
         workers.insert(driver.exchange(&prepared).unwrap().worker.pid);
     };
-    let reading = by_turns(
+    let measurement = by_turns(
         rounds,
         BLOCK,
         || exchange(&ours, &mut our_workers),
         || exchange(&floor, &mut floor_workers),
     );
-    (reading, [our_workers.len(), floor_workers.len()])
+    (measurement, [our_workers.len(), floor_workers.len()])
 }
 
-pub(super) fn cold(trial: Trial) -> Reading {
-    let program = one_line(trial);
+pub(super) fn cold(options: MeasurementOptions) -> Measurement {
+    let program = one_line(options);
     let start = |driver: Driver| {
-        let _ = (driver.interpreter(trial.language), driver.containment()); // found once per host
+        let _ = (driver.interpreter(options.language), driver.containment()); // found once per host
         let mut turn = None;
         let took = timed(&mut || turn = Some(answered(&driver, &program)));
         drop(turn);
         took
     };
     let round = |_| (start(sandboxed()), start(unsandboxed()));
-    compare(&(0..trial.rounds(COLD_ROUNDS)).map(round).collect::<Vec<_>>())
+    compare(&(0..options.rounds(COLD_ROUNDS)).map(round).collect::<Vec<_>>())
 }
 
 /// A program that has answered. Work after the answer is not included.
@@ -86,10 +86,10 @@ fn unsandboxed() -> Driver {
     driver
 }
 
-fn one_line(trial: Trial) -> Program<'static> {
+fn one_line(options: MeasurementOptions) -> Program<'static> {
     Program {
-        language: trial.language,
-        code: trial.one_line(),
+        language: options.language,
+        code: options.one_line(),
         args: vec![json!(1)],
         ..Program::default()
     }

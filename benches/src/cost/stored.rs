@@ -3,11 +3,11 @@
 use recurgent::Agent;
 use serde_json::{Map, Value, json};
 
-use crate::bare::Habit;
+use crate::bare::BareMode;
 use crate::fill;
-use crate::fixture::{Fixture, Trial, call};
-use crate::pace::{by_turns, on_one_core};
-use crate::row::Reading;
+use crate::fixture::{Fixture, MeasurementOptions, call};
+use crate::row::Measurement;
+use crate::timing::{by_turns, on_one_core};
 
 const ROUNDS: usize = 2000;
 /// Calls in a row per turn, where both take about the same time.
@@ -18,41 +18,42 @@ const TOOLS: usize = 500;
 const RECORDS: usize = 10_000;
 
 /// Call by call: the floor finds caches and cores as a call leaves them.
-pub(super) fn end_to_end(trial: Trial) -> Reading {
-    against_loop(trial, 1)
+pub(super) fn end_to_end(options: MeasurementOptions) -> Measurement {
+    against_loop(options, 1)
 }
 
 /// Many in a row, so that the floor has its caches to itself.
-pub(super) fn hot(trial: Trial) -> Reading {
-    against_loop(trial, BLOCK)
+pub(super) fn hot(options: MeasurementOptions) -> Measurement {
+    against_loop(options, BLOCK)
 }
 
-fn against_loop(trial: Trial, each: usize) -> Reading {
+fn against_loop(options: MeasurementOptions, each: usize) -> Measurement {
     on_one_core();
-    let fixture = Fixture::new(trial);
+    let fixture = Fixture::new(options);
     let mut agent = fixture.warm_agent("tester");
-    let mut bare = fixture.bare(Habit::Loop);
-    fixture.stored(|| by_turns(trial.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
+    let mut bare = fixture.bare(BareMode::Loop);
+    fixture
+        .stored(|| by_turns(options.rounds(ROUNDS), each, || call(&mut agent), || bare.exchange()))
 }
 
-pub(super) fn full_store(trial: Trial) -> Reading {
-    let (full, empty) = (Fixture::new(trial), Fixture::new(trial));
+pub(super) fn full_store(options: MeasurementOptions) -> Measurement {
+    let (full, empty) = (Fixture::new(options), Fixture::new(options));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
-    fill::add_tools(&full, 0..trial.rounds(TOOLS));
-    (0..trial.rounds(RECORDS)).for_each(|_| call(&mut ours));
+    fill::add_tools(&full, 0..options.rounds(TOOLS));
+    (0..options.rounds(RECORDS)).for_each(|_| call(&mut ours));
     let records = ours.history(usize::MAX).unwrap().len();
-    assert!(records >= trial.rounds(RECORDS), "the history holds {records} records");
+    assert!(records >= options.rounds(RECORDS), "the history holds {records} records");
     let measured =
-        || by_turns(trial.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
+        || by_turns(options.rounds(ROUNDS), BLOCK, || call(&mut ours), || call(&mut floor));
     full.stored(|| empty.stored(measured))
 }
 
-pub(super) fn big_context(trial: Trial) -> Reading {
-    let fixture = Fixture::new(trial);
+pub(super) fn big_context(options: MeasurementOptions) -> Measurement {
+    let fixture = Fixture::new(options);
     let (mut big, mut small) = (fixture.warm_agent("big"), fixture.warm_agent("small"));
     big.remember(sized(1_000_000)).unwrap();
     let (big, small) = (|| call_after_change(&mut big), || call_after_change(&mut small));
-    fixture.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, big, small))
+    fixture.stored(|| by_turns(options.rounds(ROUNDS), BLOCK, big, small))
 }
 
 /// A call of an agent in whose memory one small key has changed.

@@ -5,19 +5,19 @@ use std::hint::black_box;
 use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::program::vet;
 
-use crate::fixture::Trial;
-use crate::pace::{median, timed};
-use crate::program::{inputs, parsed, request, typical};
-use crate::row::{Reading, Unit};
+use crate::fixture::MeasurementOptions;
+use crate::program::{generated, inputs, request, typical};
+use crate::row::{Measurement, Unit};
+use crate::timing::{median, timed};
 
 const ROUNDS: usize = 400;
 
-pub(super) fn five_kilobytes(trial: Trial) -> Reading {
-    let request = request(trial.language, inputs());
-    let source = typical(trial.language);
+pub(super) fn five_kilobytes(options: MeasurementOptions) -> Measurement {
+    let request = request(options.language, inputs());
+    let source = typical(options.language);
     assert!((5_000..5_200).contains(&source.len()), "the program has {} bytes", source.len());
     let once = || {
-        let mut program = Some(parsed(trial.language, source));
+        let mut program = Some(generated(options.language, source));
         let mut vetted = None;
         let took = timed(&mut || {
             let program = program.take();
@@ -27,6 +27,6 @@ pub(super) fn five_kilobytes(trial: Trial) -> Reading {
         assert!(vetted.is_some_and(|vetted| vetted.is_ok()), "the program was rejected");
         took
     };
-    let took = std::iter::repeat_with(once).take(trial.rounds(ROUNDS)).collect();
-    Reading::alone(median(took), Unit::Seconds)
+    let took = std::iter::repeat_with(once).take(options.rounds(ROUNDS)).collect();
+    Measurement::without_floor(median(took), Unit::Seconds)
 }

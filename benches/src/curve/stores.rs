@@ -6,13 +6,13 @@ use std::io::Write as _;
 use super::Point;
 use crate::cost::BLOCK;
 use crate::fill;
-use crate::fixture::{Fixture, Trial, call};
-use crate::pace::{Effort, by_turns, float};
+use crate::fixture::{Fixture, MeasurementOptions, call};
+use crate::timing::{Effort, by_turns, float};
 
 const ROUNDS: usize = 400;
 
-pub(super) fn tools(trial: Trial) -> Vec<Point> {
-    growing(trial, &[1, 10, 100, 500, 1000], |fixture, have, want| {
+pub(super) fn tools(options: MeasurementOptions) -> Vec<Point> {
+    growing(options, &[1, 10, 100, 500, 1000], |fixture, have, want| {
         for tool in have..want {
             let tool = fixture.agent("tester").delegate(&format!("tool {tool}"));
             tool.purpose("stand here").build().unwrap();
@@ -20,15 +20,15 @@ pub(super) fn tools(trial: Trial) -> Vec<Point> {
     })
 }
 
-pub(super) fn artifacts(trial: Trial) -> Vec<Point> {
-    let by_tools = growing(trial, &[1, 10, 100, 500], |fixture, have, want| {
+pub(super) fn artifacts(options: MeasurementOptions) -> Vec<Point> {
+    let by_tools = growing(options, &[1, 10, 100, 500], |fixture, have, want| {
         fill::add_tools(fixture, have..want);
     });
     by_tools.into_iter().map(|point| Point { x: point.x * float(fill::METHODS), ..point }).collect()
 }
 
-pub(super) fn log(trial: Trial) -> Vec<Point> {
-    growing(trial, &[100_000, 1_000_000, 10_000_000, 50_000_000], |fixture, have, want| {
+pub(super) fn log(options: MeasurementOptions) -> Vec<Point> {
+    growing(options, &[100_000, 1_000_000, 10_000_000, 50_000_000], |fixture, have, want| {
         let line = format!("{{\"filler\":\"{}\"}}\n", "x".repeat(987));
         let mut log = OpenOptions::new().append(true).open(fixture.log()).unwrap();
         log.write_all(line.repeat((want - have) / line.len()).as_bytes()).unwrap();
@@ -36,8 +36,8 @@ pub(super) fn log(trial: Trial) -> Vec<Point> {
 }
 
 /// The history is the agent's own, so it grows by its calls.
-pub(super) fn history(trial: Trial) -> Vec<Point> {
-    let fixture = Fixture::new(trial);
+pub(super) fn history(options: MeasurementOptions) -> Vec<Point> {
+    let fixture = Fixture::new(options);
     let mut ours = fixture.warm_agent("tester");
     let mut have = 0;
     let point = |records: &usize| {
@@ -48,31 +48,35 @@ pub(super) fn history(trial: Trial) -> Vec<Point> {
         let [long, short] = [&ours, &floor].map(|agent| agent.history(usize::MAX).unwrap().len());
         assert!(long >= *records && short < 10, "histories of {long} and {short} records");
         let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
-        let reading = fixture.stored(|| by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor));
-        Point::at(*records, reading)
+        let measurement = fixture.stored(|| by_turns(options.rounds(ROUNDS), BLOCK, ours, floor));
+        Point::at(*records, measurement)
     };
-    steps(trial, &[10, 100, 1000, 10_000]).iter().map(point).collect()
+    steps(options, &[10, 100, 1000, 10_000]).iter().map(point).collect()
 }
 
 /// A stored call compared with one of a runtime where nothing grows. `grow` gets the present and the wanted amount.
-fn growing(trial: Trial, sizes: &[usize], grow: impl Fn(&Fixture, usize, usize)) -> Vec<Point> {
-    let (full, empty) = (Fixture::new(trial), Fixture::new(trial));
+fn growing(
+    options: MeasurementOptions,
+    sizes: &[usize],
+    grow: impl Fn(&Fixture, usize, usize),
+) -> Vec<Point> {
+    let (full, empty) = (Fixture::new(options), Fixture::new(options));
     let (mut ours, mut floor) = (full.warm_agent("tester"), empty.warm_agent("tester"));
     let mut have = 0;
     let point = |size: &usize| {
         grow(&full, have, *size);
         have = *size;
         let (ours, floor) = (|| call(&mut ours), || call(&mut floor));
-        let measured = || by_turns(trial.rounds(ROUNDS), BLOCK, ours, floor);
-        let reading = full.stored(|| empty.stored(measured));
-        Point::at(*size, reading)
+        let measured = || by_turns(options.rounds(ROUNDS), BLOCK, ours, floor);
+        let measurement = full.stored(|| empty.stored(measured));
+        Point::at(*size, measurement)
     };
-    steps(trial, sizes).iter().map(point).collect()
+    steps(options, sizes).iter().map(point).collect()
 }
 
 /// All points, or the first few of a quick run.
-pub(super) fn steps(trial: Trial, sizes: &[usize]) -> &[usize] {
-    match trial.effort {
+pub(super) fn steps(options: MeasurementOptions, sizes: &[usize]) -> &[usize] {
+    match options.effort {
         Effort::Full => sizes,
         Effort::Quick => sizes.get(..3).unwrap_or(sizes),
     }

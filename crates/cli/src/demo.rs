@@ -1,7 +1,7 @@
-//! The demo: three journeys from a recording, every program vetted and run for real.
+//! The demo: three chapters from a recording, every program vetted and run for real.
 
+mod chapters;
 mod feeds;
-mod journeys;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -124,12 +124,12 @@ pub(crate) fn run(config: &Config, plan: &Plan) -> Result<(), DemoFault> {
         .build()?;
     let interpreter = runtime.workers().probe(plan.guest).map_err(DemoFault::Guest)?;
     let feeds = Feeds::serve().map_err(DemoFault::Feeds)?;
-    let stage = DemoStage { runtime: &runtime, plan, paint: Paint { colour: plan.colour } };
-    stage.opening(interpreter.version);
-    journeys::calculator(&stage)?;
-    journeys::assistant(&stage, &feeds)?;
-    journeys::recovery(&stage)?;
-    stage.summary(&tally, began, &home)
+    let demo = DemoRun { runtime: &runtime, plan, paint: Paint { colour: plan.colour } };
+    demo.opening(interpreter.version);
+    chapters::calculator(&demo)?;
+    chapters::assistant(&demo, &feeds)?;
+    chapters::recovery(&demo)?;
+    demo.summary(&tally, began, &home)
 }
 
 /// The recording that is shipped for a language.
@@ -190,14 +190,14 @@ impl Observer for Counting {
     }
 }
 
-/// Where the journeys are printed.
-pub(crate) struct DemoStage<'a> {
+/// One run of the demo.
+pub(crate) struct DemoRun<'a> {
     runtime: &'a Runtime,
     plan: &'a Plan,
     paint: Paint,
 }
 
-impl DemoStage<'_> {
+impl DemoRun<'_> {
     fn opening(&self, version: InterpreterVersion) {
         let guest = match self.plan.guest {
             Language::Python => "Python",
@@ -215,7 +215,7 @@ impl DemoStage<'_> {
     }
 
     /// A line that is not a call, with a note to its right.
-    fn remark(&self, text: &str, note: &str) {
+    fn print_note(&self, text: &str, note: &str) {
         let gap = " ".repeat(WIDTH.saturating_sub(2 + text.len() + note.len()));
         let note = self.paint.in_style(Style::Faint, note);
         say(&format!("  {}{gap}{note}\n", self.paint.in_style(Style::Name, text)));
@@ -265,7 +265,7 @@ fn expect(outcome: &Outcome, expected: &Value) -> Result<(), DemoFault> {
 fn expect_at(outcome: &Outcome, path: &str, expected: &Value) -> Result<(), DemoFault> {
     let found = outcome.value().and_then(|value| value.pointer(path));
     match found {
-        Some(value) if journeys::same(value, expected) => Ok(()),
+        Some(value) if chapters::same(value, expected) => Ok(()),
         Some(_) | None => Err(unexpected(outcome, expected.to_string())),
     }
 }

@@ -6,7 +6,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue panics"
 )]
 
 use std::path::{Path, PathBuf};

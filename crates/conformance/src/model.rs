@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use recurgent::Language;
 use recurgent::lifecycle::draft::{Draft, DraftFault};
 use recurgent::lifecycle::prompt::Prompt;
-use recurgent::provider::{DraftLimits, Provider, Scripted};
+use recurgent::provider::{DraftRequest, Provider, Scripted};
 
 use crate::program::ScriptedReply;
 use crate::scenario::{CallFilter, Scenario};
@@ -82,8 +82,8 @@ impl ScriptedModel {
 }
 
 impl Provider for ScriptedModel {
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let (role, method) = (limits.role.as_str(), limits.method.as_str());
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        let (role, method) = (request.role.as_str(), request.method.as_str());
         let asked = Asked {
             role: role.to_owned(),
             method: method.to_owned(),
@@ -91,6 +91,6 @@ impl Provider for ScriptedModel {
             covered: self.script.covers(role, method),
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
-        self.script.draft(prompt, limits)
+        self.script.draft(prompt, request)
     }
 }

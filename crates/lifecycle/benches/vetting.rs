@@ -15,7 +15,7 @@ use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::program::{VetFault, vet};
 use lifecycle::request::CallRequest;
 
-use common::{inputs, parsed, request, typical};
+use common::{generated, inputs, request, typical};
 
 /// What is promised for a program of [`TYPICAL`] bytes.
 const BOUND: Duration = Duration::from_millis(2);
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         let request = request(*language, inputs());
         let cost = |bytes: usize| *timed(&request, &make(bytes), HOSTILE_ROUNDS).first().unwrap();
         let answer = match vet(
-            parsed(*language, &make(MAX_SOURCE_BYTES)),
+            generated(*language, &make(MAX_SOURCE_BYTES)),
             &request,
             &[],
             &GuardrailPolicy::default(),
@@ -145,7 +145,7 @@ fn numbered(line: &str, bytes: usize) -> String {
 fn timed(request: &CallRequest, source: &str, rounds: usize) -> Vec<Duration> {
     let mut times: Vec<Duration> = (0..rounds)
         .map(|_| {
-            let program = parsed(request.language, source);
+            let program = generated(request.language, source);
             let begun = Instant::now();
             let _ = black_box(vet(program, request, &[], &GuardrailPolicy::default()));
             begun.elapsed()

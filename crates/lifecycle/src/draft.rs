@@ -131,7 +131,7 @@ pub enum DraftFault {
     /// What the model should know could not be looked up; it was not asked.
     Store(StoreFault),
     /// The tree's allowance is spent.
-    AllowanceSpent(Box<Overdraft>),
+    AllowanceSpent(Box<SpentAllowance>),
     /// No model may be asked (`generate = false`).
     GenerationOff,
     /// The caller gave up.
@@ -142,7 +142,7 @@ pub enum DraftFault {
 
 /// A limit of a call tree that the next model call would break.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overdraft {
+pub struct SpentAllowance {
     /// Which: `model_calls`, `tokens`, `cost_usd`, `seconds`.
     pub budget: &'static str,
     /// What the tree may use.
@@ -160,7 +160,7 @@ impl fmt::Display for DraftFault {
     }
 }
 
-impl Overdraft {
+impl SpentAllowance {
     pub(crate) fn failure(self) -> Failure {
         Failure::new(FailureKind::BudgetExceeded, self.message)
             .with("budget", self.budget)
@@ -238,7 +238,7 @@ impl DraftFault {
             Self::Malformed(message) => (Reason::PayloadInvalid, FailureKind::InvalidCode, message),
             Self::Diverged(message) => (Reason::ReplayDiverged, FailureKind::ReplayDivergence, message),
             Self::Store(fault) => return (Reason::StoreDown, fault.into_failure()),
-            Self::AllowanceSpent(overdraft) => return (Reason::AllowanceSpent, overdraft.failure()),
+            Self::AllowanceSpent(spent) => return (Reason::AllowanceSpent, spent.failure()),
             Self::GenerationOff => (
                 Reason::GenerationOff,
                 FailureKind::UnsupportedCapability,

@@ -8,7 +8,7 @@ use crate::attempt::Reason;
 use crate::context::{Context, ContextChanges};
 use crate::dependency::DependencyManifest;
 use crate::dialect::{Position, SyntaxFault};
-use crate::draft::Overdraft;
+use crate::draft::SpentAllowance;
 use crate::guardrail::Violation;
 use crate::outcome::{EndedBy, Failure, FailureKind, Limit, Reported, Waited};
 use crate::program::VettedProgram;
@@ -326,7 +326,7 @@ pub enum WorkerFault {
     /// No worker could be started.
     Unavailable(String),
     /// The call tree's time was spent before or while it ran.
-    AllowanceSpent(Box<Overdraft>),
+    AllowanceSpent(Box<SpentAllowance>),
     /// The required sandbox tier could not be reached.
     Uncontained(String),
     /// The caller cancelled.
@@ -360,7 +360,7 @@ impl WorkerFault {
             Self::Unavailable(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::GuestUnavailable, message))
             }
-            Self::AllowanceSpent(overdraft) => (Reason::AllowanceSpent, overdraft.failure()),
+            Self::AllowanceSpent(spent) => (Reason::AllowanceSpent, spent.failure()),
             Self::Uncontained(message) => {
                 (Reason::GuestMissing, Failure::new(FailureKind::SandboxUnavailable, message))
             }

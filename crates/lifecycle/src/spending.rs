@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::draft::{DraftFault, Nanodollars, Overdraft, Usage};
+use crate::draft::{DraftFault, Nanodollars, SpentAllowance, Usage};
 use crate::prompt::Prompt;
 use crate::request::Allowance;
 
@@ -53,7 +53,7 @@ impl Spent {
             let what = format!(
                 "made {made} model calls and its allowance is {limit}; raise max_model_calls"
             );
-            return Err(overdraft("model_calls", (json!(limit), json!(made)), &what));
+            return Err(allowance_spent("model_calls", (json!(limit), json!(made)), &what));
         }
         self.model_calls += 1;
         Ok(())
@@ -99,7 +99,11 @@ impl Spent {
                 "used {used} tokens, the next model call needs about {}, and its allowance is {limit}; raise max_tree_tokens",
                 input + least
             );
-            return Err(overdraft("tokens", (json!(limit), json!(self.usage.tokens())), &what));
+            return Err(allowance_spent(
+                "tokens",
+                (json!(limit), json!(self.usage.tokens())),
+                &what,
+            ));
         }
         Ok(longest.min(left))
     }
@@ -129,7 +133,11 @@ impl Spent {
                 next.usd(),
                 limit.usd()
             );
-            return Err(overdraft("cost_usd", (json!(limit.usd()), json!(spent.usd())), &what));
+            return Err(allowance_spent(
+                "cost_usd",
+                (json!(limit.usd()), json!(spent.usd())),
+                &what,
+            ));
         }
         Ok(output)
     }
@@ -162,7 +170,11 @@ fn cost(call: &ModelCall<'_>, input: u64, output: u64) -> Nanodollars {
 }
 
 /// The failure of a call tree that has spent an allowance.
-pub fn overdraft(budget: &'static str, (limit, spent): (Value, Value), what: &str) -> DraftFault {
+pub fn allowance_spent(
+    budget: &'static str,
+    (limit, spent): (Value, Value),
+    what: &str,
+) -> DraftFault {
     let message = format!("this call tree has {what}");
-    DraftFault::AllowanceSpent(Box::new(Overdraft { budget, limit, spent, message }))
+    DraftFault::AllowanceSpent(Box::new(SpentAllowance { budget, limit, spent, message }))
 }

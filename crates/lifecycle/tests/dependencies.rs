@@ -437,8 +437,8 @@ fn a_stored_program_that_does_not_fit_this_agent_is_repaired_and_not_blamed() {
 
 #[test]
 fn a_forged_manifest_in_storage_is_never_prepared() {
-    let forged = json!([{"name": "x", "version": "1\"; import os"}]);
-    let memory = stored(serde_json::from_value(forged).unwrap());
+    let falsified = json!([{"name": "x", "version": "1\"; import os"}]);
+    let memory = stored(serde_json::from_value(falsified).unwrap());
     let (block, _) = feedback(Scene { memory, ..Scene::new() }.begun());
     assert_eq!(block["error_type"], "invalid_dependency_manifest");
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use lifecycle::artifact::{ArtifactChange, ProvenShapes, ShapeDigest};
 use lifecycle::attempt::{Attempt, Budgets, RetryLane};
 use lifecycle::call::{Commit, Generate, Memory, Policy, Step, StoreFault, begin};
-use lifecycle::draft::{Draft, DraftFault, Overdraft, Usage};
+use lifecycle::draft::{Draft, DraftFault, SpentAllowance, Usage};
 use lifecycle::execution::{
     Environment, EnvironmentFault, ExceptionFacts, Report, ReportEnding, WorkerFault,
 };
@@ -386,7 +386,7 @@ fn answer(word: &str) -> Answer {
         "slower by a minute" => slower(Some(60_000)),
         "no key" => fault(DraftFault::Auth("no key".into())),
         "no store" => fault(DraftFault::Store(StoreFault::Unavailable("gone".into()))),
-        "spent" => fault(DraftFault::AllowanceSpent(Box::new(Overdraft {
+        "spent" => fault(DraftFault::AllowanceSpent(Box::new(SpentAllowance {
             budget: "model_calls",
             limit: json!(64),
             spent: json!(64),

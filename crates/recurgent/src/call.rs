@@ -25,8 +25,8 @@ use crate::environment::Aim;
 use crate::grants::Grants;
 use crate::guest::{RunLimits, Said};
 use crate::host::Host;
-use crate::provider::DraftLimits;
-use crate::single_flight::FlightLead;
+use crate::provider::DraftRequest;
+use crate::single_flight::FirstCallLock;
 use crate::tree::Tree;
 use crate::upkeep::time_before;
 
@@ -93,13 +93,13 @@ struct Performance<'a> {
     /// The last prompt, for the debug log.
     prompt: Option<Prompt>,
     /// Held while this call asks the model for a method's first program.
-    lead: Option<FlightLead<'a>>,
+    first_call: Option<FirstCallLock<'a>>,
 }
 
 impl<'a> Performance<'a> {
     fn begin(agent: &'a Agent, tree: &'a Tree) -> Self {
         let started = Instant::now();
-        Self { agent, tree, started, rolled_back: 0, prompt: None, lead: None }
+        Self { agent, tree, started, rolled_back: 0, prompt: None, first_call: None }
     }
 }
 
@@ -119,10 +119,12 @@ impl Performance<'_> {
         let mut memory = read()?;
         let asks = self.agent.options().generate;
         if asks && is_first_call(&memory.artifacts, request) {
-            self.lead = runtime.single_flight().lead(&ArtifactKey::of(request), self.tree);
-            if self.lead.as_ref().is_some_and(|lead| lead.waited) {
+            self.first_call =
+                runtime.single_flight().lock_first_call(&ArtifactKey::of(request), self.tree);
+            if self.first_call.as_ref().is_some_and(|lock| lock.waited) {
                 memory = read()?;
-                self.lead = self.lead.take().filter(|_| is_first_call(&memory.artifacts, request));
+                self.first_call =
+                    self.first_call.take().filter(|_| is_first_call(&memory.artifacts, request));
             }
         }
         let read = |it: &Artifact| runtime.inspection_cache().of(it.language, &it.code);
@@ -153,7 +155,7 @@ impl Performance<'_> {
         let reserved = self.tree.reserve(prompt, longest, provider.pricing(model))?;
         let reply = provider.draft(
             prompt,
-            &DraftLimits {
+            &DraftRequest {
                 role: &request.role,
                 method: &request.method,
                 model,
@@ -251,7 +253,7 @@ impl Performance<'_> {
         let is_nested = settled.commit().request().lineage.depth() > 0;
         let (outcome, kept) = settled.into_parts();
         if let (true, Some(kept)) = (is_nested, &kept) {
-            self.tree.forged(&kept.tools);
+            self.tree.add_forged_tools(&kept.tools);
         }
         (Outcome { details: Some(details), ..outcome }, kept)
     }

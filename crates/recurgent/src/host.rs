@@ -62,11 +62,11 @@ impl<'a> Host<'a> {
     /// Runs the ordered program to its end, or to the end of the tree's time.
     pub(crate) fn run(self, environment: &Environment) -> Result<Report, WorkerFault> {
         let tree = self.tree;
-        tree.has_time()?;
+        tree.check_time()?;
         self.converse(environment).map_err(|fault| {
             // Its limit was cut to what was left of the tree's time.
             let is_late = matches!(fault, WorkerFault::TimedOut(_));
-            tree.has_time().err().filter(|_| is_late).unwrap_or(fault)
+            tree.check_time().err().filter(|_| is_late).unwrap_or(fault)
         })
     }
 
@@ -85,7 +85,7 @@ impl<'a> Host<'a> {
             match turn.listen()? {
                 Said::Ask(ask) => {
                     let answer = self.answer(ask);
-                    self.tree.has_time()?;
+                    self.tree.check_time()?;
                     self.has_room()?;
                     turn.answer(answer)?;
                 }
@@ -270,7 +270,7 @@ impl<'a> Host<'a> {
         let request = self.order.request;
         self.agent
             .delegate(role)
-            .under(request.lineage.child_of(&request.id), self.tree.of_attempt(&self.tools))
+            .under(request.lineage.child_of(&request.id), self.tree.for_attempt(&self.tools))
     }
 
     fn hold(&mut self, child: AgentBuilder) -> Result<Answer, Refusal> {

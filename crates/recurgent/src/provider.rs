@@ -33,7 +33,7 @@ pub(crate) use wire::{key_variables, key_variables_help, names_help};
 /// Writes programs.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// Asks for one program.
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault>;
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault>;
 
     /// The model that is used for an agent whose configured model is `asked`.
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -59,7 +59,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
 /// The call a program is written for, and the bounds of the request.
 #[derive(Debug)]
-pub struct DraftLimits<'a> {
+pub struct DraftRequest<'a> {
     /// The agent that was called.
     pub role: &'a Role,
     /// The method that was called.
@@ -76,7 +76,7 @@ pub struct DraftLimits<'a> {
     pub cancellation: &'a Cancellation,
 }
 
-impl DraftLimits<'_> {
+impl DraftRequest<'_> {
     /// `role.method`, the key of scripts and recordings.
     pub fn key(&self) -> String {
         format!("{}.{}", self.role, self.method)
@@ -139,7 +139,7 @@ struct Unconfigured {
 }
 
 impl Provider for Unconfigured {
-    fn draft(&self, _prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        Err(DraftFault::Auth(format!("{} needs a model; {}", limits.key(), self.why)))
+    fn draft(&self, _prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        Err(DraftFault::Auth(format!("{} needs a model; {}", request.key(), self.why)))
     }
 }

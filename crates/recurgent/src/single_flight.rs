@@ -12,7 +12,7 @@ use lifecycle::artifact::ArtifactKey;
 use lifecycle::program::Checksum;
 
 use crate::lock_file::{FileLock, LockFile};
-use crate::tree::{Tree, TreeLead};
+use crate::tree::{FirstCallCount, Tree};
 
 /// Longest wait for another call's program; then a call goes on by itself.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
@@ -24,29 +24,29 @@ const NAME_CHARS: usize = 32;
 /// The methods of a runtime for which a program is being written for the first time.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight {
-    leading: Mutex<BTreeSet<ArtifactKey>>,
+    in_progress: Mutex<BTreeSet<ArtifactKey>>,
     changed: Condvar,
     /// Where locks between processes are kept; `None`: the store is this process's own.
     folder: Option<PathBuf>,
 }
 
-/// The call that asks the model; the others go on when this is dropped.
+/// The right to ask the model for the first program of a method. Other calls wait until it is dropped.
 #[derive(Debug)]
-pub(crate) struct FlightLead<'a> {
+pub(crate) struct FirstCallLock<'a> {
     flight: &'a SingleFlight,
     key: ArtifactKey,
     lock: Option<FileLock>,
-    _tree: TreeLead,
-    /// Whether another call led before: its program may be stored by now.
+    _tree: FirstCallCount,
+    /// Whether another call had the lock before: its program may be stored by now.
     pub(crate) waited: bool,
 }
 
-impl Drop for FlightLead<'_> {
+impl Drop for FirstCallLock<'_> {
     fn drop(&mut self) {
         if let Some(lock) = self.lock.take() {
             lock.remove();
         }
-        self.flight.leading().remove(&self.key);
+        self.flight.in_progress().remove(&self.key);
         self.flight.changed.notify_all();
     }
 }
@@ -56,40 +56,52 @@ impl SingleFlight {
         Self { folder, ..Self::default() }
     }
 
-    /// Waits while another call writes the first program of this method, then leads. `None`: the call goes on without
-    /// the lead, because it was cancelled, it waited too long, or its tree leads elsewhere and must not wait.
-    pub(crate) fn lead(&self, key: &ArtifactKey, tree: &Tree) -> Option<FlightLead<'_>> {
+    /// Waits while another call writes the first program of this method, then takes its place. `None`: the call goes
+    /// on without the lock, because it was cancelled, it waited too long, or its tree holds such a lock already and
+    /// must not wait.
+    pub(crate) fn lock_first_call(
+        &self,
+        key: &ArtifactKey,
+        tree: &Tree,
+    ) -> Option<FirstCallLock<'_>> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let may_wait = || {
-            // Two trees that lead and wait for each other would never end.
-            !tree.leads()
+            // Two trees that hold a lock each and wait for the other's would never end.
+            !tree.is_in_first_call()
                 && !tree.cancellation.is_cancelled()
                 && tree.time_left().is_ok()
                 && Instant::now() < deadline
         };
         let mut waited = false;
-        let mut leading = self.leading();
-        while !leading.insert(key.clone()) {
+        let mut in_progress = self.in_progress();
+        while !in_progress.insert(key.clone()) {
             if !may_wait() {
                 return None;
             }
             waited = true;
-            let woken = self.changed.wait_timeout(leading, POLL_INTERVAL);
-            leading = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let woken = self.changed.wait_timeout(in_progress, POLL_INTERVAL);
+            in_progress = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        drop(leading);
-        let mut lead =
-            FlightLead { flight: self, key: key.clone(), lock: None, _tree: tree.lead(), waited };
+        drop(in_progress);
+        let mut first_call = FirstCallLock {
+            flight: self,
+            key: key.clone(),
+            lock: None,
+            _tree: tree.count_first_call(),
+            waited,
+        };
         // Without a lock between processes, the model may be asked twice: no reason to fail.
-        if let Ok(Some((lock, waited))) = self.lock(key, &|| may_wait_alone(tree, deadline)) {
-            lead.lock = Some(lock);
-            lead.waited |= waited;
+        if let Ok(Some((lock, waited))) =
+            self.lock_between_processes(key, &|| may_wait_alone(tree, deadline))
+        {
+            first_call.lock = Some(lock);
+            first_call.waited |= waited;
         }
-        Some(lead)
+        Some(first_call)
     }
 
     /// The lock of a method between processes, and whether another process had it before.
-    fn lock(
+    fn lock_between_processes(
         &self,
         key: &ArtifactKey,
         may_wait: &dyn Fn() -> bool,
@@ -117,14 +129,15 @@ impl SingleFlight {
         }
     }
 
-    fn leading(&self) -> MutexGuard<'_, BTreeSet<ArtifactKey>> {
-        self.leading.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_progress(&self) -> MutexGuard<'_, BTreeSet<ArtifactKey>> {
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// As long as the tree leads this flight only.
+/// Whether a call that holds the lock of this process may wait for the lock between processes: its tree holds no
+/// other.
 fn may_wait_alone(tree: &Tree, deadline: Instant) -> bool {
-    !tree.leads_others()
+    !tree.has_several_first_calls()
         && !tree.cancellation.is_cancelled()
         && tree.time_left().is_ok()
         && Instant::now() < deadline

@@ -165,10 +165,10 @@ pub trait SessionStore {
     /// The memories of a session's agents.
     fn session_context(&self, name: &str) -> Result<Vec<(String, Context)>, StoreFault>;
 
-    /// Forgets a session with its memories, history and kept values; false if there was none.
+    /// Forgets a session with its memories, history and stored contents; false if there was none.
     fn remove_session(&self, name: &str) -> Result<bool, StoreFault>;
 
-    /// Forgets a session's history and kept values, not its memory; gives how many records, or `None` if there is
+    /// Forgets a session's history and stored contents, not its memory; gives how many records, or `None` if there is
     /// no such session.
     fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault>;
 }

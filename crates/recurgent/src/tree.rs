@@ -8,7 +8,7 @@ use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::execution::WorkerFault;
 use lifecycle::prompt::Prompt;
 use lifecycle::request::{Allowance, Role};
-use lifecycle::spending::{ModelCall, Reservation, Spent, overdraft};
+use lifecycle::spending::{ModelCall, Reservation, Spent, allowance_spent};
 use lifecycle::tool::Tool;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub(crate) struct Tree {
     spent: Arc<Mutex<Spent>>,
     started: Instant,
     /// The number of first calls for which this tree is asking the model; see [`crate::single_flight`].
-    leads: Arc<AtomicUsize>,
+    first_calls: Arc<AtomicUsize>,
     /// Tools forged by the attempt that made this call; `None` at the root.
     attempt: Option<Arc<AttemptTools>>,
     pub(crate) cancellation: Cancellation,
@@ -69,9 +69,9 @@ impl AttemptTools {
 
 /// Counts one first call for which a tree asks the model, until dropped.
 #[derive(Debug)]
-pub(crate) struct TreeLead(Arc<AtomicUsize>);
+pub(crate) struct FirstCallCount(Arc<AtomicUsize>);
 
-impl Drop for TreeLead {
+impl Drop for FirstCallCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -79,8 +79,8 @@ impl Drop for TreeLead {
 
 impl Tree {
     pub(crate) fn new(allowance: Allowance, cancellation: Cancellation) -> Self {
-        let (spent, leads) = (Arc::default(), Arc::default());
-        Self { allowance, spent, started: Instant::now(), leads, attempt: None, cancellation }
+        let (spent, first_calls) = (Arc::default(), Arc::default());
+        Self { allowance, spent, started: Instant::now(), first_calls, attempt: None, cancellation }
     }
 
     /// The same tree, seen by a child whose own allowance may be narrower.
@@ -89,31 +89,31 @@ impl Tree {
     }
 
     /// The same tree, seen by a call that an attempt makes.
-    pub(crate) fn of_attempt(&self, attempt: &Arc<AttemptTools>) -> Self {
+    pub(crate) fn for_attempt(&self, attempt: &Arc<AttemptTools>) -> Self {
         Self { attempt: Some(Arc::clone(attempt)), ..self.clone() }
     }
 
     /// Hands tools that an accepted call forged to the attempt that made the call.
-    pub(crate) fn forged(&self, tools: &[Tool]) {
+    pub(crate) fn add_forged_tools(&self, tools: &[Tool]) {
         if let Some(attempt) = &self.attempt {
             attempt.own().extend_from_slice(tools);
         }
     }
 
     /// Counts a first call for which this tree asks the model.
-    pub(crate) fn lead(&self) -> TreeLead {
-        self.leads.fetch_add(1, Ordering::SeqCst);
-        TreeLead(Arc::clone(&self.leads))
+    pub(crate) fn count_first_call(&self) -> FirstCallCount {
+        self.first_calls.fetch_add(1, Ordering::SeqCst);
+        FirstCallCount(Arc::clone(&self.first_calls))
     }
 
     /// Whether this tree is asking the model for a first call.
-    pub(crate) fn leads(&self) -> bool {
-        self.leads.load(Ordering::SeqCst) > 0
+    pub(crate) fn is_in_first_call(&self) -> bool {
+        self.first_calls.load(Ordering::SeqCst) > 0
     }
 
     /// Whether this tree is asking the model for more than one first call.
-    pub(crate) fn leads_others(&self) -> bool {
-        self.leads.load(Ordering::SeqCst) > 1
+    pub(crate) fn has_several_first_calls(&self) -> bool {
+        self.first_calls.load(Ordering::SeqCst) > 1
     }
 
     /// Takes one model call from the allowance, before any work for it.
@@ -157,7 +157,7 @@ impl Tree {
         let used = self.started.elapsed();
         match limit.checked_sub(used).filter(|left| !left.is_zero()) {
             Some(left) => Ok(Some(left)),
-            None => Err(overdraft(
+            None => Err(allowance_spent(
                 "seconds",
                 (json!(limit.as_secs_f64()), json!(used.as_secs_f64())),
                 &format!(
@@ -170,11 +170,9 @@ impl Tree {
     }
 
     /// Fails if the tree's time is used up.
-    pub(crate) fn has_time(&self) -> Result<(), WorkerFault> {
+    pub(crate) fn check_time(&self) -> Result<(), WorkerFault> {
         match self.time_left() {
-            Err(DraftFault::AllowanceSpent(overdraft)) => {
-                Err(WorkerFault::AllowanceSpent(overdraft))
-            }
+            Err(DraftFault::AllowanceSpent(spent)) => Err(WorkerFault::AllowanceSpent(spent)),
             Ok(_) | Err(_) => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use recurgent::guest::Cancellation;
 use recurgent::lifecycle::program::GeneratedProgram;
 use recurgent::lifecycle::prompt::Prompt;
 use recurgent::lifecycle::request::{Method, Role};
-use recurgent::provider::{self, DraftLimits, ProviderChoice, Service};
+use recurgent::provider::{self, DraftRequest, ProviderChoice, Service};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::{Layer, Reached, Tier, Workers};
@@ -262,7 +262,7 @@ fn live(config: &Config) -> Check {
         let (role, method) =
             role.and_then(|role| Ok((role, method?))).map_err(|f| f.to_string())?;
         let agent = config.agent_options();
-        let limits = DraftLimits {
+        let request = DraftRequest {
             role: &role,
             method: &method,
             model: &agent.model,
@@ -272,7 +272,7 @@ fn live(config: &Config) -> Check {
             cancellation: &Cancellation::default(),
         };
         let began = Instant::now();
-        let draft = provider.draft(&live_prompt(), &limits).map_err(|fault| fault.to_string())?;
+        let draft = provider.draft(&live_prompt(), &request).map_err(|fault| fault.to_string())?;
         let program = GeneratedProgram::parse(agent.language, &draft.payload);
         program.map_err(|fault| format!("it answered, but not with a program: {fault}"))?;
         let usage = draft.usage;

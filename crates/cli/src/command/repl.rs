@@ -12,8 +12,8 @@ use super::agent::{AgentFlags, Caller};
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
-use input::{Entered, Input};
-use line::{DOTS, Dot, ReplLine};
+use input::{Input, ReadLine};
+use line::{DOT_COMMANDS, Dot, ReplLine};
 
 /// Calls and tools that are listed.
 const LISTED: usize = 20;
@@ -68,9 +68,9 @@ impl ReplOptions {
         let mut exit = Exit::Ok;
         loop {
             let turn = match input.next()? {
-                Entered::Line(text) => take(&mut caller, &text)?,
-                Entered::Nothing => Turn::Done,
-                Entered::End => Turn::Quit,
+                ReadLine::Line(text) => take(&mut caller, &text)?,
+                ReadLine::Nothing => Turn::Done,
+                ReadLine::End => Turn::Quit,
             };
             match turn {
                 Turn::Done => {}
@@ -122,7 +122,8 @@ fn failed(fault: &CommandFault) -> Turn {
 fn show(caller: &Caller, dot: Dot) -> Result<(), CommandFault> {
     match dot {
         Dot::Help => {
-            let dots = DOTS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
+            let dots =
+                DOT_COMMANDS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
             render::text(&format!("{FORMS}{dots}"))
         }
         Dot::Memory => {

@@ -55,12 +55,12 @@ enum Verb {
         #[arg(long, value_name = "CALL_ID")]
         before: Option<String>,
     },
-    /// Forget a session's history and kept values; its memory stays
+    /// Forget a session's history and stored contents; its memory stays
     Purge {
         /// The session
         name: String,
     },
-    /// Forget a session: its memory, history and kept values
+    /// Forget a session: its memory, history and stored contents
     Rm {
         /// The session
         name: String,

@@ -22,7 +22,7 @@ Examples:
 
 /// Export, import or check what outlives calls
 ///
-/// An export holds tools, programs and patterns; sessions, history and kept values stay. Exporting what was
+/// An export holds tools, programs and patterns; sessions, history and stored contents stay. Exporting what was
 /// imported into an empty store gives the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::settings::StateFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::logbook;
-use crate::render::entry::{attempt_lines, call_line, place_line, text};
+use crate::render::entry::{attempt_lines, call_line, execution_line, text};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 
@@ -254,7 +254,7 @@ fn lines(trace: &str, calls: &[Value]) -> Vec<String> {
             " ".repeat(indent),
             paint.in_style(Style::Faint, &clean(&when))
         ));
-        lines.extend(place_line(call, paint));
+        lines.extend(execution_line(call, paint));
         lines.extend(attempt_lines(call, paint));
     }
     lines

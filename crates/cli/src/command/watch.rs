@@ -12,7 +12,7 @@ use super::settings::StateFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::logbook::{self, Follower};
-use crate::render::entry::{call_line, place_line, text};
+use crate::render::entry::{call_line, execution_line, text};
 use crate::render::{self, Stream};
 
 /// How often the log is looked at.
@@ -118,7 +118,7 @@ impl WatchOptions {
         let paint = render::paint(Stream::Output);
         let lines: Vec<String> = entries
             .iter()
-            .flat_map(|entry| [Some(call_line(entry, paint)), place_line(entry, paint)])
+            .flat_map(|entry| [Some(call_line(entry, paint)), execution_line(entry, paint)])
             .flatten()
             .collect();
         render::streamed(&lines)

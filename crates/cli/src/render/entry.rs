@@ -34,7 +34,7 @@ pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
 }
 
 /// The environment and the worker of a call, if it had any, and what its programs were granted.
-pub(crate) fn place_line(entry: &Value, paint: Paint) -> Option<String> {
+pub(crate) fn execution_line(entry: &Value, paint: Paint) -> Option<String> {
     let facts = [environment(entry), worker(entry), grants(entry)];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
     let text = clip(&clean(&facts.join("  ")), 3 * VALUE_COLUMNS);
@@ -178,7 +178,7 @@ mod tests {
             let plain = Paint { colour: false };
             let mut lines = attempt_lines(&entry, plain);
             lines.push(call_line(&entry, plain));
-            lines.extend(place_line(&entry, plain));
+            lines.extend(execution_line(&entry, plain));
             for line in lines {
                 assert!(!line.contains(char::is_control), "{line:?}");
                 assert!(line.chars().count() < 400, "{} columns", line.chars().count());
@@ -206,7 +206,7 @@ mod tests {
             "  ✓ helper.add(1, \"a\\u001b[2J\", by: 2) [3] generated 12.5 ms"
         );
         assert_eq!(
-            place_line(&entry, paint).unwrap(),
+            execution_line(&entry, paint).unwrap(),
             "      env 0123456789ab made in 30 ms (resolve 10 ms, install 15.5 ms)  worker 42, restarts 1, process"
         );
         assert_eq!(
@@ -216,7 +216,7 @@ mod tests {
                 "      attempt 2 repaired validated 4 ms",
             ]
         );
-        let of = |grants: Value| place_line(&json!({"grants": grants}), paint);
+        let of = |grants: Value| execution_line(&json!({"grants": grants}), paint);
         assert_eq!(of(json!({"network": "off", "read": [], "write": []})), None);
         assert_eq!(
             of(json!({"network": "a.example", "read": ["/a"], "write": ["/b"]})).unwrap(),
@@ -227,7 +227,7 @@ mod tests {
             "outcome_error_message": "too slow\nmore", "depth": 99,
         });
         assert_eq!(call_line(&failed, paint), "                ✗ r.m() timeout: too slow ");
-        assert_eq!(place_line(&failed, paint), None);
+        assert_eq!(execution_line(&failed, paint), None);
         assert_eq!(attempt_lines(&failed, paint), Vec::<String>::new());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Ran};
+use crate::fixture::{CliFixture, Ran};
 
 /// Programs both guests are given by hand.
 const PYTHON_SCRIPT: &str = r#"{
@@ -28,10 +28,10 @@ echo.back:
 ";
 
 /// A machine with these programs.
-pub(crate) fn bench() -> Bench {
-    let bench = Bench::new(PYTHON_SCRIPT);
-    bench.write("script.yaml", RUBY_SCRIPT);
-    bench
+pub(crate) fn cli() -> CliFixture {
+    let cli = CliFixture::new(PYTHON_SCRIPT);
+    cli.write("script.yaml", RUBY_SCRIPT);
+    cli
 }
 
 /// A command line that cannot be done: how it exits, its code, and its message.
@@ -45,16 +45,16 @@ struct Refusal<'a> {
 
 /// The refusal is the same for people and, with `--json`, for programs.
 #[track_caller]
-fn check(bench: &Bench, refusal: &Refusal<'_>) {
+fn check(cli: &CliFixture, refusal: &Refusal<'_>) {
     let Refusal { line, env, exit, error_type, says } = refusal;
-    let plain = bench.command(line).envs(env.iter().copied()).output().unwrap();
+    let plain = cli.command(line).envs(env.iter().copied()).output().unwrap();
     let plain = Ran::of(line, &plain);
-    plain.exits(*exit).says(says).prints("");
+    plain.exits(*exit).stderr_contains(says).prints("");
 
     // Before anything else, so that a -- does not hide it.
     let mut with_json = vec![line[0], "--json"];
     with_json.extend(&line[1..]);
-    let ran = bench.command(&with_json).envs(env.iter().copied()).output().unwrap();
+    let ran = cli.command(&with_json).envs(env.iter().copied()).output().unwrap();
     let ran = Ran::of(&with_json, &ran);
     let object = ran.exits(*exit).json();
     assert_eq!(
@@ -70,8 +70,8 @@ fn check(bench: &Bench, refusal: &Refusal<'_>) {
 
 #[test]
 fn a_line_that_makes_no_sense_exits_with_2() {
-    let bench = bench();
-    bench.write("object.json", "{}");
+    let cli = cli();
+    cli.write("object.json", "{}");
     let long = "x".repeat(10_000);
     let rows: &[(&[&str], &str, &str)] = &[
         (&["call", "echo", "back", "--nope"], "usage", "--nope"),
@@ -107,18 +107,18 @@ fn a_line_that_makes_no_sense_exits_with_2() {
         (&["doctor", "--set", "gest=ruby"], "usage", "did you mean `guest`?"),
     ];
     for (line, error_type, says) in rows {
-        check(&bench, &Refusal { line, env: &[], exit: 2, error_type, says });
+        check(&cli, &Refusal { line, env: &[], exit: 2, error_type, says });
     }
 }
 
 #[test]
 fn a_call_that_fails_exits_with_1() {
-    let bench = bench();
-    bench.write("empty.jsonl", "{\"recording\":1}\n");
+    let cli = cli();
+    cli.write("empty.jsonl", "{\"recording\":1}\n");
     let mut big = "[\"".to_owned();
     big.push_str(&"x".repeat(50 * 1024 * 1024));
     big.push_str("\"]");
-    bench.write("big.json", &big);
+    cli.write("big.json", &big);
     let rows: &[(&[&str], &str, &str)] = &[
         (&["call", "broken", "fail"], "execution", "zero"),
         (&["call", "honest", "fail"], "not_there", "no such thing"),
@@ -143,7 +143,7 @@ fn a_call_that_fails_exits_with_1() {
         (&["sessions", "rm", "nobody"], "not_found", "no session is named \"nobody\""),
     ];
     for (line, error_type, says) in rows {
-        check(&bench, &Refusal { line, env: &[], exit: 1, error_type, says });
+        check(&cli, &Refusal { line, env: &[], exit: 1, error_type, says });
     }
 }
 
@@ -151,10 +151,10 @@ fn a_call_that_fails_exits_with_1() {
 fn what_cannot_be_set_up_exits_with_3_or_4() {
     type Row<'a> = (&'a [(&'a str, &'a str)], i32, &'a str, &'a str);
 
-    let bench = bench();
-    bench.write("file", "not a folder");
-    bench.write("broken.toml", "guest = [");
-    bench.write("odd.json", "[1, 2]");
+    let cli = cli();
+    cli.write("file", "not a folder");
+    cli.write("broken.toml", "guest = [");
+    cli.write("odd.json", "[1, 2]");
     let call: &[&str] = &["call", "echo", "back"];
     let rows: &[Row<'_>] = &[
         (&[("RECURGENT_GUESTS", "ruby")], 3, "setup", "did you mean `guest`?"),
@@ -175,13 +175,13 @@ fn what_cannot_be_set_up_exits_with_3_or_4() {
         (&[("PATH", "/nowhere"), ("RECURGENT_GUEST", "ruby")], 4, "guest_unavailable", "ruby"),
     ];
     for (env, exit, error_type, says) in rows {
-        check(&bench, &Refusal { line: call, env, exit: *exit, error_type, says });
+        check(&cli, &Refusal { line: call, env, exit: *exit, error_type, says });
     }
 }
 
 #[test]
 fn arguments_are_json_if_they_parse_and_text_if_not() {
-    let bench = bench();
+    let cli = cli();
     let cases: &[(&[&str], Value)] = &[
         (&["3", "-4", "-0.5"], json!({"args": [3, -4, -0.5], "kwargs": {}})),
         (&["NaN", "three", "\"3\""], json!({"args": ["NaN", "three", "3"], "kwargs": {}})),
@@ -197,12 +197,12 @@ fn arguments_are_json_if_they_parse_and_text_if_not() {
     ];
     for (arguments, expected) in cases {
         let line = [&["call", "echo", "back"], *arguments].concat();
-        let ran = bench.run(&line);
+        let ran = cli.run(&line);
         let printed: Value = serde_json::from_str(&ran.exits(0).stdout).unwrap();
         assert_eq!(&printed, expected, "{ran:?}");
     }
     // Integers of any size survive.
-    let ran = bench.fed(
+    let ran = cli.run_with_stdin(
         &["call", "echo", "back", "--args-file", "-", "--json"],
         "[1, 123456789012345678901234567890]",
     );
@@ -211,63 +211,63 @@ fn arguments_are_json_if_they_parse_and_text_if_not() {
 
 #[test]
 fn values_are_for_people_and_outcomes_for_programs() {
-    let bench = bench();
-    bench.run(&["call", "echo", "text"]).exits(0).prints("two\nlines\n");
-    bench.run(&["ask", "echo", "why", "so?"]).exits(0).prints("you asked: why so?\n");
-    bench.run(&["ask", "echo", "is", "-3", "less?"]).exits(0).prints("you asked: is -3 less?\n");
-    let outcome = bench.run(&["call", "calculator", "add", "3", "--json"]).exits(0).json();
+    let cli = cli();
+    cli.run(&["call", "echo", "text"]).exits(0).prints("two\nlines\n");
+    cli.run(&["ask", "echo", "why", "so?"]).exits(0).prints("you asked: why so?\n");
+    cli.run(&["ask", "echo", "is", "-3", "less?"]).exits(0).prints("you asked: is -3 less?\n");
+    let outcome = cli.run(&["call", "calculator", "add", "3", "--json"]).exits(0).json();
     assert_eq!((&outcome["status"], &outcome["value"]), (&json!("ok"), &json!(3)));
     assert_eq!(
         (&outcome["tool_role"], &outcome["method_name"]),
         (&json!("calculator"), &json!("add"))
     );
     assert!(outcome["trace_id"].is_string() && outcome["call_id"].is_string(), "{outcome}");
-    let traced = bench.run(&["call", "calculator", "add", "3", "--trace"]);
-    traced.exits(0).prints("3\n").says("calculator.add");
+    let traced = cli.run(&["call", "calculator", "add", "3", "--trace"]);
+    traced.exits(0).prints("3\n").stderr_contains("calculator.add");
 }
 
 #[test]
 fn scripts_are_json_or_yaml_and_programs_python_or_ruby() {
-    let bench = bench();
+    let cli = cli();
     let ruby: &[&str] = &["--guest", "ruby", "--provider", "scripted:script.yaml"];
-    bench.run(&["call", "calculator", "add", "3"]).exits(0).prints("3\n");
-    bench.run(&[&["call", "calculator", "add", "4"], ruby].concat()).exits(0).prints("4\n");
+    cli.run(&["call", "calculator", "add", "3"]).exits(0).prints("3\n");
+    cli.run(&[&["call", "calculator", "add", "4"], ruby].concat()).exits(0).prints("4\n");
 }
 
 #[test]
 fn a_recording_gives_the_same_answers_again() {
-    let bench = bench();
-    bench.run(&["call", "echo", "text", "--record", "r.jsonl"]).exits(0);
-    bench.run(&["call", "echo", "text", "--record", "r.jsonl"]).exits(3).says("new file");
+    let cli = cli();
+    cli.run(&["call", "echo", "text", "--record", "r.jsonl"]).exits(0);
+    cli.run(&["call", "echo", "text", "--record", "r.jsonl"]).exits(3).stderr_contains("new file");
     let fresh: &[&str] = &["--state-dir", "elsewhere", "--replay", "r.jsonl"];
-    bench.run(&[&["call", "echo", "text"], fresh].concat()).exits(0).prints("two\nlines\n");
+    cli.run(&[&["call", "echo", "text"], fresh].concat()).exits(0).prints("two\nlines\n");
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let bench = bench();
+    let cli = cli();
     for line in [&["call", "echo", "flood"][..], &["--help"], &["config"]] {
-        let mut child = bench.command(line).spawn().unwrap();
+        let mut child = cli.command(line).spawn().unwrap();
         drop(child.stdout.take());
         let ran = Ran::of(line, &child.wait_with_output().unwrap());
-        ran.exits(0).says("");
+        ran.exits(0).stderr_contains("");
     }
 }
 
 #[test]
 fn an_output_that_cannot_be_written_is_said() {
-    let bench = bench();
+    let cli = cli();
     for line in [&["call", "echo", "text"][..], &["config", "--json"], &["--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = bench.command(line).stdout(full).output().unwrap();
-        Ran::of(line, &output).exits(3).says("cannot write to standard output");
+        let output = cli.command(line).stdout(full).output().unwrap();
+        Ran::of(line, &output).exits(3).stderr_contains("cannot write to standard output");
     }
 }
 
 #[test]
 fn doctor_and_config_say_how_things_are() {
-    let bench = bench();
-    let report = bench.run(&["doctor", "--json"]).exits(0).json();
+    let cli = cli();
+    let report = cli.run(&["doctor", "--json"]).exits(0).json();
     let states: BTreeMap<&str, &str> = report["checks"]
         .as_array()
         .unwrap()
@@ -278,14 +278,14 @@ fn doctor_and_config_say_how_things_are() {
         assert!(states.contains_key(name), "{states:?}");
     }
     assert_eq!((states["store"], states["python"]), ("ok", "ok"));
-    let sick = bench.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap();
+    let sick = cli.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap();
     let sick = Ran::of(&["doctor"], &sick);
     assert!(sick.exits(4).stdout.contains("fail  python"), "{sick:?}");
-    let lost = bench.command(&["doctor"]).env("RECURGENT_STATE_DIR", "/proc/x").output().unwrap();
+    let lost = cli.command(&["doctor"]).env("RECURGENT_STATE_DIR", "/proc/x").output().unwrap();
     Ran::of(&["doctor"], &lost).exits(3);
 
-    bench.write("my.toml", "guest = \"ruby\"\ndebug = true\n");
-    let settings = bench
+    cli.write("my.toml", "guest = \"ruby\"\ndebug = true\n");
+    let settings = cli
         .command(&["config", "--json", "--set", "debug=false"])
         .env("RECURGENT_CONFIG", "my.toml")
         .output()
@@ -304,8 +304,8 @@ fn doctor_and_config_say_how_things_are() {
 
 #[test]
 fn help_has_examples_and_exit_codes() {
-    let bench = bench();
-    let help = bench.run(&["--help"]);
+    let cli = cli();
+    let help = cli.run(&["--help"]);
     assert!(help.exits(0).stdout.contains("130  cancelled"), "{help:?}");
     let verbs: Vec<&str> = help
         .stdout
@@ -317,17 +317,17 @@ fn help_has_examples_and_exit_codes() {
         .collect();
     assert!(verbs.len() > 10, "{verbs:?}");
     for verb in verbs {
-        let help = bench.run(&[verb, "--help"]);
+        let help = cli.run(&[verb, "--help"]);
         assert!(help.exits(0).stdout.contains("\nExamples:\n"), "{help:?}");
     }
     for line in [["tools", "pin", "--help"], ["env", "gc", "--help"]] {
-        let help = bench.run(&line);
+        let help = cli.run(&line);
         assert!(!help.exits(0).stdout.contains('\\'), "{help:?}");
     }
-    assert!(bench.run(&["--version"]).exits(0).stdout.starts_with("recurgent "));
+    assert!(cli.run(&["--version"]).exits(0).stdout.starts_with("recurgent "));
     for shell in ["bash", "zsh", "fish"] {
-        let script = bench.run(&["completions", shell]);
+        let script = cli.run(&["completions", shell]);
         assert!(script.exits(0).stdout.contains("sessions"), "{shell}");
     }
-    bench.run(&[]).exits(2).says("Usage:");
+    cli.run(&[]).exits(2).stderr_contains("Usage:");
 }

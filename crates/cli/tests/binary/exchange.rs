@@ -7,7 +7,7 @@ use std::path::Path;
 use recurgent::lifecycle::program::Checksum;
 use serde_json::{Value, json};
 
-use crate::tools::{bench, grown};
+use crate::tools::{cli, grown};
 
 /// Every file under a folder, by its path there.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
@@ -29,52 +29,52 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn what_is_exported_and_imported_is_exported_the_same() {
-    let bench = grown();
-    let counts = bench.json(&["store", "export", "one"]);
+    let cli = grown();
+    let counts = cli.json(&["store", "export", "one"]);
     assert_eq!(
         (&counts["tools"], &counts["artifacts"], &counts["patterns"]),
         (&json!(1), &json!(4), &json!(6))
     );
-    let one = files(&bench.path("one"));
+    let one = files(&cli.path("one"));
     assert!(one.contains_key("artifacts/greeter/greet.json"), "{:?}", one.keys());
     assert!(one.keys().any(|path| path.starts_with("artifacts/x-") && path.ends_with("/add.json")));
-    assert!(!bench.path("x").exists() && !bench.path("../x").exists());
+    assert!(!cli.path("x").exists() && !cli.path("../x").exists());
 
-    let taken = bench.run_in("second", &["store", "import", "one"]);
+    let taken = cli.run_in("second", &["store", "import", "one"]);
     assert_eq!(taken.exit, 0, "{}", taken.stderr);
-    bench.run_in("second", &["store", "export", "two"]);
-    assert_eq!(files(&bench.path("two")), one, "byte for byte");
-    let again = bench.run_in("second", &["store", "import", "one", "--json"]);
+    cli.run_in("second", &["store", "export", "two"]);
+    assert_eq!(files(&cli.path("two")), one, "byte for byte");
+    let again = cli.run_in("second", &["store", "import", "one", "--json"]);
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
     assert_eq!(again["taken"], json!([]), "twice is once");
-    bench.run_in("second", &["store", "export", "three"]);
-    assert_eq!(files(&bench.path("three")), one);
+    cli.run_in("second", &["store", "export", "three"]);
+    assert_eq!(files(&cli.path("three")), one);
 
     // What was imported runs without a model, after vetting.
-    fs::write(bench.path("other.json"), r#"{"unused.method": [{"code": "result = 1"}]}"#).unwrap();
+    fs::write(cli.path("other.json"), r#"{"unused.method": [{"code": "result = 1"}]}"#).unwrap();
     let line = ["call", "../../x", "add", "20", "22", "--provider", "scripted:other.json"];
-    let ran = bench.run_in("second", &line);
+    let ran = cli.run_in("second", &line);
     assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
 
-    let occupied = bench.run(&["store", "export", "one"]);
+    let occupied = cli.run(&["store", "export", "one"]);
     assert_eq!(occupied.exit, 2);
     assert!(occupied.stderr.contains("empty or new"), "{}", occupied.stderr);
-    assert_eq!(bench.run(&["store", "import", "nowhere"]).exit, 1);
-    let some = bench.json(&["tools", "export", "some", "greeter"]);
+    assert_eq!(cli.run(&["store", "import", "nowhere"]).exit, 1);
+    let some = cli.json(&["tools", "export", "some", "greeter"]);
     assert_eq!((&some["tools"], &some["artifacts"]), (&json!(1), &json!(1)));
 }
 
 #[test]
 fn a_newer_program_here_is_not_replaced_by_an_older_one() {
-    let bench = grown();
-    bench.run(&["store", "export", "old"]);
+    let cli = grown();
+    cli.run(&["store", "export", "old"]);
     let path = "artifacts/greeter/greet.json";
-    let old: Value = serde_json::from_str(&files(&bench.path("old"))[path]).unwrap();
+    let old: Value = serde_json::from_str(&files(&cli.path("old"))[path]).unwrap();
     let import = |folder: &str, file: &Value| -> Value {
-        let place = bench.path(folder).join(path);
+        let place = cli.path(folder).join(path);
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::write(place, file.to_string()).unwrap();
-        bench.json(&["store", "import", folder])
+        cli.json(&["store", "import", folder])
     };
     let grown = |base: &Value, number: u64, code: &str| {
         let mut file = base.clone();
@@ -89,7 +89,7 @@ fn a_newer_program_here_is_not_replaced_by_an_older_one() {
     };
     let newer = grown(&old, 2, "def greet(name):\n    return 'good day ' + name");
     assert!(import("newer", &newer)["taken"][0]["why"].as_str().unwrap().contains("follows on"));
-    assert_eq!(bench.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
+    assert_eq!(cli.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
     assert!(
         import("older", &old)["skipped"][0]["why"]
             .as_str()
@@ -104,8 +104,8 @@ fn a_newer_program_here_is_not_replaced_by_an_older_one() {
         report["conflicts"][0]["why"].as_str().unwrap().contains("neither follows"),
         "{report}"
     );
-    assert_eq!(bench.run(&["store", "import", "apart"]).exit, 1, "a person has to decide");
-    assert_eq!(bench.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
+    assert_eq!(cli.run(&["store", "import", "apart"]).exit, 1, "a person has to decide");
+    assert_eq!(cli.run(&["call", "builder", "build", "Bo"]).stdout, "good day Bo\n");
 }
 
 // ---- The reference runtime's files ----
@@ -150,12 +150,12 @@ fn reference_store(folder: &Path) -> String {
 
 #[test]
 fn a_store_of_the_reference_runtime_is_taken_in() {
-    let bench = bench();
-    let head = reference_store(&bench.path("old"));
-    let report = bench.json(&["store", "import", "old"]);
+    let cli = cli();
+    let head = reference_store(&cli.path("old"));
+    let report = cli.json(&["store", "import", "old"]);
     assert_eq!(report["refused"], json!([]), "{report}");
     assert_eq!(report["taken"].as_array().unwrap().len(), 4, "{report}");
-    let shown = bench.json(&["tools", "show", "unit_converter"]);
+    let shown = cli.json(&["tools", "show", "unit_converter"]);
     assert_eq!(shown["health"]["usage_count"], 4);
     let method = &shown["methods"][0];
     assert_eq!((&method["language"], &method["current"]), (&json!("ruby"), &json!(head)));
@@ -163,45 +163,44 @@ fn a_store_of_the_reference_runtime_is_taken_in() {
         (&method["versions"][0]["successes"], &method["versions"][1]["successes"]),
         (&json!(3), &json!(1))
     );
-    let listed = bench.json(&["tools", "list"]);
+    let listed = cli.json(&["tools", "list"]);
     assert!(
         listed["tools"].as_array().unwrap().iter().any(|tool| tool["purpose"] == "take notes"),
         "{listed}"
     );
-    bench.run(&["store", "export", "new"]);
-    let new = files(&bench.path("new"));
+    cli.run(&["store", "export", "new"]);
+    let new = files(&cli.path("new"));
     assert!(new.contains_key("artifacts/unit_converter/convert.json"));
-    let imported = bench.run_in("third", &["store", "import", "new"]);
+    let imported = cli.run_in("third", &["store", "import", "new"]);
     assert_eq!(imported.exit, 0, "{}", imported.stderr);
-    bench.run_in("third", &["store", "export", "newer"]);
-    assert_eq!(files(&bench.path("newer")), new);
+    cli.run_in("third", &["store", "export", "newer"]);
+    assert_eq!(files(&cli.path("newer")), new);
 }
 
 /// Without a contract it needs no translation, and runs as it is.
 #[test]
 fn a_program_of_the_reference_runtime_runs_without_a_model() {
-    let bench = bench();
-    reference_store(&bench.path("old"));
-    let place = bench.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json");
+    let cli = cli();
+    reference_store(&cli.path("old"));
+    let place = cli.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json");
     let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
     file["contract_fingerprint"] = json!("none");
     file["role"] = json!("converter"); // a role that is not a tool, so that it has no contract
     fs::write(&place, file.to_string()).unwrap();
-    assert_eq!(bench.run(&["store", "import", "old"]).exit, 0);
-    let ran = bench.run(&["call", "converter", "convert", "21", "--guest", "ruby"]);
+    assert_eq!(cli.run(&["store", "import", "old"]).exit, 0);
+    let ran = cli.run(&["call", "converter", "convert", "21", "--guest", "ruby"]);
     assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
 }
 
 #[test]
 fn damaged_files_are_refused_one_by_one() {
-    let bench = bench();
-    reference_store(&bench.path("old"));
-    let artifacts = bench.path("old/artifacts/zoo");
+    let cli = cli();
+    reference_store(&cli.path("old"));
+    let artifacts = cli.path("old/artifacts/zoo");
     fs::create_dir_all(&artifacts).unwrap();
-    let good = fs::read_to_string(
-        bench.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json"),
-    )
-    .unwrap();
+    let good =
+        fs::read_to_string(cli.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json"))
+            .unwrap();
     let good: Value = serde_json::from_str(&good).unwrap();
     let changed = |key: &str, value: Value| {
         let mut file = good.clone();
@@ -220,7 +219,7 @@ fn damaged_files_are_refused_one_by_one() {
         ("time", changed("created_at", json!("yesterday")), "not a time"),
     ] {
         fs::write(artifacts.join(format!("{name}.json")), text).unwrap();
-        let report = bench.json(&["store", "import", "old"]);
+        let report = cli.json(&["store", "import", "old"]);
         let refused = report["refused"].as_array().unwrap();
         let found = refused
             .iter()
@@ -229,27 +228,27 @@ fn damaged_files_are_refused_one_by_one() {
         assert!(found["why"].as_str().unwrap().contains(why), "{found}");
     }
     std::os::unix::fs::symlink("/etc/hostname", artifacts.join("link.json")).unwrap();
-    let ran = bench.run(&["store", "import", "old"]);
+    let ran = cli.run(&["store", "import", "old"]);
     assert_eq!(ran.exit, 1);
     assert!(
         ran.stdout.contains("artifacts/zoo/link.json: it is not a plain file"),
         "{}",
         ran.stdout
     );
-    assert_eq!(bench.run(&["tools", "show", "unit_converter"]).exit, 0, "the others were taken");
-    assert_eq!(bench.json(&["store", "check"])["ok"], true);
+    assert_eq!(cli.run(&["tools", "show", "unit_converter"]).exit, 0, "the others were taken");
+    assert_eq!(cli.json(&["store", "check"])["ok"], true);
 }
 
 /// What only the store can judge is refused there, and takes nothing else with it.
 #[test]
 fn a_file_the_store_does_not_take_is_told_and_the_others_are_taken() {
-    let bench = grown();
-    bench.run(&["store", "export", "out"]);
-    let place = bench.path("out/artifacts/greeter/greet.json");
+    let cli = grown();
+    cli.run(&["store", "export", "out"]);
+    let place = cli.path("out/artifacts/greeter/greet.json");
     let whole = fs::read_to_string(&place).unwrap();
     let import = |file: &Value, state: &str| -> Value {
         fs::write(&place, file.to_string()).unwrap();
-        let ran = bench.run_in(state, &["store", "import", "out", "--json"]);
+        let ran = cli.run_in(state, &["store", "import", "out", "--json"]);
         serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr))
     };
     let mut odd: Value = serde_json::from_str(&whole).unwrap();

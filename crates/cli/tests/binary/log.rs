@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Ran};
+use crate::fixture::{CliFixture, Ran};
 
 const SCRIPT: &str = r#"{
   "calculator.add": [{"code": "result = args[0] + 1"}],
@@ -16,8 +16,8 @@ const SCRIPT: &str = r#"{
   "packer.pack": [{"code": "import sound\nresult = sound.VERSION", "dependencies": [{"name": "sound"}]}]
 }"#;
 
-fn bench() -> Bench {
-    Bench::new(SCRIPT)
+fn cli() -> CliFixture {
+    CliFixture::new(SCRIPT)
 }
 
 /// A watcher at work, and what it prints.
@@ -27,8 +27,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(bench: &Bench, more: &[&str]) -> Self {
-        let mut child = bench.command(&[&["watch"], more].concat()).spawn().unwrap();
+    fn start(cli: &CliFixture, more: &[&str]) -> Self {
+        let mut child = cli.command(&[&["watch"], more].concat()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
@@ -52,12 +52,12 @@ fn names(entries: &[Value]) -> Vec<String> {
 
 #[test]
 fn calls_are_seen_as_they_happen_through_rotation_and_foreign_lines() {
-    let bench = bench();
-    let log = bench.path("state/recurgent.jsonl");
-    bench.run(&["call", "calculator", "add", "1"]);
-    let mut watch = Watch::start(&bench, &["--json"]);
+    let cli = cli();
+    let log = cli.path("state/recurgent.jsonl");
+    cli.run(&["call", "calculator", "add", "1"]);
+    let mut watch = Watch::start(&cli, &["--json"]);
     assert_eq!(watch.entry()["args"], json!([1]), "what was there already comes first");
-    bench.run(&["call", "parent", "ask"]);
+    cli.run(&["call", "parent", "ask"]);
     let seen: Vec<Value> = (0..3).map(|_| watch.entry()).collect();
     assert_eq!(names(&seen), ["child.answer", "child.answer", "parent.ask"]);
     let depths: Vec<&Value> = seen.iter().map(|entry| &entry["depth"]).collect();
@@ -66,8 +66,8 @@ fn calls_are_seen_as_they_happen_through_rotation_and_foreign_lines() {
     let mut file = fs::File::options().append(true).open(&log).unwrap();
     file.write_all(b"not ours\n{\"torn\": ").unwrap();
     drop(file);
-    fs::rename(&log, bench.path("state/recurgent.jsonl.1700000000000")).unwrap();
-    bench.run(&["call", "calculator", "add", "7"]);
+    fs::rename(&log, cli.path("state/recurgent.jsonl.1700000000000")).unwrap();
+    cli.run(&["call", "calculator", "add", "7"]);
     assert_eq!(watch.entry()["args"], json!([7]));
     let ran = watch.interrupt();
     assert_eq!(ran.exit, 0, "{ran:?}");
@@ -76,10 +76,10 @@ fn calls_are_seen_as_they_happen_through_rotation_and_foreign_lines() {
 
 #[test]
 fn filters_choose_and_a_reader_that_leaves_ends_it() {
-    let bench = bench();
-    bench.run(&["call", "calculator", "add", "1"]);
-    bench.run(&["call", "calculator", "fail"]);
-    bench.run(&["call", "parent", "ask"]);
+    let cli = cli();
+    cli.run(&["call", "calculator", "add", "1"]);
+    cli.run(&["call", "calculator", "fail"]);
+    cli.run(&["call", "parent", "ask"]);
     for (filter, expected) in [
         (&["--status", "error"] as &[&str], &["calculator.fail"] as &[&str]),
         (&["--role", "child"], &["child.answer", "child.answer"]),
@@ -87,7 +87,7 @@ fn filters_choose_and_a_reader_that_leaves_ends_it() {
         (&["--last", "2"], &["child.answer", "parent.ask"]),
         (&["--status", "ok", "--role", "calculator"], &["calculator.add"]),
     ] {
-        let mut watch = Watch::start(&bench, &[filter, &["--json"]].concat());
+        let mut watch = Watch::start(&cli, &[filter, &["--json"]].concat());
         let seen: Vec<Value> = expected.iter().map(|_| watch.entry()).collect();
         assert_eq!(names(&seen), expected);
         // The reader is gone and nothing is written; the command still ends.
@@ -99,13 +99,13 @@ fn filters_choose_and_a_reader_that_leaves_ends_it() {
 
 #[test]
 fn a_trace_is_shown_as_a_tree_by_trace_or_call() {
-    let bench = bench();
-    bench.build_source();
-    bench.run(&["call", "calculator", "fail"]);
-    let (outcome, _) = bench.answer(&["call", "parent", "ask"]);
+    let cli = cli();
+    cli.build_source();
+    cli.run(&["call", "calculator", "fail"]);
+    let (outcome, _) = cli.answer(&["call", "parent", "ask"]);
     assert_eq!(outcome["value"], json!([10, 20]), "{outcome:#}");
     let (trace, call) = (outcome["trace_id"].as_str().unwrap(), &outcome["call_id"]);
-    let (tree, exit) = bench.answer(&["trace", "show", trace]);
+    let (tree, exit) = cli.answer(&["trace", "show", trace]);
     assert_eq!(exit, 0);
     let calls = tree["calls"].as_array().unwrap();
     assert_eq!(names(calls), ["parent.ask", "child.answer", "child.answer"]);
@@ -113,24 +113,24 @@ fn a_trace_is_shown_as_a_tree_by_trace_or_call() {
     assert_eq!([&calls[1]["args"], &calls[2]["args"]], [&json!([1]), &json!([2])]);
 
     let child = calls[2]["call_id"].as_str().unwrap();
-    let (tree, _) = bench.answer(&["trace", "show", child]);
+    let (tree, _) = cli.answer(&["trace", "show", child]);
     assert_eq!(names(tree["calls"].as_array().unwrap()), ["child.answer"]);
-    let shown = bench.run(&["trace", "show", trace]).stdout;
+    let shown = cli.run(&["trace", "show", trace]).stdout;
     assert!(shown.starts_with(&format!("trace {trace}\n✓ parent.ask() [10,20]")), "{shown}");
     assert!(shown.contains("\n  ✓ child.answer(1) 10 generated"), "{shown}");
     assert!(shown.contains("attempt 1 generated") && shown.contains("worker "), "{shown}");
 
-    let (packed, _) = bench.answer(&["call", "packer", "pack"]);
+    let (packed, _) = cli.answer(&["call", "packer", "pack"]);
     assert_eq!(packed["value"], "2.0.0", "{packed:#}");
-    let shown = bench.run(&["trace", "show", packed["call_id"].as_str().unwrap()]).stdout;
+    let shown = cli.run(&["trace", "show", packed["call_id"].as_str().unwrap()]).stdout;
     for part in ["env ", "made in ", "resolve ", "install ", "restarts 0"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     for (id, says) in [("zzzz", "no call and no trace"), ("", "say more of it")] {
-        let (answer, exit) = bench.answer(&["trace", "show", id]);
+        let (answer, exit) = cli.answer(&["trace", "show", id]);
         assert_eq!((exit, &answer["error_type"]), (1, &json!("not_found")));
         assert!(answer["error_message"].as_str().unwrap().contains(says), "{answer:#}");
     }
-    let (answer, exit) = bench.answer(&["trace", "show", "x", "--set", "log=off"]);
+    let (answer, exit) = cli.answer(&["trace", "show", "x", "--set", "log=off"]);
     assert_eq!((exit, &answer["error_type"]), (3, &json!("setup")));
 }

@@ -5,15 +5,15 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue panics"
 )]
 
-mod bench;
 mod calls;
 mod corrections;
 mod demo;
 mod environments;
 mod exchange;
+mod fixture;
 mod log;
 mod processes;
 mod sessions;

@@ -4,83 +4,89 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
-use crate::calls::bench;
+use crate::calls::cli;
+use crate::fixture::CliFixture;
 use crate::tools;
 
 #[test]
 fn a_session_outlives_its_process() {
-    let bench = bench();
+    let cli = cli();
     let session: &[&str] = &["--session", "desk"];
-    let call = |line: &[&str]| bench.run(&[&["call", "calculator"], line, session].concat());
+    let call = |line: &[&str]| cli.run(&[&["call", "calculator"], line, session].concat());
     call(&["memory=", "5"]).exits(0).prints("5\n");
     call(&["add", "3"]).exits(0).prints("8\n");
     call(&["memory"]).exits(0).prints("8\n");
     // Outside the session there is no memory, and no model is configured that could write a program.
-    bench.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
+    cli.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
 
-    let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
+    let listed = cli.run(&["sessions", "list", "--json"]).exits(0).json();
     let row = &listed["sessions"][0];
     assert_eq!(
         (&row["name"], &row["role"], &row["keys"]),
         (&json!("desk"), &json!("calculator"), &json!(1))
     );
-    let shown = bench.run(&["sessions", "show", "desk", "--json"]).exits(0).json();
+    let shown = cli.run(&["sessions", "show", "desk", "--json"]).exits(0).json();
     assert_eq!(shown, json!({"name": "desk", "agents": {"calculator": {"memory": 8}}}));
-    bench.run(&["sessions", "rm", "desk"]).exits(0).says("removed session desk");
-    let listed = bench.run(&["sessions", "list", "--json"]).exits(0).json();
+    cli.run(&["sessions", "rm", "desk"]).exits(0).stderr_contains("removed session desk");
+    let listed = cli.run(&["sessions", "list", "--json"]).exits(0).json();
     assert_eq!(listed, json!({"sessions": []}));
-    bench
-        .run(&["sessions", "list", "--state-dir", "other"])
+    cli.run(&["sessions", "list", "--state-dir", "other"])
         .exits(0)
         .prints("")
-        .says("no sessions");
+        .stderr_contains("no sessions");
 }
 
 #[test]
 fn the_repl_reads_lines_without_a_terminal() {
-    let bench = bench();
+    let cli = cli();
     let repl: &[&str] = &["repl", "calculator"];
-    bench.fed(repl, "memory = 5\nadd 3\nadd(2)\nmemory\n\n").exits(0).prints("5\n8\n10\n10\n");
-    bench
-        .fed(repl, "memory = 5\n.memory\n.quit\nadd 1")
+    cli.run_with_stdin(repl, "memory = 5\nadd 3\nadd(2)\nmemory\n\n")
+        .exits(0)
+        .prints("5\n8\n10\n10\n");
+    cli.run_with_stdin(repl, "memory = 5\n.memory\n.quit\nadd 1")
         .exits(0)
         .prints("5\n{\n  \"memory\": 5\n}\n");
-    bench.fed(repl, "fail 1\nadd 3\n").exits(1).prints("3\n").says("add that key");
-    bench.fed(repl, "add [1\nadd 3\n").exits(1).prints("3\n").says("is not closed");
-    bench.fed(&["repl", "echo"], "what now?\n").exits(0).prints("you asked: what now?\n");
-    bench.fed(repl, ".help\n.tools\n.history\n").exits(0);
+    cli.run_with_stdin(repl, "fail 1\nadd 3\n")
+        .exits(1)
+        .prints("3\n")
+        .stderr_contains("add that key");
+    cli.run_with_stdin(repl, "add [1\nadd 3\n")
+        .exits(1)
+        .prints("3\n")
+        .stderr_contains("is not closed");
+    cli.run_with_stdin(&["repl", "echo"], "what now?\n").exits(0).prints("you asked: what now?\n");
+    cli.run_with_stdin(repl, ".help\n.tools\n.history\n").exits(0);
 }
 
 /// Each process has its own trace, but the calls of a session belong to one conversation.
 #[test]
 fn a_session_is_one_conversation_across_processes() {
     for (session, corrects) in [(&["--session", "desk"][..], true), (&[], false)] {
-        let bench = tools::bench();
+        let cli = tools::cli();
         let code =
             "def movies(where, day=None):\n    return {'movies': [m for m in [] if m == where]}";
-        fs::write(bench.path("script.json"), json!({"guide.movies": [{"code": code}]}).to_string())
+        fs::write(cli.path("script.json"), json!({"guide.movies": [{"code": code}]}).to_string())
             .unwrap();
         for more in [&[][..], &["--kw", "day=tonight"]] {
-            let ran = bench.run(&[&["call", "guide", "movies", "Oslo"], more, session].concat());
+            let ran = cli.run(&[&["call", "guide", "movies", "Oslo"], more, session].concat());
             assert_eq!(ran.exit, 0, "{}", ran.stderr);
         }
-        let log = fs::read_to_string(bench.path("state/recurgent.jsonl")).unwrap();
+        let log = fs::read_to_string(cli.path("state/recurgent.jsonl")).unwrap();
         let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
         assert_eq!(last["user_correction_detected"], json!(corrects));
-        let found = bench.json(&["tools", "recommend"]);
+        let found = cli.json(&["tools", "recommend"]);
         assert_eq!(found.to_string().contains("strengthen_contract"), corrects, "{found}");
     }
 }
 
 #[test]
 fn the_calls_of_a_session_are_paged_and_purged() {
-    let bench = tools::bench();
+    let cli = tools::cli();
     for name in ["Ann", "Bo", "Cy"] {
-        assert_eq!(bench.run(&["call", "greeter", "greet", name, "--session", "desk"]).exit, 0);
+        assert_eq!(cli.run(&["call", "greeter", "greet", name, "--session", "desk"]).exit, 0);
     }
     let page = |line: &[&str]| -> Vec<Value> {
-        let page = bench.json(&[&["sessions", "history", "desk"], line].concat());
+        let page = cli.json(&[&["sessions", "history", "desk"], line].concat());
         page["agents"]["greeter"].as_array().unwrap().clone()
     };
     let latest = page(&["--limit", "2"]);
@@ -88,16 +94,16 @@ fn the_calls_of_a_session_are_paged_and_purged() {
     let before = page(&["--limit", "2", "--before", latest[0]["call_id"].as_str().unwrap()]);
     assert_eq!(before.len(), 1);
     assert_eq!(before[0]["args"], json!(["Ann"]));
-    let history = |line: &[&str]| bench.run(&[&["sessions", "history", "desk"], line].concat());
+    let history = |line: &[&str]| cli.run(&[&["sessions", "history", "desk"], line].concat());
     assert!(history(&[]).stdout.contains("greeter.greet ok"));
     assert!(history(&["--before", "nonesuch"]).stderr.contains("came before \"nonesuch\""));
 
-    assert_eq!(bench.json(&["sessions", "purge", "desk"]), json!({"purged": "desk", "records": 3}));
+    assert_eq!(cli.json(&["sessions", "purge", "desk"]), json!({"purged": "desk", "records": 3}));
     assert_eq!(page(&[]), Vec::<Value>::new());
     assert!(history(&[]).stderr.contains("has no calls"));
-    assert_eq!(bench.run(&["sessions", "show", "desk"]).exit, 0, "its memory stays");
+    assert_eq!(cli.run(&["sessions", "show", "desk"]).exit, 0, "its memory stays");
     for verb in ["history", "purge"] {
-        let missing = bench.run(&["sessions", verb, "nowhere"]);
+        let missing = cli.run(&["sessions", verb, "nowhere"]);
         assert_eq!(missing.exit, 1);
         assert!(missing.stderr.contains("desk"), "{}", missing.stderr);
     }
@@ -111,21 +117,21 @@ fn a_session_keeps_its_packages_in_the_next_process() {
       "packer.look": [{"code": "import sound\nresult = sound.VERSION"}],
       "packer.swap": [{"code": "result = 1", "dependencies": [{"name": "sound", "version": ">=2"}]}]
     }"#;
-    let bench = Bench::new(script);
-    bench.build_source();
+    let cli = CliFixture::new(script);
+    cli.build_source();
     let ask = |method: &str, session: &str| {
-        bench.answer(&["call", "packer", method, "--session", session, "--set", "log=log.jsonl"]).0
+        cli.answer(&["call", "packer", method, "--session", session, "--set", "log=log.jsonl"]).0
     };
     assert_eq!(ask("pack", "s")["value"], "1.0.0");
     let again = ask("look", "s");
     assert_eq!(again["value"], "1.0.0", "the session keeps its packages: {again:#}");
-    let log = fs::read_to_string(bench.path("log.jsonl")).unwrap();
+    let log = fs::read_to_string(cli.path("log.jsonl")).unwrap();
     let entry: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
     assert_eq!(entry["normalized_dependencies"], json!([{"name": "sound", "version": "<2"}]));
     assert_eq!(entry["environment_cache_hit"], json!(true));
     let swapped = ask("swap", "s");
     assert_eq!(swapped["error_type"], "dependency_manifest_incompatible", "{swapped:#}");
     assert_eq!(ask("swap", "other")["value"], json!(1), "another session may use other packages");
-    assert_eq!(bench.run(&["sessions", "rm", "s"]).exit, 0);
+    assert_eq!(cli.run(&["sessions", "rm", "s"]).exit, 0);
     assert_eq!(ask("swap", "s")["value"], json!(1), "the packages are forgotten with the session");
 }

@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bench::Ran;
-use crate::calls::bench;
+use crate::calls::cli;
+use crate::fixture::Ran;
 use crate::processes::{Process, assert_gone, descendants};
 
 #[test]
@@ -19,8 +19,8 @@ fn ctrl_c_stops_the_call_and_leaves_no_process() {
         ("HUP", &call, ""),
         ("INT", &repl, "sleep\nsleep\n"),
     ] {
-        let bench = bench();
-        let mut child = bench.command(line).stdin(Stdio::piped()).spawn().unwrap();
+        let cli = cli();
+        let mut child = cli.command(line).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let ran = interrupted(child, signal, line);
         if line == call {
@@ -29,17 +29,17 @@ fn ctrl_c_stops_the_call_and_leaves_no_process() {
             ran.exits(130).prints("");
         }
         // Nothing of the cancelled call is kept, and the session still works.
-        bench.run(&["call", "calculator", "add", "3", "--session", "night"]).prints("3\n");
+        cli.run(&["call", "calculator", "add", "3", "--session", "night"]).prints("3\n");
     }
 }
 
 #[test]
 fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
-    let bench = bench();
-    let scratch = bench.path("scratch");
+    let cli = cli();
+    let scratch = cli.path("scratch");
     std::fs::create_dir(&scratch).unwrap();
     let line = ["call", "sleeper", "sleep", "--trace"];
-    let mut killed = bench.command(&line).env("TMPDIR", &scratch).spawn().unwrap();
+    let mut killed = cli.command(&line).env("TMPDIR", &scratch).spawn().unwrap();
     wait_until_running(&mut killed);
     killed.kill().unwrap();
     killed.wait().unwrap();
@@ -49,7 +49,7 @@ fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
         "the kill came too early or too late"
     );
     let line = ["call", "calculator", "add", "1"];
-    let next = bench.command(&line).env("TMPDIR", &scratch).output().unwrap();
+    let next = cli.command(&line).env("TMPDIR", &scratch).output().unwrap();
     Ran::of(&line, &next).exits(0).prints("1\n");
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 }
@@ -75,11 +75,11 @@ assert termios.tcgetattr(theirs) != before, 'it edits lines'
 os.kill(child, signal.SIGTERM)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), termios.tcgetattr(theirs) == before)
 ";
-    let bench = bench();
-    let repl = bench.command(&["repl", "calculator"]);
+    let cli = cli();
+    let repl = cli.command(&["repl", "calculator"]);
     let mut python = Command::new("python3");
     python.args(["-c", AT_A_TERMINAL]).arg(repl.get_program()).args(repl.get_args());
-    python.env_clear().env("TERM", "xterm").current_dir(bench.path("."));
+    python.env_clear().env("TERM", "xterm").current_dir(cli.path("."));
     python.envs(repl.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let ran = Ran::of(&["repl"], &python.output().unwrap());
     ran.exits(0).prints("130 True\n");

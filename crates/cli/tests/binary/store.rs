@@ -6,19 +6,19 @@ use std::process::{Command, Stdio};
 use recurgent::lifecycle::program::Checksum;
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
-use crate::calls::bench;
+use crate::calls::cli;
 use crate::exchange::files;
+use crate::fixture::CliFixture;
 use crate::tools::grown;
 
 #[test]
 fn a_damaged_store_is_set_aside_and_said() {
-    let bench = bench();
-    std::fs::create_dir(bench.path("state")).unwrap();
-    bench.write("state/recurgent.sqlite", &"this is not a database ".repeat(500));
-    let ran = bench.run(&["call", "calculator", "add", "3"]);
-    ran.exits(0).prints("3\n").says("note:");
-    let kept = std::fs::read_dir(bench.path("state")).unwrap().any(|entry| {
+    let cli = cli();
+    std::fs::create_dir(cli.path("state")).unwrap();
+    cli.write("state/recurgent.sqlite", &"this is not a database ".repeat(500));
+    let ran = cli.run(&["call", "calculator", "add", "3"]);
+    ran.exits(0).prints("3\n").stderr_contains("note:");
+    let kept = std::fs::read_dir(cli.path("state")).unwrap().any(|entry| {
         std::fs::read(entry.unwrap().path()).is_ok_and(|bytes| bytes.starts_with(b"this is no"))
     });
     assert!(kept, "the damaged file is kept: {ran:?}");
@@ -26,43 +26,43 @@ fn a_damaged_store_is_set_aside_and_said() {
 
 #[test]
 fn damage_found_in_mid_call_is_said_too() {
-    let bench = bench();
+    let cli = cli();
     let call = ["call", "calculator", "add", "1", "--session", "s"];
-    bench.run(&call).exits(0).prints("1\n");
-    let store = bench.path("state/recurgent.sqlite");
+    cli.run(&call).exits(0).prints("1\n");
+    let store = cli.path("state/recurgent.sqlite");
     let mut bytes = std::fs::read(&store).unwrap();
     // Past the header and the schema: opening finds nothing wrong.
     bytes[3 * 4096..].fill(0xa5);
     std::fs::write(&store, bytes).unwrap();
-    bench.run(&call).says("was damaged and has been moved to");
+    cli.run(&call).stderr_contains("was damaged and has been moved to");
 }
 
 #[test]
 fn a_store_can_be_checked() {
-    let bench = grown();
-    let ran = bench.run(&["store", "check"]);
+    let cli = grown();
+    let ran = cli.run(&["store", "check"]);
     assert_eq!(ran.exit, 0);
     assert!(ran.stdout.contains("is whole"), "{}", ran.stdout);
 
     // An artifact whose program went missing, and a torn page.
-    let file = bench.path("state/recurgent.sqlite");
+    let file = cli.path("state/recurgent.sqlite");
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.execute("UPDATE artifacts SET current = 99 WHERE role = 'guide'", []).unwrap();
     connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     drop(connection);
-    let checked = bench.json(&["store", "check"]);
+    let checked = cli.json(&["store", "check"]);
     assert_eq!(checked["problems"], json!(["guide.movies has no current program"]));
-    assert_eq!(bench.run(&["store", "check"]).exit, 1);
+    assert_eq!(cli.run(&["store", "check"]).exit, 1);
     let mut bytes = fs::read(&file).unwrap();
     let half = bytes.len() / 2;
     bytes[half..].fill(0x5a);
     fs::write(&file, bytes).unwrap();
-    let checked = bench.json(&["store", "check"]);
+    let checked = cli.json(&["store", "check"]);
     assert_eq!(checked["ok"], false, "{checked}");
 
     // One that cannot even be opened is moved aside, and is not to be moved or exported any more.
     fs::write(&file, "no database ".repeat(500)).unwrap();
-    let ran = bench.run(&["store", "check"]);
+    let ran = cli.run(&["store", "check"]);
     assert_eq!(ran.exit, 1, "{}", ran.stderr);
     assert!(ran.stdout.contains("has been moved to"), "{}", ran.stdout);
     assert!(!ran.stderr.contains("has been moved to"), "reported once: {}", ran.stderr);
@@ -70,9 +70,9 @@ fn a_store_can_be_checked() {
 }
 
 /// A store to import that takes many pages to write.
-fn large_export(bench: &Bench) {
-    bench.run(&["store", "export", "large"]);
-    let place = bench.path("large/artifacts/greeter/greet.json");
+fn large_export(cli: &CliFixture) {
+    cli.run(&["store", "export", "large"]);
+    let place = cli.path("large/artifacts/greeter/greet.json");
     let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
     let first = file["code_checksum"].as_str().unwrap().to_owned();
     for number in 2..=9 {
@@ -92,11 +92,11 @@ fn large_export(bench: &Bench) {
 /// The kernel ends the import at the very write that takes a file past its limit, ever later.
 #[test]
 fn an_import_that_dies_at_any_write_can_be_made_again() {
-    let bench = grown();
-    large_export(&bench);
-    assert_eq!(bench.run_in("whole", &["store", "import", "large"]).exit, 0);
-    bench.run_in("whole", &["store", "export", "expected"]);
-    let expected = files(&bench.path("expected"));
+    let cli = grown();
+    large_export(&cli);
+    assert_eq!(cli.run_in("whole", &["store", "import", "large"]).exit, 0);
+    cli.run_in("whole", &["store", "export", "expected"]);
+    let expected = files(&cli.path("expected"));
     let (mut died, mut ended) = (0, 0);
     for round in 0..16 {
         let state = format!("state-{round}");
@@ -104,10 +104,10 @@ fn an_import_that_dies_at_any_write_can_be_made_again() {
             format!("ulimit -c 0; ulimit -f {}; exec \"$0\" store import large", 8 + 56 * round);
         let ran = Command::new("sh")
             .args(["-c", &line, env!("CARGO_BIN_EXE_recurgent")])
-            .current_dir(bench.path("."))
+            .current_dir(cli.path("."))
             .env_clear()
-            .env("HOME", bench.path("."))
-            .env("RECURGENT_STATE_DIR", bench.path(&state))
+            .env("HOME", cli.path("."))
+            .env("RECURGENT_STATE_DIR", cli.path(&state))
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -115,13 +115,13 @@ fn an_import_that_dies_at_any_write_can_be_made_again() {
             Some(0) => ended += 1,
             Some(_) | None => died += 1,
         }
-        let checked = bench.run_in(&state, &["store", "check"]);
+        let checked = cli.run_in(&state, &["store", "check"]);
         assert_eq!(checked.exit, 0, "{round}: {}{}", checked.stdout, checked.stderr);
-        let tools = bench.run_in(&state, &["store", "import", "large"]);
+        let tools = cli.run_in(&state, &["store", "import", "large"]);
         assert_eq!(tools.exit, 0, "{round}: {}{}", tools.stdout, tools.stderr);
         let out = format!("out-{round}");
-        bench.run_in(&state, &["store", "export", &out]);
-        assert!(files(&bench.path(&out)) == expected, "{round}: not the same");
+        cli.run_in(&state, &["store", "export", &out]);
+        assert!(files(&cli.path(&out)) == expected, "{round}: not the same");
     }
     assert!(died > 2 && ended > 0, "{died} died, {ended} ended");
 }
@@ -129,10 +129,10 @@ fn an_import_that_dies_at_any_write_can_be_made_again() {
 /// Several at once, into a store that is not there yet, while others call and look at the whole file.
 #[test]
 fn imports_calls_and_checks_at_once_disturb_nobody() {
-    let bench = grown();
-    large_export(&bench);
+    let cli = grown();
+    large_export(&cli);
     let run = |line: &[&str]| {
-        let ran = bench.run_in("shared", line);
+        let ran = cli.run_in("shared", line);
         assert_eq!(ran.exit, 0, "{line:?} {}{}", ran.stdout, ran.stderr);
     };
     std::thread::scope(|scope| {
@@ -145,7 +145,7 @@ fn imports_calls_and_checks_at_once_disturb_nobody() {
         scope.spawn(|| (0..4).for_each(|_| run(&["store", "check"])));
     });
     run(&["store", "check"]);
-    let shown = bench.run_in("shared", &["tools", "show", "greeter", "--json"]);
+    let shown = cli.run_in("shared", &["tools", "show", "greeter", "--json"]);
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!(shown["methods"][0]["versions"].as_array().unwrap().len(), 9);
 }

@@ -17,7 +17,7 @@ pub(crate) fn typical(language: Language) -> &'static str {
     }
 }
 
-pub(crate) fn parsed(language: Language, source: &str) -> GeneratedProgram {
+pub(crate) fn generated(language: Language, source: &str) -> GeneratedProgram {
     GeneratedProgram::parse(language, &json!({"code": source})).unwrap()
 }
 

@@ -22,7 +22,7 @@ use lifecycle::settlement::{Receipt, Timing};
 use lifecycle::tool::{KnownTool, Tool};
 use serde_json::{Map, Value, json};
 
-use crate::common::{inputs, parsed, request, typical};
+use crate::common::{generated, inputs, request, typical};
 
 /// Ready to run once. What it needs is made before and what it only looked at is given back, so that only
 /// the path itself is counted.
@@ -51,7 +51,7 @@ pub(crate) const PATHS: &[Path] = &[
 const PYTHON_LINE: &str = "result = args[0] + 1";
 
 fn vetting(language: Language, source: &str, args: Vec<Value>) -> Work {
-    let (program, request) = (parsed(language, source), request(language, args));
+    let (program, request) = (generated(language, source), request(language, args));
     Box::new(move || {
         black_box(vet(program, &request, &[], &GuardrailPolicy::default()).unwrap());
         Box::new(request)

@@ -294,9 +294,9 @@ fn growth_faults_say_what_would_do() {
 
 #[test]
 fn what_storage_gives_back_is_parsed_again() {
-    let forged: DependencyManifest =
+    let falsified: DependencyManifest =
         serde_json::from_value(json!([{"name": "x", "version": "1\"; system('x')"}])).unwrap();
-    assert!(forged.readmitted(Ruby).is_err());
+    assert!(falsified.readmitted(Ruby).is_err());
     let kept = manifest(Python, &json!([{"name": "x[b,a]", "version": ">=1"}]));
     assert_eq!(kept.readmitted(Python), Ok(kept));
 }

@@ -1,16 +1,16 @@
 class Output:
-    """stdout and stderr, put back however a program left them."""
+    """Restores stdout and stderr, whatever a program did to them."""
 
     def __init__(self):
         self.spare = {1: os.dup(1), 2: os.dup(2)}
         self.streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
-    def take(self, stdout, stderr):
+    def redirect(self, stdout, stderr):
         for number, fd in ((1, stdout), (2, stderr)):
             dup2(fd, number)
             dup2(fd, self.spare[number], inheritable=False)
 
-    def settle(self):
+    def restore(self):
         for number, (name, stream) in enumerate(self.streams.items(), start=1):
             flush(getattr(sys, name, None))
             dup2(self.spare[number], number)

@@ -5,10 +5,10 @@ class Worker:
         self.fd, self.channel, self.context = fd, Channel(fd), Context()
         self.programs, self.output = Programs(), Output()
 
-    def take(self, channel, stdout, stderr):
+    def connect(self, channel, stdout, stderr):
         self.channel.pid = getpid()
         dup2(channel, self.fd, inheritable=False)
-        self.output.take(stdout, stderr)
+        self.output.redirect(stdout, stderr)
 
     def serve(self):
         while True:
@@ -20,7 +20,7 @@ class Worker:
         limit = self.channel.frame_bytes
         done = oversized(limit) if size > limit else self.run(frame, execution)
         set_timer(REAL_TIMER, 0)  # an alarm left armed must not interrupt the next frame
-        self.output.settle()
+        self.output.restore()
         if getpid() != self.channel.pid:
             leave(0)  # a process that the program forked: it must not send a result
         execution.finish(done if len(done) < limit else oversized(limit))

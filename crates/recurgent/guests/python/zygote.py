@@ -69,7 +69,7 @@ class Zygote:
         self.control.send(b'{"op":"forked","pid":%d}' % getpid())
         devnull = os.open(os.devnull, os.O_RDONLY)
         dup2(devnull, 0)
-        self.worker.take(channel, stdout, stderr)
+        self.worker.connect(channel, stdout, stderr)
         os.write(starting, b"+")
         for fd in (devnull, channel, stdout, stderr, starting, *ruleset):
             os.close(fd)

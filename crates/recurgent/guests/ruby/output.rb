@@ -1,24 +1,24 @@
 module Recurgent
-  # stdout and stderr, put back however a program left them.
+  # Restores stdout and stderr, whatever a program did to them.
   class Output
     def initialize
       @spare = [STDOUT.dup, STDERR.dup]
       @streams = [STDOUT, STDERR]
     end
 
-    def take(*streams)
+    def redirect(*streams)
       [@spare, @streams].each { |own| own.zip(streams) { |stream, given| stream.reopen(given) } }
     end
 
-    def settle
+    def restore
       [$stdout, $stderr, *@streams].each { |stream| flush(stream) }
-      @streams = @streams.each_with_index.map { |stream, index| restored(stream, index) }
+      @streams = @streams.each_with_index.map { |stream, index| restore_stream(stream, index) }
       $stdout, $stderr = @streams
     end
 
     private
 
-    def restored(stream, index)
+    def restore_stream(stream, index)
       stream = IO.for_fd(index + 1, "w", autoclose: false) if stream.closed?
       stream.reopen(@spare[index])
     end

@@ -10,10 +10,10 @@ module Recurgent
       @context, @programs = Context.new, Programs.new
     end
 
-    def take(channel, stdout, stderr)
+    def connect(channel, stdout, stderr)
       @socket.reopen(channel)
       @channel.belong_here
-      @output.take(stdout, stderr)
+      @output.redirect(stdout, stderr)
     end
 
     # Exceptions other threads raise in this one are let in only while a program runs.
@@ -27,7 +27,7 @@ module Recurgent
       limit = @channel.frame_bytes
       done = size > limit ? Recurgent.oversized(limit) : run(frame, execution)
       (Thread.list - [Thread.current]).each(&:kill)
-      @output.settle
+      @output.restore
       Process.exit!(0) if Process.pid != @channel.pid # forked by the program: it must not send a result
       execution.finish(done.bytesize < limit ? done : Recurgent.oversized(limit))
     end

@@ -86,7 +86,7 @@ module Recurgent
       # Sent by the worker itself: the host gets its process number from the kernel.
       @control.send(%({"op":"forked","pid":#{Process.pid}}), 0)
       STDIN.reopen(File::NULL)
-      @worker.take(channel, stdout, stderr)
+      @worker.connect(channel, stdout, stderr)
       starting.write("+")
       [channel, stdout, stderr, starting, ruleset].compact.each(&:close)
       @worker.serve

@@ -12,7 +12,7 @@ use super::choose::{ProviderOptions, Service, check_model};
 use super::http::{HttpReply, send};
 use super::price::{Prices, Pricing};
 use super::wire::{Inquiry, Shape};
-use super::{DraftLimits, Provider};
+use super::{DraftRequest, Provider};
 
 /// The way each model was last asked for JSON, by service and model: a refused way is not tried again.
 static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
@@ -46,22 +46,22 @@ impl Model {
     fn converse(
         &self,
         inquiry: &Inquiry<'_>,
-        limits: &DraftLimits<'_>,
+        request: &DraftRequest<'_>,
     ) -> Result<HttpReply, DraftFault> {
         let wire = self.service.wire;
         let asked = format!("{} {} {}", wire.name, self.service.base_url, inquiry.model);
-        let deadline = Instant::now() + limits.timeout;
+        let deadline = Instant::now() + request.timeout;
         let mut shape = known_shape(&asked);
         let mut is_refused = true;
         loop {
             let left = deadline.checked_duration_since(Instant::now());
-            let left = left.ok_or(DraftFault::TimedOut(limits.timeout))?;
+            let left = left.ok_or(DraftFault::TimedOut(request.timeout))?;
             let mut reply =
-                send((wire.post)(inquiry, shape), &self.service.route, left, limits.cancellation)
+                send((wire.post)(inquiry, shape), &self.service.route, left, request.cancellation)
                     .map_err(|fault| {
-                    let is_late = matches!(fault, DraftFault::TimedOut(_));
-                    if is_late { DraftFault::TimedOut(limits.timeout) } else { fault }
-                })?;
+                        let is_late = matches!(fault, DraftFault::TimedOut(_));
+                        if is_late { DraftFault::TimedOut(request.timeout) } else { fault }
+                    })?;
             let refuses = (wire.refuses_shape)(reply.status, &reply.text());
             match wire.next_shape(shape) {
                 Some(other) if refuses || (wire.may_refuse_shape)(reply.status) => {
@@ -79,8 +79,8 @@ impl Model {
         }
     }
 
-    fn ask(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let model = self.model(limits.model);
+    fn ask(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        let model = self.model(request.model);
         check_model(model).map_err(|fault| DraftFault::Rejected(fault.to_string()))?;
         if self.service.key.is_none()
             && let Some(variable) = self.service.wire.key_variable
@@ -95,13 +95,13 @@ impl Model {
             model,
             system: &prompt.system,
             user: &prompt.user,
-            max_output_tokens: limits
+            max_output_tokens: request
                 .max_output_tokens
                 .unwrap_or(u32::MAX)
                 .min(self.max_output_tokens),
-            temperature: if limits.is_retry { self.retry_temperature } else { self.temperature },
+            temperature: if request.is_retry { self.retry_temperature } else { self.temperature },
         };
-        let body = self.converse(&inquiry, limits)?.json()?;
+        let body = self.converse(&inquiry, request)?.json()?;
         let usage = self.usage(model, &body);
         match (self.service.wire.payload)(&body) {
             Ok(payload) => Ok(Draft { payload, usage }),
@@ -116,8 +116,8 @@ impl Model {
 }
 
 impl Provider for Model {
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        self.ask(prompt, limits)
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        self.ask(prompt, request)
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::price::Pricing;
-use super::{DraftLimits, Provider, ProviderFault};
+use super::{DraftRequest, Provider, ProviderFault};
 use difference::{difference, masked};
 use fault::RecordedFault;
 
@@ -120,10 +120,10 @@ impl Recorder {
 }
 
 impl Provider for Recorder {
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let result = self.inner.draft(prompt, limits);
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        let result = self.inner.draft(prompt, request);
         let blank = RecordedReply {
-            key: limits.key(),
+            key: request.key(),
             prompt: Some(Asked::of(prompt)),
             payload: None,
             fault: None,
@@ -237,8 +237,8 @@ impl Replay {
 }
 
 impl Provider for Replay {
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let key = limits.key();
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        let key = request.key();
         let next = {
             let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
             replies.get_mut(&key).and_then(VecDeque::pop_front)

@@ -13,7 +13,7 @@ use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
 use serde_json::Value;
 
-use super::{DraftLimits, Provider, ProviderFault};
+use super::{DraftRequest, Provider, ProviderFault};
 
 /// The key of answers to anything no other key covers.
 const ANYTHING: &str = "*";
@@ -135,26 +135,26 @@ impl Scripted {
 }
 
 impl Provider for Scripted {
-    fn draft(&self, _prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let key = limits.key();
+    fn draft(&self, _prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        let key = request.key();
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
-        match self.next(&key, limits.method.as_str())? {
+        match self.next(&key, request.method.as_str())? {
             Line::Payload(payload) => Ok(Draft { payload, usage: Usage::default() }),
             Line::Fault(fault) => Err(fault),
-            Line::Silence => Err(wait(limits)),
+            Line::Silence => Err(wait(request)),
         }
     }
 }
 
-fn wait(limits: &DraftLimits<'_>) -> DraftFault {
+fn wait(request: &DraftRequest<'_>) -> DraftFault {
     let step = Duration::from_millis(10);
     let mut waited = Duration::ZERO;
-    while waited < limits.timeout {
-        if limits.cancellation.is_cancelled() {
+    while waited < request.timeout {
+        if request.cancellation.is_cancelled() {
             return DraftFault::Cancelled;
         }
         std::thread::sleep(step);
         waited += step;
     }
-    DraftFault::TimedOut(limits.timeout)
+    DraftFault::TimedOut(request.timeout)
 }

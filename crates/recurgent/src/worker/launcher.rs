@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use lifecycle::dialect::Language;
 
-use super::sandbox::{Reached, Sandbox, Seen, Starts};
+use super::sandbox::{Reached, Sandbox, SandboxAccess, Starts};
 use super::zygote::{Spawner, Zygote, ZygoteSettings};
 use super::zygote_pool::{Activation, BootFault, ZygoteKey};
 use super::{WorkerOptions, locked};
@@ -74,7 +74,7 @@ impl Launcher {
         let Grants { network, read: granted, write } = key.grants.clone();
         let local_sockets = granted.is_empty() && write.is_empty();
         read.extend(granted);
-        let seen = Seen {
+        let access = SandboxAccess {
             read,
             write,
             network,
@@ -86,7 +86,7 @@ impl Launcher {
             interpreter: &interpreter,
             arguments,
             in_use,
-            seen,
+            access,
         };
         Zygote::boot(settings, &self.sandbox, &self.spawner)
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Sandbox ── reached ──► Reached                       the tier the probe found, and why layers are missing
-//!    └─ zygote_sandbox(Seen) ──► ZygoteSandbox         one zygote's directory, user, root and control groups
+//!    └─ zygote_sandbox(SandboxAccess) ──► ZygoteSandbox         one zygote's directory, user, root and control groups
 //!          ├─ confine(Command)                         how the zygote enters (entry.rs, between fork and exec)
 //!          ├─ seal                                     how each forked worker confines itself (seal.rs)
 //!          └─ worker_resources ──► WorkerResources     one worker's scratch directory, ruleset, control groups
@@ -49,9 +49,9 @@ pub(crate) use zygote_sandbox::{WorkerResources, ZygoteSandbox};
 /// Prefix of the name of a scratch directory; its host's process number follows.
 const SCRATCH_PREFIX: &str = "recurgent-";
 
-/// What a zygote and its workers may see and reach.
+/// What a zygote and its workers may read, write, connect to and start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SandboxAccess {
     /// Readable in addition to the system's directories.
     pub(crate) read: Vec<PathBuf>,
     /// Writable, granted by the caller.

@@ -276,7 +276,7 @@ impl WorkerTurn {
                 let done = Done { result_from, ..self.finish(ending, changes) };
                 Ok(Said::Done(Box::new(done)))
             }
-            // The host sends nothing that an intact harness refuses, so the program broke it or forged this.
+            // The host sends nothing that an intact harness refuses, so the program broke it or falsified this.
             Ok(Ok(Frame::Refused(problem))) => {
                 Err(by_program(format!("it refused its order: {problem}")))
             }

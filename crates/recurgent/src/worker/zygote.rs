@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use super::frame::IPC_VERSION;
 use super::link::{GLANCE, Link};
 use super::process::{Process, WorkerExit, WorkerId};
-use super::sandbox::{Sandbox, Seen, SpawnHandshake, Tally, ZygoteSandbox};
+use super::sandbox::{Sandbox, SandboxAccess, SpawnHandshake, Tally, ZygoteSandbox};
 use super::zygote_pool::BootFault;
 use crate::environment::Lock;
 use crate::guest::interpreter::{self, InterpreterInfo};
@@ -78,7 +78,7 @@ pub(super) struct ZygoteSettings<'a> {
     /// Held as long as the zygote exists.
     pub(super) in_use: Option<Lock>,
     /// What it may see and reach.
-    pub(super) seen: Seen,
+    pub(super) access: SandboxAccess,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,7 +335,7 @@ fn spawn(
     spawner: &Spawner,
 ) -> io::Result<(Zygote, OwnedFd)> {
     static BOOTED: AtomicU64 = AtomicU64::new(0);
-    let zygote_sandbox = sandbox.zygote_sandbox(settings.seen)?;
+    let zygote_sandbox = sandbox.zygote_sandbox(settings.access)?;
     let (control, child_end) = pair(SocketType::SEQPACKET)?;
     rustix::net::sockopt::set_socket_passcred(&control, true)?;
     // Both ends are non-blocking: the host does not read after the boot, and a zygote that prints must not block.

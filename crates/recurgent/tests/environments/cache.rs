@@ -158,7 +158,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
             }
             let ticket = runtime.refresh(&first).start();
             assert_eq!(
-                ticket.await_ready(AMPLE),
+                ticket.await_ready(HANG_TIMEOUT),
                 PreparationStatus::Ready,
                 "{:?}",
                 ticket.failure()
@@ -181,7 +181,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
     }
 }
 
-const AMPLE: Duration = Duration::from_mins(1);
+const HANG_TIMEOUT: Duration = Duration::from_mins(1);
 /// Run in the environment, and load its package late.
 const RUBY_WAIT: &str = "File.write('GATE.reached', '')\nsleep 0.01 until File.exist?('GATE')\nrequire 'beta'\nBeta::VERSION";
 const PYTHON_WAIT: &str = "import os, time, pathlib\npathlib.Path('GATE.reached').touch()\nwhile not os.path.exists('GATE'):\n    time.sleep(0.01)\nimport inner_part\nresult = inner_part.NAME";
@@ -213,7 +213,7 @@ fn a_refresh_that_fails_changes_nothing() {
     let listed = cache.list();
     let fails = |stage: &crate::stage::Stage| {
         let ticket = stage.runtime().refresh(&listed[0]).start();
-        assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+        assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
         assert_eq!(cache.list()[0].root, listed[0].root);
         assert_eq!(standings(&cache.list()), [CacheState::Ready]);
         ticket.failure().unwrap()

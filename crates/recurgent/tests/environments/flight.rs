@@ -14,7 +14,7 @@ use crate::stage::{Stage, value};
 /// Tells the process below what to do.
 const ORDER: &str = "ENVIRONMENTS_TEST_ORDER";
 /// Far more than anything here needs.
-const AMPLE: Duration = Duration::from_mins(1);
+const HANG_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A process that prepares what its input names, and prints the result. Run by the tests below.
 #[test]
@@ -100,7 +100,7 @@ fn what_a_killed_build_left_is_cleared_and_built_again() {
         lock && source.asked_for("/gems/sluggish-1.0.0.gem") > 0
     };
     while !under_way() {
-        assert!(begun.elapsed() < AMPLE, "the build does not get under way");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "the build does not get under way");
         std::thread::sleep(Duration::from_millis(10));
     }
     killed.kill().unwrap();

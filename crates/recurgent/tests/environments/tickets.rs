@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::sources::PackageSource;
 use crate::stage::{Stage, call, failure, failure_facts, value};
 
-const AMPLE: Duration = Duration::from_mins(1);
+const HANG_TIMEOUT: Duration = Duration::from_mins(1);
 
 fn sluggish(stage: &Stage) -> PreparationTicket {
     stage.runtime().prepare("tester").dependency("sluggish", "").start()
@@ -31,7 +31,7 @@ fn calls_fail_with_a_reason_before_it_is_ready_and_work_after() {
     assert_eq!(stage.logged()["prep_ticket_id"], json!(ticket.id()));
     assert_eq!(stage.logged()["outcome_error_type"], json!("environment_preparing"));
 
-    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Ready);
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Ready);
     assert_eq!(value(&call(&mut agent, "check")), &json!(7));
     let logged = stage.logged();
     assert_eq!(logged["prep_ticket_id"], json!(ticket.id()));
@@ -49,8 +49,8 @@ fn callbacks_are_called_once_it_is_settled_or_at_once() {
         .on_ready(|_| panic!("a callback that panics affects no other"))
         .on_ready(move |agent| early.send(format!("ready {}", agent.role())).unwrap())
         .on_error(|failure| panic!("{failure}"));
-    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Ready);
-    assert_eq!(notes.recv_timeout(AMPLE).unwrap(), "ready tester");
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Ready);
+    assert_eq!(notes.recv_timeout(HANG_TIMEOUT).unwrap(), "ready tester");
     ticket.on_ready(move |_| late.send("late".to_owned()).unwrap());
     assert_eq!(notes.try_recv().unwrap(), "late", "on this thread, before it returns");
 
@@ -59,7 +59,7 @@ fn callbacks_are_called_once_it_is_settled_or_at_once() {
     broken
         .on_ready(|agent| panic!("{agent}"))
         .on_error(move |failure| error.send(failure.kind.code().to_owned()).unwrap());
-    assert_eq!(notes.recv_timeout(AMPLE).unwrap(), "dependency_resolution_failed");
+    assert_eq!(notes.recv_timeout(HANG_TIMEOUT).unwrap(), "dependency_resolution_failed");
     let late = sender;
     broken.on_error(move |_| late.send("late".to_owned()).unwrap());
     assert_eq!(notes.try_recv().unwrap(), "late");
@@ -74,13 +74,13 @@ fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
         ("beta", "1'; exit", "invalid_dependency_manifest"),
     ] {
         let ticket = runtime.prepare("tester").dependency(name, version).start();
-        assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+        assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
         assert_eq!(ticket.failure().unwrap().kind.code(), kind);
         let outcome = call(&mut ticket.agent().unwrap(), "check");
         assert_eq!(failure_facts(&outcome, "prep_ticket_id"), (kind, false, Some(ticket.id())));
     }
     let ticket = runtime.prepare("tester").dependency("faulty", "").start();
-    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     let outcome = call(&mut ticket.agent().unwrap(), "check");
     assert_eq!(failure_facts(&outcome, "stage"), ("environment_preparing", true, None));
     let cause = &failure(&outcome).metadata["cause"];
@@ -89,7 +89,7 @@ fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
 
     stage.set("blocked_gems", "beta");
     let ticket = stage.runtime().prepare("tester").dependency("beta", "").start();
-    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "dependency_policy_violation");
 }
 
@@ -98,7 +98,7 @@ fn a_cancelled_preparation_ends_in_error() {
     let stage = PackageSource::gems().stage();
     let ticket = sluggish(&stage);
     ticket.cancel();
-    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "cancelled");
 }
 
@@ -106,7 +106,7 @@ fn a_cancelled_preparation_ends_in_error() {
 fn a_bad_role_is_found_out_at_once() {
     let stage = Stage::new(Language::Ruby);
     let ticket = stage.runtime().prepare("  ").start();
-    assert_eq!(ticket.await_ready(AMPLE), PreparationStatus::Error);
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
     assert_eq!(ticket.failure().unwrap().kind.code(), "invalid_call");
     assert!(ticket.agent().is_err());
 }

@@ -23,7 +23,7 @@ use recurgent::Cancellation;
 use recurgent::lifecycle::draft::{Draft, DraftFault};
 use recurgent::lifecycle::prompt::Prompt;
 use recurgent::lifecycle::request::{Method, Role};
-use recurgent::provider::{DraftLimits, Provider, ProviderOptions, Secret, make};
+use recurgent::provider::{DraftRequest, Provider, ProviderOptions, Secret, make};
 
 /// A key that must be seen in one header and nowhere else.
 pub(crate) const CANARY: &str = "sk-canary-0123456789abcdef";
@@ -64,7 +64,7 @@ pub(crate) fn ask_until(
     cancellation: &Cancellation,
 ) -> Result<Draft, DraftFault> {
     let (role, method) = (Role::parse("calculator").unwrap(), Method::parse("add").unwrap());
-    let limits = DraftLimits {
+    let request = DraftRequest {
         role: &role,
         method: &method,
         model: "auto",
@@ -73,7 +73,7 @@ pub(crate) fn ask_until(
         is_retry,
         cancellation,
     };
-    provider.draft(&prompt(), &limits)
+    provider.draft(&prompt(), &request)
 }
 
 /// Long enough for any answer on a busy machine.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
-use recurgent::provider::{DraftLimits, Provider};
+use recurgent::provider::{DraftRequest, Provider};
 
 use crate::parse::Answer;
 
@@ -36,8 +36,8 @@ impl Model {
 }
 
 impl Provider for Model {
-    fn draft(&self, prompt: &Prompt, limits: &DraftLimits<'_>) -> Result<Draft, DraftFault> {
-        let key = limits.key();
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        let key = request.key();
         self.asked.lock().unwrap().push((key.clone(), prompt.clone()));
         match self.answers.lock().unwrap().get_mut(&key).and_then(VecDeque::pop_front) {
             Some(Answer::Payload(payload)) => Ok(Draft { payload, usage: Usage::default() }),

@@ -8,7 +8,7 @@ use recurgent::guest::{Answer, Ask, Done};
 use serde_json::{Map, Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
-use crate::{gives, number, value};
+use crate::{number, returned, value};
 
 fn outcome(result: Result<Value, Failure>) -> Answer {
     let (role, method) = (Role::parse("adder").unwrap(), Method::parse("add").unwrap());
@@ -34,7 +34,7 @@ fn asks_cross_and_come_back() {
         });
         let expected =
             json!([6, "missing_input", 5, {"kept": 1}, "tool_registry_violation", {"adder": {}}]);
-        assert!(gives(&ended, &expected), "{language:?}: {ended:#?}");
+        assert!(returned(&ended, &expected), "{language:?}: {ended:#?}");
         let call = |args: Vec<Value>, kwargs: Value| Ask::Call {
             agent: "a1".into(),
             method: "add".into(),
@@ -136,6 +136,6 @@ fn an_answer_too_big_to_cross_is_refused_inside_the_program() {
         let big = "x".repeat(40 << 20);
         let program = Program { language, code, ..Program::default() };
         let ended = driver.ask(&program, |_| Answer::Value(json!(big)));
-        assert!(gives(&ended, &json!("resource_limit")), "{ended:?}");
+        assert!(returned(&ended, &json!("resource_limit")), "{ended:?}");
     }
 }

@@ -5,7 +5,7 @@ use lifecycle::outcome::{Limit, Reported};
 use recurgent::guest::Done;
 use serde_json::{Value, json};
 
-use crate::{Case, check, crashed_saying, gives, number};
+use crate::{Case, check, crashed_with_message, number, returned};
 
 #[test]
 fn programs_end_as_they_mean_to() {
@@ -14,25 +14,25 @@ fn programs_end_as_they_mean_to() {
             name: "value",
             python: "result = 1 + 1",
             ruby: "1 + 1",
-            expect: |e| gives(e, &json!(2)),
+            expect: |e| returned(e, &json!(2)),
         },
         Case {
             name: "nil",
             python: "result = None",
             ruby: "nil",
-            expect: |e| gives(e, &Value::Null),
+            expect: |e| returned(e, &Value::Null),
         },
         Case {
             name: "a function, whatever it is made with",
             python: "check = lambda *_, **__: 7",
             ruby: "def check(*, **) = 7",
-            expect: |e| gives(e, &json!(7)),
+            expect: |e| returned(e, &json!(7)),
         },
         Case {
             name: "outcome ok",
             python: "result = Outcome.ok({'a': 1})",
             ruby: "Outcome.ok({a: 1})",
-            expect: |e| gives(e, &json!({"a": 1})),
+            expect: |e| returned(e, &json!({"a": 1})),
         },
         Case {
             name: "outcome error",
@@ -76,7 +76,7 @@ fn programs_that_fail_say_why() {
             name: "early return",
             python: "if True:\n    return 7\nresult = 8",
             ruby: "return 7 if true\n8",
-            expect: |e| gives(e, &json!(7)),
+            expect: |e| returned(e, &json!(7)),
         },
         Case {
             name: "invalid code",
@@ -109,7 +109,7 @@ fn programs_that_fail_say_why() {
                 let two_to_100 = "1267650600228229401496703205376";
                 let expected =
                     [two_to_100, &format!("-{two_to_100}"), "100000000000000000000"].map(number);
-                gives(e, &json!(expected))
+                returned(e, &json!(expected))
             },
         },
     ]);
@@ -162,25 +162,25 @@ fn the_ways_a_worker_ends_are_distinguished() {
             name: "exit at once",
             python: "import os\nos._exit(3)",
             ruby: "exit! 3",
-            expect: |e| crashed_saying(e, "it exited with status 3"),
+            expect: |e| crashed_with_message(e, "it exited with status 3"),
         },
         Case {
             name: "kill itself",
             python: "import os\nos.kill(os.getpid(), 9)",
             ruby: "Process.kill(9, Process.pid)",
-            expect: |e| crashed_saying(e, "it was killed by SIGKILL"),
+            expect: |e| crashed_with_message(e, "it was killed by SIGKILL"),
         },
         Case {
             name: "abort",
             python: "import os\nos.abort()",
             ruby: "Process.kill(:ABRT, Process.pid); sleep",
-            expect: |e| crashed_saying(e, "it was killed by SIGABRT"),
+            expect: |e| crashed_with_message(e, "it was killed by SIGABRT"),
         },
         Case {
             name: "close every descriptor and linger",
             python: "import os, time\nos.closerange(3, 64)\ntime.sleep(60)",
             ruby: "(3..64).each { |fd| IO.for_fd(fd).close rescue nil }\nsleep 60",
-            expect: |e| crashed_saying(e, "it closed its channel"),
+            expect: |e| crashed_with_message(e, "it closed its channel"),
         },
         Case {
             name: "memory",

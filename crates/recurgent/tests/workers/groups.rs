@@ -13,7 +13,7 @@ use recurgent::worker::{Layer, Layers, Tier};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
-use crate::{AMPLE, value};
+use crate::{HANG_TIMEOUT, value};
 
 /// Processes that each hold an eighth of the memory there is for all, and are more than eight.
 const A_TREE: [(Language, &str); 2] = [
@@ -58,7 +58,8 @@ fn memory_is_limited_for_a_tree_of_processes() {
                 options.layers = layers;
                 options.limits.memory_bytes = 768 << 20;
             });
-            let ended = driver.run(&Program { language, code, limit: AMPLE, ..Program::default() });
+            let ended =
+                driver.run(&Program { language, code, limit: HANG_TIMEOUT, ..Program::default() });
             if grouped {
                 assert_eq!(limited(&ended), Some(Limit::Memory), "{layers:?}: {ended:?}");
             } else {
@@ -112,7 +113,7 @@ fn processes_are_limited_for_a_tree_of_them() {
         {
             let driver = Driver::with(|options| options.layers = layers);
             // Ruby waits for room to fork for as long as it is let.
-            let limit = if grouped { Duration::from_secs(3) } else { AMPLE };
+            let limit = if grouped { Duration::from_secs(3) } else { HANG_TIMEOUT };
             let ended = driver.run(&Program { language, code, limit, ..Program::default() });
             if grouped {
                 assert_eq!(limited(&ended), Some(Limit::Processes), "{code}: {ended:?}");
@@ -142,7 +143,7 @@ fn a_group_ends_with_its_worker() {
         let layers = Tier::Process.layers().with(Layer::Cgroups);
         let driver = Driver::with(|options| options.layers = layers);
         let ended = driver.run(&Program { language, code, ..Program::default() });
-        crate::gone(value(&ended).and_then(Value::as_u64).unwrap().try_into().unwrap());
+        crate::await_exit(value(&ended).and_then(Value::as_u64).unwrap().try_into().unwrap());
     }
 }
 
@@ -157,20 +158,20 @@ fn groups_are_gone_when_their_workers_are() {
                 driver.run(&Program { language, code, proven, ..Program::default() }).unwrap();
             }
         }
-        let names = houses(driver.scratch());
-        assert_eq!(!named(&names).is_empty(), are_there, "{tier}: {names:?}");
+        let names = zygote_directories(driver.scratch());
+        assert_eq!(!groups_named(&names).is_empty(), are_there, "{tier}: {names:?}");
         drop(driver);
-        assert_eq!(named(&names), Vec::<PathBuf>::new(), "{tier}");
+        assert_eq!(groups_named(&names), Vec::<PathBuf>::new(), "{tier}");
     }
 }
 
 /// The names of zygotes' directories, which their groups share.
-pub(crate) fn houses(scratch: &Path) -> BTreeSet<std::ffi::OsString> {
+pub(crate) fn zygote_directories(scratch: &Path) -> BTreeSet<std::ffi::OsString> {
     std::fs::read_dir(scratch).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
 /// Groups of these names, wherever they are.
-pub(crate) fn named(names: &BTreeSet<std::ffi::OsString>) -> Vec<PathBuf> {
+pub(crate) fn groups_named(names: &BTreeSet<std::ffi::OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut unseen = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(directory) = unseen.pop() {

@@ -11,7 +11,7 @@ use recurgent::guest::{Answer, Ask, Cancellation, Done, Said};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants};
-use crate::{AMPLE, crashed_saying, gives, gone, value};
+use crate::{HANG_TIMEOUT, await_exit, crashed_with_message, returned, value};
 
 /// Finds the channel (the only socket) and writes `said` to it.
 fn liar(language: Language, said: &str) -> String {
@@ -48,11 +48,11 @@ fn lies_end_the_attempt_and_nothing_else() {
             let code = liar(language, said);
             let program = Program { language, code: &code, ..Program::default() };
             let ended = driver.ask(&program, |_| Answer::Value(Value::Null));
-            assert!(crashed_saying(&ended, expected), "{language:?} said {said}: {ended:?}");
+            assert!(crashed_with_message(&ended, expected), "{language:?} said {said}: {ended:?}");
         }
     }
     for language in BOTH {
-        assert!(gives(
+        assert!(returned(
             &driver.run(&Program { language, code: "1 + 1", ..Program::default() }),
             &json!(2)
         ));
@@ -128,7 +128,7 @@ fn the_clock_stops_while_the_host_answers() {
             thread::sleep(Duration::from_millis(900)); // what a slow answer is
             Answer::Value(json!(1))
         });
-        assert!(gives(&ended, &json!([1, 1])), "{ended:?}");
+        assert!(returned(&ended, &json!([1, 1])), "{ended:?}");
         assert!(begun.elapsed() > limit);
     }
 }
@@ -146,7 +146,7 @@ fn cancellation_ends_a_turn_wherever_it_is() {
             let run = scope.spawn(|| driver.run(&program));
             let begun = Instant::now();
             while descendants().iter().filter(|pid| driver.owns(**pid)).count() == 0
-                && begun.elapsed() < AMPLE
+                && begun.elapsed() < HANG_TIMEOUT
             {
                 thread::yield_now();
             }
@@ -178,7 +178,7 @@ fn fresh_attempts_share_nothing() {
             let traced = ended.unwrap().worker;
             assert!(!traced.warm);
             assert_eq!(traced.sandbox_tier, driver.containment().tier.name());
-            gone(traced.pid.unwrap());
+            await_exit(traced.pid.unwrap());
         }
     }
 }

@@ -7,7 +7,7 @@ use lifecycle::dialect::Language;
 use serde_json::{Map, Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
-use crate::{PID, gives, gone};
+use crate::{PID, await_exit, returned};
 
 #[test]
 fn a_proven_agent_keeps_its_worker_until_it_is_discarded() {
@@ -26,7 +26,7 @@ fn a_proven_agent_keeps_its_worker_until_it_is_discarded() {
         let other = run("b");
         assert_ne!(other.worker.pid, first.worker.pid, "agents share no worker");
         driver.guest(language).discard("a");
-        gone(first.worker.pid.unwrap());
+        await_exit(first.worker.pid.unwrap());
         let third = run("a");
         assert_ne!(third.worker.pid, first.worker.pid);
         assert_eq!((third.worker.warm, third.worker.restarts), (false, 1));
@@ -55,7 +55,7 @@ fn a_kept_worker_killed_while_idle_is_replaced_unnoticed() {
         let first = driver.run(&program).unwrap().worker.pid.unwrap();
         let pid = rustix::process::Pid::from_raw(first.cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        gone(first);
+        await_exit(first);
         let second = driver.run(&program).unwrap().worker;
         assert_ne!(second.pid, Some(first));
         assert!(!second.warm);
@@ -67,7 +67,7 @@ fn idle_workers_are_ended_in_time() {
     let driver = Driver::with(|options| options.idle_limit = Duration::from_millis(50));
     for (language, code) in PID {
         let program = Program { language, code, proven: true, ..Program::default() };
-        gone(driver.run(&program).unwrap().worker.pid.unwrap());
+        await_exit(driver.run(&program).unwrap().worker.pid.unwrap());
     }
 }
 
@@ -105,7 +105,7 @@ fn a_kept_worker_sees_each_change_of_the_memory_once() {
         context.apply(third.changes);
         context.apply(ContextChanges { set: Map::new(), unset: vec!["other".into()] });
         let fourth = run(&context);
-        assert!(gives(&fourth, &json!([["n"], 3])), "{fourth:?}");
+        assert!(returned(&fourth, &json!([["n"], 3])), "{fourth:?}");
     }
 }
 
@@ -122,7 +122,7 @@ fn a_megabyte_of_memory_crosses_once() {
             let context = context.clone();
             let ended =
                 driver.run(&Program { language, code, proven, context, ..Program::default() });
-            assert!(gives(&ended, &json!(60_000)), "{ended:?}");
+            assert!(returned(&ended, &json!(60_000)), "{ended:?}");
             assert!(ended.unwrap().changes.is_empty());
         }
     }
@@ -136,7 +136,7 @@ fn a_worker_is_never_asked_for_a_program_it_has_forgotten() {
         let run = |n: usize| {
             let code = &programs[n];
             let ended = driver.run(&Program { language, code, proven: true, ..Program::default() });
-            assert!(gives(&ended, &json!(n)), "{ended:?}");
+            assert!(returned(&ended, &json!(n)), "{ended:?}");
         };
         (0..300).for_each(run);
         (0..300).rev().for_each(run);

@@ -33,7 +33,7 @@ use recurgent::guest::Done;
 use serde_json::Value;
 
 /// Far more than any program here needs, so that only a hang exceeds it.
-const AMPLE: Duration = Duration::from_secs(20);
+const HANG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Programs that return their process id.
 const PID: [(Language, &str); 2] =
@@ -74,19 +74,19 @@ fn number(digits: &str) -> Value {
     serde_json::from_str(digits).unwrap()
 }
 
-fn gives(ended: &Result<Done, WorkerFault>, expected: &Value) -> bool {
+fn returned(ended: &Result<Done, WorkerFault>, expected: &Value) -> bool {
     value(ended) == Some(expected)
 }
 
-fn crashed_saying(ended: &Result<Done, WorkerFault>, words: &str) -> bool {
+fn crashed_with_message(ended: &Result<Done, WorkerFault>, words: &str) -> bool {
     matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Program, detail }) if detail.contains(words))
 }
 
 /// Waits for a process to end; asserts that it does.
-fn gone(pid: u32) {
+fn await_exit(pid: u32) {
     let start = Instant::now();
     while is_alive(pid) {
-        assert!(start.elapsed() < AMPLE, "process {pid} is still alive");
+        assert!(start.elapsed() < HANG_TIMEOUT, "process {pid} is still alive");
         thread::sleep(Duration::from_millis(1));
     }
 }

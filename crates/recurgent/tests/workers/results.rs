@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::drive::{BOTH, Driver, Program};
 use crate::value;
 
-/// A program in both languages, what it gives, and how. The method is `check`, its arguments 1 and 2.
+/// A program in both languages, what it returned, and how. The method is `check`, its arguments 1 and 2.
 type Given<'a> = (&'a str, &'a str, Value, ResultFrom);
 
 fn check(cases: &[Given<'_>]) {

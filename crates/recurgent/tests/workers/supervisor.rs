@@ -16,8 +16,8 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants, is_alive};
-use crate::groups::{houses, named};
-use crate::{PID, gives, gone};
+use crate::groups::{groups_named, zygote_directories};
+use crate::{PID, await_exit, returned};
 
 #[test]
 fn many_callers_share_few_permits() {
@@ -41,7 +41,7 @@ fn many_callers_share_few_permits() {
                         ..Program::default()
                     };
                     let ended = driver.run(&program);
-                    if !gives(&ended, &json!(caller * 100 + attempt)) {
+                    if !returned(&ended, &json!(caller * 100 + attempt)) {
                         failures.lock().unwrap().push(ended);
                     }
                 }
@@ -61,7 +61,7 @@ fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
         let zygote = driver.zygote(language, None);
         let pid = Pid::from_raw(zygote.cast_signed()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
-        gone(zygote);
+        await_exit(zygote);
         driver.boot(language); // a new zygote, which did not fork the worker of this turn
         let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
         assert!(matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. })), "{ended:?}");
@@ -159,12 +159,12 @@ fn die_with_their_host(stopped: bool) {
     host.kill().unwrap();
     host.wait().unwrap();
     assert!(pids.len() >= 5, "two zygotes, two kept, one running: {pids:?}");
-    pids.into_iter().for_each(gone);
+    pids.into_iter().for_each(await_exit);
     // The next host removes the directories and control groups that the killed one left.
-    let left = houses(Path::new(&scratch));
+    let left = zygote_directories(Path::new(&scratch));
     assert!(left.len() >= 2, "{left:?}");
     drop(Workers::start(&WorkerOptions::new("", &scratch)).unwrap());
-    assert_eq!(named(&left), Vec::<PathBuf>::new());
+    assert_eq!(groups_named(&left), Vec::<PathBuf>::new());
     std::fs::remove_dir(scratch).unwrap();
 }
 

@@ -11,7 +11,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
 
-use super::line::DOTS;
+use super::line::DOT_COMMANDS;
 use crate::command::agent::Caller;
 use crate::exit::CommandFault;
 use crate::render::paint::{Style, clean};
@@ -28,7 +28,7 @@ const HISTORY_FILE: &str = "repl_history";
 pub(super) enum Input {
     /// A terminal with line editing.
     Terminal {
-        editor: Box<Editor<Assistance, DefaultHistory>>,
+        editor: Box<Editor<ReplHelper, DefaultHistory>>,
         /// Without and with colour.
         prompt: (String, String),
         history: PathBuf,
@@ -38,7 +38,7 @@ pub(super) enum Input {
 }
 
 /// The result of reading a line.
-pub(super) enum Entered {
+pub(super) enum ReadLine {
     /// A line.
     Line(String),
     /// Ctrl-C at the prompt: the line is dropped.
@@ -60,7 +60,7 @@ impl Input {
             .auto_add_history(true)
             .build();
         let mut editor = Box::new(Editor::with_config(config).map_err(unusable)?);
-        editor.set_helper(Some(Assistance));
+        editor.set_helper(Some(ReplHelper));
         // There is no history on the first run, and a history that cannot be read is ignored.
         let _ = editor.load_history(&history);
         let plain = format!("{}> ", clean(caller.agent.role().as_str()));
@@ -75,19 +75,19 @@ impl Input {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Entered, CommandFault> {
+    pub(super) fn next(&mut self) -> Result<ReadLine, CommandFault> {
         match self {
             Self::Terminal { editor, prompt, history } => match editor.readline(&*prompt) {
                 Ok(line) => {
                     // Saved after each line, so that nothing is lost if the repl is killed.
                     let _ = editor.append_history(history);
-                    Ok(Entered::Line(line))
+                    Ok(ReadLine::Line(line))
                 }
                 Err(ReadlineError::Interrupted) => {
                     render::note("press Ctrl-D or enter .quit to leave");
-                    Ok(Entered::Nothing)
+                    Ok(ReadLine::Nothing)
                 }
-                Err(ReadlineError::Eof) => Ok(Entered::End),
+                Err(ReadlineError::Eof) => Ok(ReadLine::End),
                 Err(error) => {
                     Err(CommandFault::setup(format!("the terminal cannot be read: {error}")))
                 }
@@ -97,7 +97,7 @@ impl Input {
     }
 }
 
-fn read_line(stdin: &mut impl BufRead) -> Result<Entered, CommandFault> {
+fn read_line(stdin: &mut impl BufRead) -> Result<ReadLine, CommandFault> {
     let unreadable =
         |problem: String| CommandFault::setup(format!("cannot read standard input: {problem}"));
     let mut line = String::new();
@@ -106,18 +106,18 @@ fn read_line(stdin: &mut impl BufRead) -> Result<Entered, CommandFault> {
         .read_line(&mut line)
         .map_err(|error| unreadable(error.to_string()))?;
     match bytes {
-        0 => Ok(Entered::End),
+        0 => Ok(ReadLine::End),
         bytes if bytes as u64 == MAX_LINE_BYTES => {
             Err(unreadable(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
         }
-        _ => Ok(Entered::Line(line)),
+        _ => Ok(ReadLine::Line(line)),
     }
 }
 
 /// Completes dot commands. The editor shows a coloured prompt only if it has a helper.
-pub(super) struct Assistance;
+pub(super) struct ReplHelper;
 
-impl Completer for Assistance {
+impl Completer for ReplHelper {
     type Candidate = String;
 
     fn complete(
@@ -127,15 +127,15 @@ impl Completer for Assistance {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
         let typed = line.get(..position).unwrap_or_default();
-        let names = DOTS.iter().map(|(name, ..)| *name);
+        let names = DOT_COMMANDS.iter().map(|(name, ..)| *name);
         let matching = names.filter(|name| typed.starts_with('.') && name.starts_with(typed));
         Ok((0, matching.map(str::to_owned).collect()))
     }
 }
 
-impl Hinter for Assistance {
+impl Hinter for ReplHelper {
     type Hint = String;
 }
-impl Highlighter for Assistance {}
-impl Validator for Assistance {}
-impl Helper for Assistance {}
+impl Highlighter for ReplHelper {}
+impl Validator for ReplHelper {}
+impl Helper for ReplHelper {}

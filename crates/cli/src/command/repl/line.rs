@@ -38,7 +38,7 @@ pub(super) enum Dot {
 }
 
 /// Every dot command.
-pub(super) const DOTS: [(&str, Dot, &str); 5] = [
+pub(super) const DOT_COMMANDS: [(&str, Dot, &str); 5] = [
     (".help", Dot::Help, "this"),
     (".memory", Dot::Memory, "what the agent remembers"),
     (".tools", Dot::Tools, "the tools there are"),
@@ -95,11 +95,11 @@ fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> ReplLine 
 }
 
 fn dot(line: &str) -> Result<ReplLine, String> {
-    match DOTS.iter().find(|(name, ..)| *name == line) {
+    match DOT_COMMANDS.iter().find(|(name, ..)| *name == line) {
         Some((_, dot, _)) => Ok(ReplLine::Dot(*dot)),
         None if line == ".exit" => Ok(ReplLine::Dot(Dot::Quit)),
         None => {
-            let names = DOTS.map(|(name, ..)| name).join(", ");
+            let names = DOT_COMMANDS.map(|(name, ..)| name).join(", ");
             Err(format!("there is no {line:?}; there are {names}"))
         }
     }

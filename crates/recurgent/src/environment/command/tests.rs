@@ -37,11 +37,11 @@ fn run_as(
     command_env.run(install_phase, Path::new("/bin/sh"), ["-c", script], limit)
 }
 
-const AMPLE: Duration = Duration::from_secs(20);
+const HANG_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_command_has_only_its_own_variables_and_its_status_is_reported() {
-    let ended = run("env; echo err >&2; exit 7", AMPLE, &Cancellation::default()).unwrap();
+    let ended = run("env; echo err >&2; exit 7", HANG_TIMEOUT, &Cancellation::default()).unwrap();
     assert_eq!(ended.status, Some(7));
     let lines: Vec<&str> = ended.output.lines().filter(|line| !line.starts_with("_=")).collect();
     assert!(lines.contains(&"PATH=/usr/bin:/bin") && lines.contains(&"err"), "{lines:?}");
@@ -50,7 +50,8 @@ fn a_command_has_only_its_own_variables_and_its_status_is_reported() {
 
 #[test]
 fn long_output_is_cut_and_its_end_kept() {
-    let ended = run("yes | head -c 1000000; echo last", AMPLE, &Cancellation::default()).unwrap();
+    let ended =
+        run("yes | head -c 1000000; echo last", HANG_TIMEOUT, &Cancellation::default()).unwrap();
     assert!(ended.output.len() <= OUTPUT_BYTES && ended.output.ends_with("last"));
 }
 
@@ -60,7 +61,7 @@ fn endless_output_is_ended_in_time() {
     let begun = Instant::now();
     let ended = run("yes & yes & yes", limit, &Cancellation::default());
     assert!(matches!(ended, Err(InstallerFault::TimedOut { .. })), "{ended:?}");
-    assert!(begun.elapsed() < AMPLE);
+    assert!(begun.elapsed() < HANG_TIMEOUT);
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn a_hang_is_ended_with_everything_it_started() {
     let ended = run(&script, Duration::from_millis(500), &Cancellation::default());
     let Err(InstallerFault::TimedOut { output, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(output, "on");
-    assert!(begun.elapsed() < AMPLE);
+    assert!(begun.elapsed() < HANG_TIMEOUT);
     assert_eq!(sleepers(&sleep), 0, "every process has ended when the end is reported");
 }
 
@@ -80,7 +81,7 @@ fn a_hang_is_ended_with_everything_it_started() {
 fn a_daemon_does_not_outlive_its_command() {
     let sleep = format!("301.{}", std::process::id());
     let script = format!("(setsid sleep {sleep} & sleep {sleep} &) >/dev/null 2>&1; exit 0");
-    assert_eq!(run(&script, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
+    assert_eq!(run(&script, HANG_TIMEOUT, &Cancellation::default()).unwrap().status, Some(0));
     assert_eq!(sleepers(&sleep), 0);
 }
 
@@ -105,14 +106,15 @@ fn memory_is_limited_for_all_it_starts() {
     let options = crate::worker::WorkerOptions::new("/usr/bin:/bin", std::env::temp_dir());
     let workers = crate::worker::Workers::start(&options).unwrap();
     let are_there = workers.containment().layers.has(crate::worker::Layer::Cgroups);
-    let ended = run(&script, AMPLE, &Cancellation::default()).unwrap();
+    let ended = run(&script, HANG_TIMEOUT, &Cancellation::default()).unwrap();
     assert_eq!(ended.status, Some(if are_there { 3 } else { 0 }), "{}", ended.output);
 }
 
 #[test]
 fn a_fetching_command_can_start_no_process() {
     let cancellation = Cancellation::default();
-    let ended = run_as(&InstallPhase::Fetch, "/bin/true; echo on", AMPLE, &cancellation).unwrap();
+    let ended =
+        run_as(&InstallPhase::Fetch, "/bin/true; echo on", HANG_TIMEOUT, &cancellation).unwrap();
     assert_ne!(ended.status, Some(0), "{}", ended.output);
     assert!(!ended.output.contains("on"), "{}", ended.output);
 }
@@ -123,7 +125,7 @@ fn disk_use_is_limited() {
         "dd if=/dev/zero of=one bs=1M count=64",
         "for at in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=$at bs=1M count=4; done; sleep 300",
     ] {
-        let ended = run(script, AMPLE, &Cancellation::default());
+        let ended = run(script, HANG_TIMEOUT, &Cancellation::default());
         match ended {
             Err(InstallerFault::Oversized { limit }) => assert_eq!(limit, 8 << 20),
             Ok(ended) => assert_ne!(ended.status, Some(0), "{}", ended.output),
@@ -137,16 +139,19 @@ fn links_out_of_the_environment_are_found() {
     for script in
         ["ln -s /etc/shadow uv.lock", "mkdir a; ln -s ../../../../root a/b", "ln -s nowhere .built"]
     {
-        let ended = run(script, AMPLE, &Cancellation::default());
+        let ended = run(script, HANG_TIMEOUT, &Cancellation::default());
         assert!(matches!(ended, Err(InstallerFault::Trap(_))), "{script}: {ended:?}");
     }
     let harmless = "mkdir a; ln -s a b; ln -s /usr/bin/env c; touch d; ln d e";
-    assert_eq!(run(harmless, AMPLE, &Cancellation::default()).unwrap().status, Some(0));
+    assert_eq!(run(harmless, HANG_TIMEOUT, &Cancellation::default()).unwrap().status, Some(0));
 }
 
 #[test]
 fn cancellation_ends_the_wait() {
     let cancellation = Cancellation::default();
     cancellation.cancel();
-    assert!(matches!(run("sleep 300", AMPLE, &cancellation), Err(InstallerFault::Cancelled)));
+    assert!(matches!(
+        run("sleep 300", HANG_TIMEOUT, &cancellation),
+        Err(InstallerFault::Cancelled)
+    ));
 }

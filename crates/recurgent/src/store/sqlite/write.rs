@@ -258,7 +258,7 @@ fn keep_content(
     drop_contents(transaction, |oldest| oldest.id < first_kept || oldest.start < first_byte_kept)
 }
 
-/// Drops kept values from the far end while they are too old.
+/// Drops stored contents from the far end while they are too old.
 fn drop_contents(
     transaction: &Connection,
     too_old: impl Fn(&OldestContent) -> bool,

@@ -15,7 +15,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::seal::Seal;
 use super::seccomp::Filter;
-use super::sys::{self, MOUNT_NO_DEVICES, MOUNT_NO_SUID, MOUNT_READ_ONLY};
+use super::sys::{self, MOUNT_NODEV, MOUNT_NOSUID, MOUNT_RDONLY};
 use super::view::Bind;
 
 /// The highest capability number the kernel interface can hold.
@@ -94,7 +94,7 @@ impl SandboxEntry {
             sys::landlock_enter(ruleset.as_fd())?;
         }
         if let Some((filter, host_socket)) = &self.connections {
-            let listener = sys::filter_with_notices(filter.instructions())?;
+            let listener = sys::filter_with_notifications(filter.instructions())?;
             send_descriptor(host_socket, &listener)?;
         }
         if let Some(filter) = &self.filter {
@@ -143,7 +143,7 @@ impl Namespaces {
             unmount_host()?;
         }
         rustix::process::chdir(c"/")?;
-        sys::restrict_mount(c"/", MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES, false)?;
+        sys::restrict_mount(c"/", MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV, false)?;
         rustix::system::sethostname(b"worker")?;
         Ok(())
     }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
-use super::sys::{self, Notice};
+use super::sys::{self, Notification};
 use crate::grants::Network;
 use crate::worker::locked;
 
@@ -74,14 +74,14 @@ impl ConnectionLog {
         locked(&self.0).remove(&worker.as_raw_nonzero().get()).unwrap_or_default()
     }
 
-    fn note(&self, notice: &Notice, host: &str, port: u16) {
+    fn note(&self, notification: &Notification, host: &str, port: u16) {
         let uri =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let mut log = locked(&self.0);
         if log.len() >= MAX_WORKERS {
             log.pop_first(); // of a worker that was ended
         }
-        let noted = log.entry(group(notice)).or_default();
+        let noted = log.entry(group(notification)).or_default();
         let is_known = noted.iter().any(|it| it.uri == uri);
         if !is_known && noted.len() < MAX_NOTED {
             let fetched_at = jiff::Timestamp::now().to_string();
@@ -91,12 +91,12 @@ impl ConnectionLog {
 }
 
 /// The process group of the thread that waits.
-fn group(notice: &Notice) -> i32 {
-    let process = Pid::from_raw(notice.process.cast_signed());
+fn group(notification: &Notification) -> i32 {
+    let process = Pid::from_raw(notification.process.cast_signed());
     Pid::as_raw(process.and_then(|it| rustix::process::getpgid(Some(it)).ok()))
 }
 
-/// Serves the notices that arrive at `listener` until the last process of the sandbox has ended.
+/// Serves the notifications that arrive at `listener` until the last process of the sandbox has ended.
 pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io::Result<()> {
     let tool = inside.filter(|_| terms.for_tool);
     let serve = move || {
@@ -109,21 +109,21 @@ pub(super) fn start(listener: OwnedFd, terms: Terms, inside: Option<Pid>) -> io:
                 Err(Errno::INTR) => continue,
                 Ok(_) | Err(_) => return, // no process is left
             }
-            let Ok(notice) = sys::receive_notice(listener.as_fd()) else { continue };
-            let Some(slot) = InProgress::claim(&connecting, &notice) else {
-                answer(&listener, &notice, Err(Errno::AGAIN));
+            let Ok(notification) = sys::receive_notification(listener.as_fd()) else { continue };
+            let Some(slot) = InProgress::claim(&connecting, &notification) else {
+                answer(&listener, &notification, Err(Errno::AGAIN));
                 continue;
             };
             let (asked, terms) = (Arc::clone(&listener), Arc::clone(&terms));
             let served =
                 thread::Builder::new().name("recurgent-connect".to_owned()).spawn(move || {
-                    let is_awaited = || sys::is_awaited(asked.as_fd(), &notice);
-                    let made = connect(&notice, &terms, tool, &is_awaited);
-                    answer(&asked, &notice, made);
+                    let is_pending = || sys::is_pending(asked.as_fd(), &notification);
+                    let made = connect(&notification, &terms, tool, &is_pending);
+                    answer(&asked, &notification, made);
                     drop(slot);
                 });
             if served.is_err() {
-                answer(&listener, &notice, Err(Errno::AGAIN)); // the host cannot start a thread
+                answer(&listener, &notification, Err(Errno::AGAIN)); // the host cannot start a thread
             }
         }
     };
@@ -139,8 +139,8 @@ struct InProgress(Mutex<BTreeMap<i32, usize>>);
 struct ConnectionSlot(Arc<InProgress>, i32);
 
 impl InProgress {
-    fn claim(this: &Arc<Self>, notice: &Notice) -> Option<ConnectionSlot> {
-        let group = group(notice);
+    fn claim(this: &Arc<Self>, notification: &Notification) -> Option<ConnectionSlot> {
+        let group = group(notification);
         let mut counts = locked(&this.0);
         let count = counts.entry(group).or_default();
         if *count >= MAX_CONNECTING {
@@ -162,32 +162,32 @@ impl Drop for ConnectionSlot {
 }
 
 /// Gives the program its connection or an error. Does nothing for a program that has ended.
-fn answer(listener: &OwnedFd, notice: &Notice, made: Result<OwnedFd, Errno>) {
+fn answer(listener: &OwnedFd, notification: &Notification, made: Result<OwnedFd, Errno>) {
     let given = made.and_then(|socket| {
-        sys::give_descriptor(listener.as_fd(), notice, socket.as_fd())
+        sys::add_descriptor(listener.as_fd(), notification, socket.as_fd())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     });
     let _ =
-        sys::answer_notice(listener.as_fd(), notice, given.err().map_or(0, Errno::raw_os_error));
+        sys::respond(listener.as_fd(), notification, given.err().map_or(0, Errno::raw_os_error));
 }
 
 fn connect(
-    notice: &Notice,
+    notification: &Notification,
     terms: &Terms,
     tool: Option<Pid>,
-    is_awaited: &dyn Fn() -> bool,
+    is_pending: &dyn Fn() -> bool,
 ) -> Result<OwnedFd, Errno> {
-    if terms.for_tool && (tool.is_none() || leader(notice) != tool) {
+    if terms.for_tool && (tool.is_none() || leader(notification) != tool) {
         return Err(Errno::ACCESS);
     }
-    let requested = requested(notice).ok_or(Errno::AFNOSUPPORT)?;
-    let program_socket = descriptor(notice).ok_or(Errno::ACCESS)?;
+    let requested = requested(notification).ok_or(Errno::AFNOSUPPORT)?;
+    let program_socket = descriptor(notification).ok_or(Errno::ACCESS)?;
     if rustix::net::sockopt::socket_type(&program_socket) != Ok(SocketType::STREAM) {
         return Err(Errno::NETUNREACH);
     }
     let destination = destination(requested, terms)?;
-    let stream = connect_to_any(&destination.addresses, is_awaited)?;
-    terms.log.note(notice, &destination.host, requested.port());
+    let stream = connect_to_any(&destination.addresses, is_pending)?;
+    terms.log.note(notification, &destination.host, requested.port());
     let flags = rustix::fs::fcntl_getfl(&program_socket)?;
     if !flags.contains(OFlags::NONBLOCK) {
         rustix::fs::fcntl_setfl(&stream, OFlags::empty())?;
@@ -197,11 +197,11 @@ fn connect(
 
 fn connect_to_any(
     addresses: &[SocketAddr],
-    is_awaited: &dyn Fn() -> bool,
+    is_pending: &dyn Fn() -> bool,
 ) -> Result<OwnedFd, Errno> {
     let mut last = Errno::ACCESS;
     for address in addresses {
-        match open_stream(*address, is_awaited) {
+        match open_stream(*address, is_pending) {
             Ok(stream) => return Ok(stream),
             Err(errno) => last = errno,
         }
@@ -210,7 +210,7 @@ fn connect_to_any(
 }
 
 /// Connects while the program waits. The returned socket is non-blocking.
-fn open_stream(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<OwnedFd, Errno> {
+fn open_stream(address: SocketAddr, is_pending: &dyn Fn() -> bool) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -223,7 +223,7 @@ fn open_stream(address: SocketAddr, is_awaited: &dyn Fn() -> bool) -> Result<Own
         Err(errno) => return Err(errno),
     }
     let deadline = Instant::now() + CONNECT_LIMIT;
-    while Instant::now() < deadline && is_awaited() {
+    while Instant::now() < deadline && is_pending() {
         let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
         match poll(&mut polled, Some(&GLANCE)) {
             Ok(0) | Err(Errno::INTR) => {}
@@ -314,11 +314,11 @@ fn host_and_port(granted: &str) -> (&str, Option<u16>) {
 }
 
 /// The address a program requested, copied once from its memory.
-fn requested(notice: &Notice) -> Option<SocketAddr> {
-    let [_, address, length, ..] = notice.arguments;
+fn requested(notification: &Notification) -> Option<SocketAddr> {
+    let [_, address, length, ..] = notification.arguments;
     let length = usize::try_from(length).ok()?.min(ADDRESS_BYTES);
     let mut bytes = [0; ADDRESS_BYTES];
-    let read = sys::read_memory(notice.process, address, bytes.get_mut(..length)?).ok()?;
+    let read = sys::read_memory(notification.process, address, bytes.get_mut(..length)?).ok()?;
     let bytes = bytes.get(..read)?;
     let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
@@ -336,16 +336,16 @@ fn requested(notice: &Notice) -> Option<SocketAddr> {
 }
 
 /// The program's own socket.
-fn descriptor(notice: &Notice) -> Option<OwnedFd> {
-    let process = rustix::process::pidfd_open(leader(notice)?, PidfdFlags::empty()).ok()?;
-    let [number, ..] = notice.arguments;
+fn descriptor(notification: &Notification) -> Option<OwnedFd> {
+    let process = rustix::process::pidfd_open(leader(notification)?, PidfdFlags::empty()).ok()?;
+    let [number, ..] = notification.arguments;
     let number = i32::try_from(number).ok()?;
     rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
 }
 
 /// The process of the waiting thread.
-fn leader(notice: &Notice) -> Option<Pid> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", notice.process)).ok()?;
+fn leader(notification: &Notification) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", notification.process)).ok()?;
     let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
     Pid::from_raw(number)
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
 
-use super::{Layer, Layers, Sandbox, Seen, Tier};
+use super::{Layer, Layers, Sandbox, SandboxAccess, Tier};
 
 /// A program that every system has and that does nothing.
 const NOTHING: &str = "/bin/true";
@@ -84,7 +84,7 @@ fn contain(sandbox: &Sandbox, layers: Layers) -> io::Result<()> {
     {
         return Err(io::Error::other("root has no right to mount (CAP_SYS_ADMIN)"));
     }
-    let mut zygote_sandbox = sandbox.zygote_sandbox_with(layers, Seen::default())?;
+    let mut zygote_sandbox = sandbox.zygote_sandbox_with(layers, SandboxAccess::default())?;
     let worker_resources = zygote_sandbox.worker_resources()?;
     let ruleset = worker_resources.ruleset().map(OwnedFd::try_clone).transpose()?;
     let seal = zygote_sandbox.take_seal();

@@ -10,10 +10,10 @@ use libc::{c_int, c_long, c_uint};
 use rustix::process::Pid;
 
 /// `mount_setattr` flags.
-pub(super) const MOUNT_READ_ONLY: u64 = 1;
-pub(super) const MOUNT_NO_SUID: u64 = 2;
-pub(super) const MOUNT_NO_DEVICES: u64 = 4;
-pub(super) const MOUNT_NO_PROGRAMS: u64 = 8;
+pub(super) const MOUNT_RDONLY: u64 = 1;
+pub(super) const MOUNT_NOSUID: u64 = 2;
+pub(super) const MOUNT_NODEV: u64 = 4;
+pub(super) const MOUNT_NOEXEC: u64 = 8;
 
 /// One instruction of a seccomp filter.
 pub(super) type Instruction = libc::sock_filter;
@@ -272,16 +272,16 @@ const NOTIF_ADDFD: u64 = 0x4018_2103;
 
 /// A system call that the kernel passes to the host instead of performing it: a seccomp user notification.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Notice {
+pub(super) struct Notification {
     id: u64,
     /// The waiting thread, by its number in the host's process namespace.
     pub(super) process: u32,
     pub(super) arguments: [u64; 6],
 }
 
-/// Restricts the calling thread by a filter whose notices arrive at the returned descriptor.
+/// Restricts the calling thread by a filter whose notifications arrive at the returned descriptor.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd> {
+pub(super) fn filter_with_notifications(filter: &[Instruction]) -> io::Result<OwnedFd> {
     const SET_MODE_FILTER: c_int = 1;
     const NEW_LISTENER: c_int = 8;
     let program = libc::sock_fprog {
@@ -297,9 +297,9 @@ pub(super) fn filter_with_notices(filter: &[Instruction]) -> io::Result<OwnedFd>
     Ok(unsafe { OwnedFd::from_raw_fd(listener) })
 }
 
-/// The next notice.
+/// The next notification.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
+pub(super) fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification> {
     let mut raw = RawNotification {
         id: 0,
         process: 0,
@@ -312,25 +312,27 @@ pub(super) fn receive_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
     // SAFETY: the struct is zeroed, as the kernel requires, and as large as the request number says.
     let received = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_RECV, &raw mut raw) };
     checked(received.into())?;
-    Ok(Notice { id: raw.id, process: raw.process, arguments: raw.arguments })
+    Ok(Notification { id: raw.id, process: raw.process, arguments: raw.arguments })
 }
 
-/// Whether the thread of a notice still waits for its answer.
+/// Whether the thread of a notification still waits for its answer.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn is_awaited(listener: BorrowedFd<'_>, notice: &Notice) -> bool {
+pub(super) fn is_pending(listener: BorrowedFd<'_>, notification: &Notification) -> bool {
     // SAFETY: the number is alive during the call and as large as the request number says.
-    let asked = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_ID_VALID, &raw const notice.id) };
+    let asked =
+        unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_ID_VALID, &raw const notification.id) };
     asked == 0
 }
 
 /// Makes the waiting call return 0, or fail with `errno` if that is not 0.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn answer_notice(
+pub(super) fn respond(
     listener: BorrowedFd<'_>,
-    notice: &Notice,
+    notification: &Notification,
     errno: i32,
 ) -> io::Result<()> {
-    let mut answer = NotificationResponse { id: notice.id, value: 0, error: -errno, flags: 0 };
+    let mut answer =
+        NotificationResponse { id: notification.id, value: 0, error: -errno, flags: 0 };
     // SAFETY: the struct is alive during the call and as large as the request number says.
     let sent = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SEND, &raw mut answer) };
     checked(sent.into()).map(drop)
@@ -338,15 +340,15 @@ pub(super) fn answer_notice(
 
 /// Replaces the descriptor that is the first argument of the waiting call by a duplicate of `ours`.
 #[expect(unsafe_code, reason = "a bare system call")]
-pub(super) fn give_descriptor(
+pub(super) fn add_descriptor(
     listener: BorrowedFd<'_>,
-    notice: &Notice,
+    notification: &Notification,
     ours: BorrowedFd<'_>,
 ) -> io::Result<()> {
     const ADDFD_FLAG_SETFD: u32 = 1;
-    let [target, ..] = notice.arguments;
+    let [target, ..] = notification.arguments;
     let mut given = AddedDescriptor {
-        id: notice.id,
+        id: notification.id,
         flags: ADDFD_FLAG_SETFD,
         source: ours.as_raw_fd().cast_unsigned(),
         target: u32::try_from(target).map_err(|_| io::ErrorKind::InvalidInput)?,

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::CapabilitySet;
 
-use super::Seen;
+use super::SandboxAccess;
 
 /// First of the user ids without an account that zygotes run as.
 const FIRST_USER: u32 = 0x7000_0000;
 /// The user `nobody`, used if the user namespace does not map those ids.
 const NOBODY: u32 = 65534;
 
-impl Seen {
+impl SandboxAccess {
     /// Whether a user that owns nothing can reach every readable path: search its directories, and read or execute
     /// its files.
     pub(super) fn is_open_to_all(&self) -> bool {

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_PROGRAMS, MOUNT_NO_SUID, MOUNT_READ_ONLY};
-use super::{Seen, Starts, mediator};
+use super::sys::{MOUNT_NODEV, MOUNT_NOEXEC, MOUNT_NOSUID, MOUNT_RDONLY};
+use super::{SandboxAccess, Starts, mediator};
 use crate::grants::Network;
 
 /// A worker's scratch directory in its own root. It has a parent because Landlock ignores the rule of a directory that
@@ -48,18 +48,18 @@ pub(super) struct Bind {
 }
 
 /// Every existing path that may be read.
-pub(super) fn readable(seen: &Seen) -> Vec<PathBuf> {
-    let settings = match &seen.network {
+pub(super) fn readable(access: &SandboxAccess) -> Vec<PathBuf> {
+    let settings = match &access.network {
         Network::Off | Network::Loopback | Network::Hosts(_) => &[][..],
         Network::Open => NETWORK_SETTINGS,
     };
     let fixed = SYSTEM.iter().chain(SETTINGS).chain(settings).map(PathBuf::from);
-    let mut all: Vec<PathBuf> = fixed.chain(seen.read.iter().cloned()).collect();
+    let mut all: Vec<PathBuf> = fixed.chain(access.read.iter().cloned()).collect();
     all.retain(|path| path.exists());
     all
 }
 
-impl Seen {
+impl SandboxAccess {
     /// Whether files in a writable directory may be executed: for a build, or because the interpreter is in
     /// there and could not start otherwise.
     fn executes_in(&self, written: &Path) -> bool {
@@ -94,18 +94,18 @@ pub(super) fn open_to_all(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Makes the mount points in `root`, and the links the host has.
-pub(super) fn binds(root: &Path, seen: &Seen) -> io::Result<Vec<Bind>> {
+pub(super) fn binds(root: &Path, access: &SandboxAccess) -> io::Result<Vec<Bind>> {
     let mut binds = Binds { root, made: Vec::new(), list: Vec::new() };
-    let read_only = MOUNT_READ_ONLY | MOUNT_NO_SUID | MOUNT_NO_DEVICES;
-    for path in readable(seen) {
+    let read_only = MOUNT_RDONLY | MOUNT_NOSUID | MOUNT_NODEV;
+    for path in readable(access) {
         binds.show(&path, read_only)?;
     }
     for path in DEVICES {
-        binds.show(Path::new(path), MOUNT_NO_SUID)?;
+        binds.show(Path::new(path), MOUNT_NOSUID)?;
     }
-    for path in &seen.write {
-        let programs = if seen.executes_in(path) { 0 } else { MOUNT_NO_PROGRAMS };
-        binds.show(path, MOUNT_NO_SUID | MOUNT_NO_DEVICES | programs)?;
+    for path in &access.write {
+        let programs = if access.executes_in(path) { 0 } else { MOUNT_NOEXEC };
+        binds.show(path, MOUNT_NOSUID | MOUNT_NODEV | programs)?;
     }
     let list = binds.list;
     let temporary = root.join("tmp");
@@ -214,17 +214,17 @@ mod tests {
             (Some(inside.clone()), Starts::Packages, true),
             (None, Starts::WrittenFiles, true),
         ] {
-            let seen = Seen {
+            let access = SandboxAccess {
                 read: read.into_iter().collect(),
                 write: vec![granted.clone()],
                 starts,
-                ..Seen::default()
+                ..SandboxAccess::default()
             };
             let root = tempfile::tempdir().unwrap();
-            let binds = binds(root.path(), &seen).unwrap();
+            let binds = binds(root.path(), &access).unwrap();
             let written = binds.last().unwrap();
             assert_eq!(written.source, c_path(&fs::canonicalize(&granted).unwrap()).unwrap());
-            assert_eq!(written.attributes & MOUNT_NO_PROGRAMS == 0, executed, "{seen:?}");
+            assert_eq!(written.attributes & MOUNT_NOEXEC == 0, executed, "{access:?}");
         }
     }
 }

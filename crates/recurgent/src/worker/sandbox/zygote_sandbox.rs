@@ -29,7 +29,7 @@ use super::spawn_handshake::SpawnHandshake;
 use super::tally::Tally;
 use super::user::{may_mount, tasks_of_user, unused_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
-use super::{Layer, Layers, Sandbox, Scratch, Seen, Starts, WorkerLimits};
+use super::{Layer, Layers, Sandbox, SandboxAccess, Scratch, Starts, WorkerLimits};
 use crate::grants::Network;
 
 /// Workers of one zygote that share a limit counted per user, where workers have no user namespace.
@@ -41,7 +41,7 @@ pub(crate) struct ZygoteSandbox {
     groups: Option<Groups>,
     directory: Scratch,
     layers: Layers,
-    seen: Seen,
+    access: SandboxAccess,
     /// The user its processes run as; `None`: the host's user.
     user: Option<u32>,
     /// The ruleset of workers with their own root; each worker still gets its own Landlock domain.
@@ -73,20 +73,20 @@ pub(crate) struct WorkerResources {
 
 impl Sandbox {
     /// A sandbox for a zygote, as strong as this machine allows.
-    pub(crate) fn zygote_sandbox(&self, seen: Seen) -> io::Result<ZygoteSandbox> {
-        self.zygote_sandbox_with(self.reached().layers, seen)
+    pub(crate) fn zygote_sandbox(&self, access: SandboxAccess) -> io::Result<ZygoteSandbox> {
+        self.zygote_sandbox_with(self.reached().layers, access)
     }
 
     /// A sandbox for a zygote made of these layers.
     pub(super) fn zygote_sandbox_with(
         &self,
         layers: Layers,
-        seen: Seen,
+        access: SandboxAccess,
     ) -> io::Result<ZygoteSandbox> {
         let directory = self.directory()?;
         let isolated = layers.has(Layer::Namespaces);
         let user = unused_user()
-            .filter(|_| layers.has(Layer::Identity) && (isolated || seen.is_open_to_all()));
+            .filter(|_| layers.has(Layer::Identity) && (isolated || access.is_open_to_all()));
         let groups = layers.has(Layer::Cgroups).then(|| self.limits.zygote_share());
         let mut zygote_sandbox = ZygoteSandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
@@ -97,7 +97,7 @@ impl Sandbox {
             limits: self.limits,
             directory,
             layers,
-            seen,
+            access,
             user,
         };
         if isolated && layers.has(Layer::Landlock) {
@@ -159,7 +159,7 @@ impl Sandbox {
         json!({
             "zygote": zygote.to_json(),
             "worker": zygote_sandbox.seal.to_json(),
-            "network": zygote_sandbox.seen.network != Network::Off,
+            "network": zygote_sandbox.access.network != Network::Off,
         })
     }
 
@@ -247,7 +247,7 @@ impl ZygoteSandbox {
 
     /// Whether a child of the zygote unmounts the host's files; the zygote waits for it before anything hostile runs.
     fn unmounts_in_child(&self) -> bool {
-        self.layers.has(Layer::Namespaces) && self.seen.starts == Starts::Harness
+        self.layers.has(Layer::Namespaces) && self.access.starts == Starts::Harness
     }
 
     /// What a worker may use up.
@@ -302,11 +302,11 @@ impl ZygoteSandbox {
 
     /// For the host's root: only what is visible may be read, only `own` written.
     fn host_root_ruleset(&self, own: &Path) -> io::Result<OwnedFd> {
-        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
-        for path in view::readable(&self.seen) {
+        let mut ruleset = Ruleset::new(self.access.network == Network::Open)?;
+        for path in view::readable(&self.access) {
             ruleset.allow(&path, PathAccess::Read)?;
         }
-        if self.seen.network.is_mediated() {
+        if self.access.network.is_mediated() {
             for path in view::NAMES {
                 ruleset.allow(Path::new(path), PathAccess::Read)?; // so that `localhost` resolves
             }
@@ -318,7 +318,7 @@ impl ZygoteSandbox {
     /// For its own root, which holds only what is visible.
     fn own_root_ruleset(&self) -> io::Result<OwnedFd> {
         let root = self.root()?;
-        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
+        let mut ruleset = Ruleset::new(self.access.network == Network::Open)?;
         ruleset.allow(&root, PathAccess::Read)?;
         self.allow_writes(&mut ruleset, &root.join("home"))?;
         Ok(ruleset.finish())
@@ -326,7 +326,8 @@ impl ZygoteSandbox {
 
     fn allow_writes(&self, ruleset: &mut Ruleset, own: &Path) -> io::Result<()> {
         ruleset.allow(own, PathAccess::Write)?;
-        for path in DEVICES.iter().map(Path::new).chain(self.seen.write.iter().map(AsRef::as_ref)) {
+        for path in DEVICES.iter().map(Path::new).chain(self.access.write.iter().map(AsRef::as_ref))
+        {
             ruleset.allow(path, PathAccess::Write)?;
         }
         Ok(())
@@ -338,7 +339,7 @@ impl ZygoteSandbox {
         if !root.exists() {
             std::fs::create_dir(&root)?;
             view::open_to_all(&root, 0o755)?;
-            view::build_root(&root, &self.seen.network, self.id())?;
+            view::build_root(&root, &self.access.network, self.id())?;
         }
         Ok(root)
     }
@@ -350,7 +351,7 @@ impl ZygoteSandbox {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP;
-        if self.seen.network != Network::Open {
+        if self.access.network != Network::Open {
             namespaces |= libc::CLONE_NEWNET;
         }
         let mut maps = Vec::new();
@@ -367,7 +368,7 @@ impl ZygoteSandbox {
             flags: namespaces,
             maps,
             processes: c_path(&root.join("proc"))?,
-            binds: view::binds(&root, &self.seen)?,
+            binds: view::binds(&root, &self.access)?,
             unmounts_in_child: self.unmounts_in_child(),
             root: c_path(&root)?,
             spawn_handshake,
@@ -377,7 +378,7 @@ impl ZygoteSandbox {
     /// The two ends of the channel on which connections are passed to the host: the child's and the host's.
     #[expect(clippy::type_complexity, reason = "two ends of one channel")]
     fn mediation(&self) -> io::Result<(Option<(Filter, OwnedFd)>, Option<(OwnedFd, Terms)>)> {
-        if !self.seen.network.is_mediated() {
+        if !self.access.network.is_mediated() {
             return Ok((None, None));
         }
         let (host_end, child_end) =
@@ -385,7 +386,7 @@ impl ZygoteSandbox {
         let host_end = (
             host_end,
             Terms {
-                network: self.seen.network.clone(),
+                network: self.access.network.clone(),
                 for_tool: false,
                 log: Arc::clone(&self.connections),
             },
@@ -400,17 +401,17 @@ impl ZygoteSandbox {
         const INET: u32 = libc::AF_INET as u32;
         const INET6: u32 = libc::AF_INET6 as u32;
         const ROUTES: u32 = libc::AF_NETLINK as u32;
-        let scoped = self.seen.network != Network::Open
+        let scoped = self.access.network != Network::Open
             || (self.layers.has(Layer::Landlock) && landlock::scopes_signals());
-        let local = self.layers.has(Layer::Namespaces) && self.seen.local_sockets && scoped;
-        let families: &[u32] = match (&self.seen.network, local) {
+        let local = self.layers.has(Layer::Namespaces) && self.access.local_sockets && scoped;
+        let families: &[u32] = match (&self.access.network, local) {
             (Network::Off, false) => &[],
             (Network::Off, true) => &[LOCAL],
             (Network::Loopback | Network::Hosts(_), _) => &[INET, INET6],
             (Network::Open, false) => &[INET, INET6, ROUTES],
             (Network::Open, true) => &[LOCAL, INET, INET6, ROUTES],
         };
-        Sockets { families, mediated: self.seen.network.is_mediated() }
+        Sockets { families, mediated: self.access.network.is_mediated() }
     }
 }
 
@@ -463,8 +464,8 @@ mod tests {
     fn host_files_are_unmounted_before_packages_load() {
         let sandbox = Sandbox::new(&Config::defaults().worker_options());
         for starts in [Starts::Harness, Starts::Packages, Starts::WrittenFiles] {
-            let seen = Seen { starts, ..Seen::default() };
-            let zygote_sandbox = sandbox.zygote_sandbox(seen).unwrap();
+            let access = SandboxAccess { starts, ..SandboxAccess::default() };
+            let zygote_sandbox = sandbox.zygote_sandbox(access).unwrap();
             let waits = Sandbox::seals(&zygote_sandbox)["zygote"]
                 .as_array()
                 .unwrap()

@@ -19,10 +19,10 @@ use super::super::mediator::Terms;
 use super::super::seal::{Seal, WorkerLimit};
 use super::super::seccomp::Filter;
 use super::super::spawn_handshake::SpawnHandshake;
-use super::super::sys::{MOUNT_NO_DEVICES, MOUNT_NO_SUID};
+use super::super::sys::{MOUNT_NODEV, MOUNT_NOSUID};
 use super::super::user::{has_capability, tasks_of_user, unused_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
-use super::super::{Layer, Sandbox, Seen, Starts};
+use super::super::{Layer, Sandbox, SandboxAccess, Starts};
 use super::{Groups, ZygoteSandbox, pipe_with};
 use crate::grants::Network;
 
@@ -42,7 +42,7 @@ impl Sandbox {
             namespaces.binds.push(Bind {
                 source: c_path(installer_command.home)?,
                 target: c_path(&zygote_sandbox.root()?.join(SCRATCH.trim_start_matches('/')))?,
-                attributes: MOUNT_NO_SUID | MOUNT_NO_DEVICES,
+                attributes: MOUNT_NOSUID | MOUNT_NODEV,
             });
             (Some(namespaces), Some(spawn_handshake))
         } else {
@@ -90,7 +90,7 @@ impl Sandbox {
         let isolated = layers.has(Layer::Namespaces);
         let written =
             || installer_command.write.iter().cloned().chain([installer_command.home.to_owned()]);
-        let seen = Seen {
+        let access = SandboxAccess {
             read: installer_command.read.to_vec(),
             write: written().collect(),
             network: installer_command.install_phase.network(isolated),
@@ -98,11 +98,11 @@ impl Sandbox {
             starts: Starts::WrittenFiles,
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
-        let above = Seen { read: parents.collect(), ..Seen::default() };
+        let above = SandboxAccess { read: parents.collect(), ..SandboxAccess::default() };
         let changes_user = installer_command.install_phase.is_hostile()
             && layers.has(Layer::Identity)
             && has_capability(CapabilitySet::CHOWN)
-            && (isolated || (seen.is_open_to_all() && above.is_open_to_all()));
+            && (isolated || (access.is_open_to_all() && above.is_open_to_all()));
         let user = changes_user.then(unused_user).flatten();
         if let Some(user) = user {
             for path in written() {
@@ -115,7 +115,7 @@ impl Sandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
             directory,
             layers,
-            seen,
+            access,
             user,
             ruleset: None,
             seal: Seal::default(),
@@ -153,8 +153,8 @@ impl ZygoteSandbox {
     /// Lists what is visible instead of allowing the whole root: `/proc` shows the package manager's own
     /// processes, whose environment may hold credentials.
     fn installer_ruleset(&self, installer_command: &InstallerCommand<'_>) -> io::Result<OwnedFd> {
-        let mut ruleset = Ruleset::new(self.seen.network == Network::Open)?;
-        for path in view::readable(&self.seen) {
+        let mut ruleset = Ruleset::new(self.access.network == Network::Open)?;
+        for path in view::readable(&self.access) {
             ruleset.allow(&path, PathAccess::Read)?;
         }
         if self.is_isolated() {

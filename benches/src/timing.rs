@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::row::{Quantity, Reading, Unit};
+use crate::row::{Measurement, Quantity, Unit};
 
 /// The share of rounds that are discarded at the start.
 const WARM_UP: usize = 10;
@@ -52,7 +52,7 @@ pub(crate) fn by_turns(
     each: usize,
     mut ours: impl FnMut(),
     mut floor: impl FnMut(),
-) -> Reading {
+) -> Measurement {
     let block = |action: &mut dyn FnMut()| median((0..each).map(|_| timed(action)).collect());
     let pairs: Vec<(f64, f64)> =
         (0..rounds.div_ceil(each)).map(|_| (block(&mut ours), block(&mut floor))).collect();
@@ -60,9 +60,9 @@ pub(crate) fn by_turns(
 }
 
 /// The result of a paired measurement.
-pub(crate) fn compare(pairs: &[(f64, f64)]) -> Reading {
+pub(crate) fn compare(pairs: &[(f64, f64)]) -> Measurement {
     let seconds = |values: Vec<f64>| Quantity::new(median(values), Unit::Seconds);
-    Reading {
+    Measurement {
         ours: seconds(pairs.iter().map(|(ours, _)| *ours).collect()),
         floor: Some(seconds(pairs.iter().map(|(_, floor)| *floor).collect())),
         ratio: Some(median(pairs.iter().map(|(ours, floor)| ours / floor).collect())),
@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn pairs_are_compared_side_by_side() {
         // The machine is half as fast half of the time; the ratio must not change.
-        let reading = compare(&[(4.0, 2.0), (8.0, 4.0), (4.0, 2.0), (8.0, 4.0), (9.0, 2.0)]);
-        assert_eq!(reading.ratio, Some(2.0));
+        let measurement = compare(&[(4.0, 2.0), (8.0, 4.0), (4.0, 2.0), (8.0, 4.0), (9.0, 2.0)]);
+        assert_eq!(measurement.ratio, Some(2.0));
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert!((quantile(hundred, 0.99) - 99.0).abs() < 0.1);
         assert!(median(Vec::new()).is_nan());

@@ -8,16 +8,16 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Its state, its home, its cache and its script go with it.
-pub(crate) struct Bench {
+pub(crate) struct CliFixture {
     dir: TempDir,
 }
 
-impl Bench {
+impl CliFixture {
     /// One where `script` is asked instead of a model.
     pub(crate) fn new(script: &str) -> Self {
-        let bench = Self { dir: tempfile::tempdir().unwrap() };
-        bench.write("script.json", script);
-        bench
+        let cli = Self { dir: tempfile::tempdir().unwrap() };
+        cli.write("script.json", script);
+        cli
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -70,7 +70,7 @@ impl Bench {
         Ran::of(line, &command.output().unwrap())
     }
 
-    pub(crate) fn fed(&self, line: &[&str], input: &str) -> Ran {
+    pub(crate) fn run_with_stdin(&self, line: &[&str], input: &str) -> Ran {
         let mut child = self.command(line).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         Ran::of(line, &child.wait_with_output().unwrap())
@@ -128,7 +128,7 @@ impl Ran {
     }
 
     #[track_caller]
-    pub(crate) fn says(&self, part: &str) -> &Self {
+    pub(crate) fn stderr_contains(&self, part: &str) -> &Self {
         assert!(self.stderr.contains(part), "{part:?} is not said: {self:?}");
         self
     }

@@ -4,14 +4,14 @@ use recurgent::{Arguments, call};
 use serde_json::{Value, json};
 
 use super::feeds::Feeds;
-use super::{DemoFault, DemoStage, expect, expect_at, expect_failure};
+use super::{DemoFault, DemoRun, expect, expect_at, expect_failure};
 
 /// Calls methods whose programs are written on the first call.
-pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
-    stage.chapter("1  Calculator", "any method works: written when it is first called");
-    let calculator = stage.agent("calculator")?;
+pub(super) fn calculator(demo: &DemoRun<'_>) -> Result<(), DemoFault> {
+    demo.chapter("1  Calculator", "any method works: written when it is first called");
+    let calculator = demo.agent("calculator")?;
     calculator.set("memory", 5)?;
-    stage.remark("calculator.memory = 5", "set, no program");
+    demo.print_note("calculator.memory = 5", "set, no program");
     expect(&call!(calculator.add(3))?, &json!(8))?;
     expect(&call!(calculator.multiply(4))?, &json!(32))?;
     expect(&call!(calculator.sqrt(144))?, &json!(12))?;
@@ -33,9 +33,9 @@ pub(super) fn calculator(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
 }
 
 /// Tools that are forged once and used again, answers that name their source, and a capability that is missing.
-pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), DemoFault> {
-    stage.chapter("2  Assistant", "forges two tools, then uses them again");
-    let assistant = stage.agent("assistant")?;
+pub(super) fn assistant(demo: &DemoRun<'_>, feeds: &Feeds) -> Result<(), DemoFault> {
+    demo.chapter("2  Assistant", "forges two tools, then uses them again");
+    let assistant = demo.agent("assistant")?;
 
     let harbour = feeds.url("harbour.xml");
     let news = assistant.call("ask", (format!("What is the news at {harbour}?"),))?;
@@ -70,13 +70,13 @@ pub(super) fn assistant(stage: &DemoStage<'_>, feeds: &Feeds) -> Result<(), Demo
 }
 
 /// Methods whose first programs fail.
-pub(super) fn recovery(stage: &DemoStage<'_>) -> Result<(), DemoFault> {
-    stage.chapter("3  Recovery", "what fails is rolled back and repaired with exact feedback");
-    let editor = stage.agent("editor")?;
+pub(super) fn recovery(demo: &DemoRun<'_>) -> Result<(), DemoFault> {
+    demo.chapter("3  Recovery", "what fails is rolled back and repaired with exact feedback");
+    let editor = demo.agent("editor")?;
     let text = "the quick brown fox jumps over the lazy dog";
     expect(&call!(editor.word_count(text))?, &json!(9))?;
 
-    let accountant = stage.agent("accountant")?;
+    let accountant = demo.agent("accountant")?;
     let prices = Arguments { args: vec![json!(["12.50", "n/a", "7.50"])], ..Arguments::default() };
     expect(
         &accountant.call("average", prices)?,
