@@ -232,6 +232,7 @@ impl From<ProgramFault> for CommandFault {
             ProgramFault::Invalid(_)
             | ProgramFault::Example(_)
             | ProgramFault::TooManyExamples(_)
+            | ProgramFault::AlreadyRejected(_)
             | ProgramFault::Untested(_) => Self::failed(fault.to_string()),
         }
     }

@@ -38,6 +38,13 @@ pub struct Incumbent {
     pub cases: u32,
 }
 
+impl Incumbent {
+    /// The same, with no recorded calls that bind its successors.
+    pub(crate) fn unrecorded(self) -> Self {
+        Self { cases: 0, ..self }
+    }
+}
+
 /// What becomes of a new program that just worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

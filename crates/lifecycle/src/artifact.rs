@@ -239,6 +239,8 @@ pub enum Trigger {
     Degraded,
     /// What was stored was rejected by a person.
     Rejected,
+    /// A person asked for another program than the stored one.
+    Requested,
     /// A person wrote it.
     Edited,
 }
@@ -255,6 +257,7 @@ impl Trigger {
             Miss::NeverSucceeded => Self::NeverSucceeded,
             Miss::Degraded => Self::Degraded,
             Miss::Rejected => Self::Rejected,
+            Miss::Requested => Self::Requested,
         }
     }
 
@@ -271,6 +274,7 @@ impl Trigger {
             Self::NeverSucceeded => "never_succeeded",
             Self::Degraded => "degraded",
             Self::Rejected => "rejected",
+            Self::Requested => "requested",
             Self::Edited => "edited",
         }
     }
@@ -314,6 +318,8 @@ pub struct Generation {
     pub state_keys: StateKeys,
     /// Whether its answers depend on arguments and memory alone.
     pub pure: bool,
+    /// Whether a person wants it although it may answer recorded calls differently: those no longer bind.
+    pub outranks_recorded: bool,
 }
 
 impl Generation {
@@ -348,6 +354,7 @@ impl Generation {
             failure: None,
             state_keys: program.state_keys(),
             pure: is_pure(program),
+            outranks_recorded: false,
         }
     }
 }

@@ -37,7 +37,7 @@ use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
 use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
 use crate::request::CallRequest;
-use crate::select::{Miss, degraded, select};
+use crate::select::{Miss, degraded, is_kept_without_contract, select};
 use crate::settlement::{Accepted, Receipt};
 use crate::standing::StandingMode;
 
@@ -67,6 +67,10 @@ pub struct Policy {
     pub standing_mode: StandingMode,
     /// Whether a model may widen a stored program to arguments it was not written for.
     pub widen: bool,
+    /// Whether a person asks for another program than the stored one.
+    pub regenerate: bool,
+    /// Whether the contract is that of a registered tool, not given by the caller.
+    pub contract_is_registered: bool,
     /// What programs may reach outside their sandbox.
     pub access: GrantedAccess,
     /// The longest wait before a model is asked again; a service that asks for a longer one is not asked.
@@ -82,6 +86,8 @@ impl Default for Policy {
             manifest_mode: ManifestMode::default(),
             standing_mode: StandingMode::default(),
             widen: true,
+            regenerate: false,
+            contract_is_registered: false,
             access: GrantedAccess::default(),
             max_retry_delay: Duration::from_secs(30),
         }
@@ -232,8 +238,18 @@ impl Recall {
         let contract = call.request.contract.as_ref();
         call.examples = contract.map(Contract::examples).unwrap_or_default();
         call.examples.extend(memory.examples);
-        call.fallback = degraded(&memory.artifacts, &call.request, call.policy.standing_mode);
-        call.selected = select(memory.artifacts, &call.request, call.policy.standing_mode);
+        let mode = call.policy.standing_mode;
+        if call.policy.contract_is_registered
+            && is_kept_without_contract(&memory.artifacts, &call.request, mode)
+        {
+            call.request.contract = None;
+        }
+        if call.policy.regenerate && !memory.artifacts.is_empty() {
+            call.selected = Err(Miss::Requested);
+        } else {
+            call.fallback = degraded(&memory.artifacts, &call.request, mode);
+            call.selected = select(memory.artifacts, &call.request, mode);
+        }
         match call.selected.clone() {
             Ok(artifact) => call.run_stored(artifact, None, &memory.inspection_cache),
             Err(_) => call.generate(Origin::Fresh, None),

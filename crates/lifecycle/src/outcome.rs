@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::admission::Admission;
 use crate::attempt::Origin;
 use crate::draft::Usage;
 use crate::excerpt::shortened;
@@ -47,6 +48,8 @@ pub struct CallDetails {
     pub duration: Duration,
     /// Where the program that answered came from; `None`: no program was accepted.
     pub origin: Option<Origin>,
+    /// Whether a new program is kept to run from now on; `None`: there was none.
+    pub admission: Option<Admission>,
 }
 
 impl Outcome {

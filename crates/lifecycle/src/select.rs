@@ -1,6 +1,7 @@
 //! Which stored program may run, or why none.
 
 use crate::artifact::{Artifact, Author, RUNTIME_VERSION, ShapeDigest};
+use crate::contract::Fingerprint;
 use crate::guardrail::is_dynamic;
 use crate::program::Checksum;
 use crate::request::CallRequest;
@@ -25,6 +26,8 @@ pub enum Miss {
     Degraded,
     /// A person took it out of service.
     Rejected,
+    /// A person asked for another program.
+    Requested,
 }
 
 impl Miss {
@@ -39,6 +42,7 @@ impl Miss {
             Self::NeverSucceeded => "never_succeeded",
             Self::Degraded => "degraded",
             Self::Rejected => "rejected",
+            Self::Requested => "requested",
         }
     }
 }
@@ -48,6 +52,18 @@ pub fn is_first_call(stored: &[Artifact], request: &CallRequest) -> bool {
     let wanted = request.contract_fingerprint();
     let is_known = stored.iter().any(|artifact| artifact.contract_fingerprint == wanted);
     !is_known && !is_dynamic(request.method.as_str())
+}
+
+/// Whether the only program that could run was made without a contract, before its tool was registered with one.
+pub(crate) fn is_kept_without_contract(
+    stored: &[Artifact],
+    request: &CallRequest,
+    mode: StandingMode,
+) -> bool {
+    let (wanted, none) = (request.contract_fingerprint(), Fingerprint::none());
+    let is_made_for = |kept: &Artifact| kept.contract_fingerprint == wanted;
+    let runs = |kept: &Artifact| kept.contract_fingerprint == none && unfit(kept, mode).is_none();
+    !stored.iter().any(is_made_for) && stored.iter().any(runs)
 }
 
 /// Picks the stored program for this call from those kept for its role, method and language: the first that may run.
@@ -113,7 +129,7 @@ mod tests {
 
     use super::*;
     use crate::artifact::{Cacheability, Repute, RunVerdict};
-    use crate::contract::{Contract, Fingerprint};
+    use crate::contract::Contract;
     use crate::dependency::DependencyManifest;
     use crate::dialect::Language;
     use crate::standing::Window;

@@ -285,6 +285,7 @@ fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> 
         failure: stored_failure(call.attempts),
         state_keys: accepted.program.state_keys(),
         pure: is_pure(&accepted.program),
+        outranks_recorded: trigger == Trigger::Requested,
     })))
 }
 

@@ -145,6 +145,9 @@ pub fn admitted(
         // A person's word outranks what was recorded; the runtime has tried the program before.
         Author::Person => Admission::TakesOver,
         Author::Model if is_rejected => Admission::KeptRejected,
+        Author::Model if generation.outranks_recorded => {
+            admit(new, generation.pure, rival.map(Incumbent::unrecorded))
+        }
         Author::Model => admit(new, generation.pure, rival),
     };
     let standing = new.repute.standing;
@@ -177,6 +180,9 @@ pub fn admitted(
         | Admission::KeptRejected => {}
     }
     let runs = changes.contains(&RowChange::Run(number));
+    if runs && generation.outranks_recorded {
+        changes.extend(versions.iter().map(|row| RowChange::DropCases(row.checksum.clone())));
+    }
     let current = if runs { number } else { artifact.map_or(number, |row| row.current) };
     changes.extend(decision.clone().map(|made| RowChange::Stand(new.checksum.clone(), made)));
     changes.extend(trimmed(current, &others).map(RowChange::Drop));
@@ -247,6 +253,7 @@ pub fn concluded(
 }
 
 /// A person goes back: to the last version that ran before the current one, or to the one named, if it ever worked.
+/// The calls recorded of the version that is left no longer bind.
 /// Gives the version that runs from now on; `None`: there is no such version.
 pub fn rolled_back(
     artifact: &ArtifactRow,
@@ -262,6 +269,7 @@ pub fn rolled_back(
     let left = versions.iter().find(|row| row.number == artifact.current);
     let mut changes = vec![RowChange::Run(target.number)];
     changes.extend(left.map(|left| degraded(left, "rolled back")));
+    changes.extend(left.map(|left| RowChange::DropCases(left.checksum.clone())));
     changes.extend(restored(target, "rolled back to"));
     Some((target.checksum.clone(), changes))
 }
@@ -278,13 +286,14 @@ pub struct Rejected {
 }
 
 /// A person says the running version is wrong: it leaves service at once, with the calls recorded of it, and the
-/// last good version before it runs again. `None`: no version runs.
+/// last good version before it runs again. `None`: no version runs, or it was rejected before.
 pub fn rejected(
     artifact: &ArtifactRow,
     versions: &[VersionRow],
     because: &str,
 ) -> Option<Rejected> {
-    let left = versions.iter().find(|row| row.number == artifact.current)?;
+    let is_running = |row: &&VersionRow| row.number == artifact.current && !row.rejected;
+    let left = versions.iter().find(is_running)?;
     let mut changes = vec![
         degraded(left, because),
         RowChange::Reject(left.checksum.clone(), because.to_owned()),

@@ -93,6 +93,8 @@ pub struct Agent {
     options: AgentOptions,
     contract: Option<Contract>,
     contract_source: ContractSource,
+    /// Whether the contract is that of a registered tool, not given by the caller.
+    contract_is_registered: bool,
     /// What its first call waits for.
     preparation: Option<PreparationTicket>,
     /// Whether its calls do not use stored programs.
@@ -388,13 +390,11 @@ impl Agent {
             manifest_mode: config.manifest_mode(),
             standing_mode: config.standing_mode(),
             widen: self.options.widen,
+            regenerate: self.regenerate,
+            contract_is_registered: self.contract_is_registered,
             access: self.options.grants.access(),
             max_retry_delay: config.settings().max_retry_delay_seconds,
         }
-    }
-
-    pub(crate) fn regenerates(&self) -> bool {
-        self.regenerate
     }
 
     pub(crate) fn contract_source(&self) -> ContractSource {

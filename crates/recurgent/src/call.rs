@@ -111,9 +111,6 @@ impl Performance<'_> {
         let read = || {
             let mut memory = runtime.store().recall(self.agent.owner(), request)?;
             memory.artifacts.extend_from_slice(runtime.pinned_tools().programs(request));
-            if self.agent.regenerates() {
-                memory.artifacts.clear();
-            }
             Ok::<_, StoreFault>(memory)
         };
         let mut memory = read()?;
@@ -268,6 +265,7 @@ impl Performance<'_> {
             usage: commit.usage(),
             duration: self.started.elapsed(),
             origin: accepted.map(|attempt| attempt.origin.clone()),
+            admission: commit.receipt().admission,
         }
     }
 

@@ -35,6 +35,9 @@ pub enum ProgramFault {
     /// Nothing is stored there.
     #[error("no program is stored for {0}; `recurgent tools list` shows what is")]
     NotStored(String),
+    /// The program was rejected before.
+    #[error("{0} is rejected already; the next call asks the model for another program")]
+    AlreadyRejected(String),
     /// The text is not a program that may run.
     #[error("the program was not accepted: {0}")]
     Invalid(String),
@@ -104,6 +107,14 @@ pub struct TestedCall {
     pub passed: Option<bool>,
 }
 
+impl TestedCall {
+    /// The example that was tested; `None`: the call was recorded.
+    fn as_example(&self) -> Option<Example> {
+        let expected = self.expected.clone()?;
+        Some(Example { inputs: self.inputs.clone(), expected })
+    }
+}
+
 /// What came of an edit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EditReport {
@@ -113,6 +124,8 @@ pub struct EditReport {
     pub checksum: Checksum,
     /// Every tested call.
     pub tested: Vec<TestedCall>,
+    /// Examples that the new version fails and that were forgotten, because it was stored all the same.
+    pub withdrawn: Vec<Example>,
 }
 
 /// What people do with the stored programs of a runtime; see [`Runtime::programs`].
@@ -163,7 +176,12 @@ impl StoredPrograms<'_> {
             None => None,
         };
         let store = self.runtime.store();
-        let rejected = store.reject(key, because)?.ok_or_else(|| not_stored(key))?;
+        let Some(rejected) = store.reject(key, because)? else {
+            return Err(match self.running(key)? {
+                Some(_) => ProgramFault::AlreadyRejected(title(key)),
+                None => not_stored(key),
+            });
+        };
         if let Some(example) = &counter_example {
             let known = store.examples(&key.role, &key.method)?;
             // A right answer that was taught says more.
@@ -208,7 +226,8 @@ impl StoredPrograms<'_> {
     }
 
     /// Makes a person's text the version that runs: vetted, and tested on the examples and the recorded calls. With
-    /// `force` it runs although a test fails. Without `dependencies` it keeps those of the version that runs.
+    /// `force` it runs although a test fails: the recorded calls then no longer bind, and the examples it fails are
+    /// forgotten. Without `dependencies` it keeps those of the version that runs.
     pub fn edit(
         &self,
         key: &ArtifactKey,
@@ -230,14 +249,22 @@ impl StoredPrograms<'_> {
         let vetted = vet(program, &trial_request(key), &[], &guardrails)
             .map_err(|(_, fault)| invalid(explained(&fault)))?;
         let parent = running.map(|running| running.artifact.checksum);
-        let generation = Generation::by_person(key, &vetted, parent);
+        let mut generation = Generation::by_person(key, &vetted, parent);
         let tested = self.tested(key, &generation.artifact, generation.pure)?;
         let checksum = generation.artifact.checksum.clone();
-        if !force && tested.iter().any(|call| call.passed == Some(false)) {
-            return Ok(EditReport { version: None, checksum, tested });
+        let failed: Vec<&TestedCall> =
+            tested.iter().filter(|call| call.passed == Some(false)).collect();
+        if !force && !failed.is_empty() {
+            return Ok(EditReport { version: None, checksum, tested, withdrawn: Vec::new() });
         }
-        let receipt = self.runtime.store().replace(&generation)?;
-        Ok(EditReport { version: receipt.generations, checksum, tested })
+        generation.outranks_recorded = failed.iter().any(|c| c.source == TestSource::Recorded);
+        let withdrawn: Vec<Example> = failed.iter().filter_map(|call| call.as_example()).collect();
+        let store = self.runtime.store();
+        let receipt = store.replace(&generation)?;
+        for example in &withdrawn {
+            store.forget_example(&key.role, &key.method, example)?;
+        }
+        Ok(EditReport { version: receipt.generations, checksum, tested, withdrawn })
     }
 
     fn running(self, key: &ArtifactKey) -> Result<Option<StoredVersion>, ProgramFault> {
@@ -349,7 +376,11 @@ fn run(
 }
 
 fn not_stored(key: &ArtifactKey) -> ProgramFault {
-    ProgramFault::NotStored(format!("{}.{} ({})", key.role, key.method, key.language))
+    ProgramFault::NotStored(title(key))
+}
+
+fn title(key: &ArtifactKey) -> String {
+    format!("{}.{} ({})", key.role, key.method, key.language)
 }
 
 fn explained(fault: &VetFault) -> String {

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use recurgent::lifecycle::admission::Admission;
 use recurgent::lifecycle::example::{Example, same_value};
 use recurgent::lifecycle::request::{Method, Role};
 use recurgent::{Arguments, Outcome, ProgramFault};
@@ -80,11 +81,29 @@ impl CallOptions {
             caller.runtime.programs().teach(&role, &method, example)?;
         }
         let outcome = caller.call(&method, arguments.clone())?;
+        if self.regenerate {
+            note_admission(&outcome);
+        }
         let Some(expected) = self.expect.as_deref().map(value) else {
             return shown(&outcome, self.json);
         };
         expected_value(&caller, &method, &Expectation { arguments, expected }, &outcome, self.json)
     }
+}
+
+/// Says why a program that was asked for is not kept to run from now on.
+fn note_admission(outcome: &Outcome) {
+    let made = outcome.details.as_ref().and_then(|details| details.admission);
+    let why = match made {
+        None | Some(Admission::TakesOver) => return,
+        Some(Admission::AwaitsTrial | Admission::KeptUntried) => "recorded calls bind it",
+        Some(Admission::KeptForPinned) => {
+            "the stored one is pinned; `recurgent tools pin --off` changes that"
+        }
+        Some(Admission::KeptForReusable) => "it cannot be reused, and the stored one can",
+        Some(Admission::KeptRejected) => "a person rejected the same text before",
+    };
+    render::notice(&format!("the new program answered this call and is not kept to run: {why}"));
 }
 
 /// A call and the value the person expects of it.
@@ -113,7 +132,7 @@ fn expected_value(
             rejected = match caller.agent.reject(method.as_str(), &because) {
                 Ok(report) => Some(report),
                 // The value came from memory, or from a program that is not stored.
-                Err(ProgramFault::NotStored(_)) => None,
+                Err(ProgramFault::NotStored(_) | ProgramFault::AlreadyRejected(_)) => None,
                 Err(fault) => return Err(fault.into()),
             };
         }

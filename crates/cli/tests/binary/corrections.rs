@@ -149,6 +149,7 @@ fn a_person_edits_a_program() {
     cli.run(&from_file).exits(1).stderr_contains("fails a test");
     let (report, exit) = cli.answer(&[&from_file[..], &["--force"]].concat());
     assert_eq!((exit, &report["version"]), (0, &json!(3)));
+    assert_eq!(report["withdrawn"], json!([{"args": [4], "kwargs": {}, "value": 8}]));
     cli.run(&DOUBLE).prints("12\n");
     cli.write("new.py", "def double(x:\n");
     cli.run(&from_file).exits(1).stderr_contains("the program was not accepted");
@@ -178,6 +179,34 @@ fn a_program_is_written_again_when_that_is_asked_for() {
     );
     cli.run(&DOUBLE).exits(0).prints("5\n");
     cli.run(&[&DOUBLE[..], &["--regenerate"]].concat()).exits(0).prints("8\n");
+    // It runs from now on, although the wrong answer had been recorded.
+    cli.run(&[&DOUBLE[..], &["--frozen"]].concat()).exits(0).prints("8\n");
+    cli.run(&["tools", "pin", "calculator", "double"]).exits(0);
+    cli.write(
+        "script.json",
+        r#"{"calculator.double": [{"code": "def double(x):\n    return x + x"}]}"#,
+    );
+    cli.run(&[&DOUBLE[..], &["--regenerate"]].concat()).exits(0).stderr_contains("is pinned");
+}
+
+#[test]
+fn what_people_said_is_shown() {
+    let cli = wrong();
+    cli
+        .run(&["tools", "teach", "calculator", "double", "4", "--gives", "8"])
+        .exits(0)
+        .stderr_contains("the python program that runs gives {\"value\":5} for it");
+    cli.run(&["tools", "reject", "calculator", "double"]).exits(0);
+    cli.run(&["tools", "reject", "calculator", "double"]).exits(1).stderr_contains("rejected already");
+    let listed = cli.run(&["tools", "list"]);
+    assert!(
+        listed.stdout.contains("1 example") && listed.stdout.contains("does not run: rejected")
+    );
+    let shown = cli.run(&["tools", "show", "calculator"]);
+    for line in ["rejected by a person", "example: {\"args\":[4]"] {
+        assert!(shown.stdout.contains(line), "{line:?} is missing: {}", shown.stdout);
+    }
+    cli.run(&["tools", "rm", "calculator", "double"]).exits(0).stderr_contains("with 1 example");
 }
 
 #[test]

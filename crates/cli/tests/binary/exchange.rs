@@ -185,10 +185,10 @@ fn a_program_of_the_reference_runtime_runs_without_a_model() {
     let place = cli.path("old/artifacts/unit_converter-b1ab5a0e/convert-0f0f0f0f.json");
     let mut file: Value = serde_json::from_str(&fs::read_to_string(&place).unwrap()).unwrap();
     file["contract_fingerprint"] = json!("none");
-    file["role"] = json!("converter"); // a role that is not a tool, so that it has no contract
     fs::write(&place, file.to_string()).unwrap();
     assert_eq!(cli.run(&["store", "import", "old"]).exit, 0);
-    let ran = cli.run(&["call", "converter", "convert", "21", "--guest", "ruby"]);
+    // The registered tool has a contract, and its program was made without one.
+    let ran = cli.run(&["call", "unit_converter", "convert", "21", "--guest", "ruby"]);
     assert_eq!((ran.exit, ran.stdout.as_str()), (0, "42\n"), "{}", ran.stderr);
 }
 

@@ -172,8 +172,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Whether calls ask a model even if a program is stored. The new program must prove itself before it replaces the
-    /// stored one.
+    /// Whether calls ask a model even if a program is stored. The new program replaces the stored one, unless that is
+    /// pinned or the new one cannot be reused.
     #[must_use]
     pub fn regenerate(mut self, is_wanted: bool) -> Self {
         self.regenerate = is_wanted;
@@ -253,6 +253,9 @@ impl AgentBuilder {
     pub fn build(mut self) -> Result<Agent, AgentFault> {
         let role = self.role.clone()?;
         self = self.with_registered_contract(&role)?;
+        let is_registered = self.kept_contract.is_some()
+            && self.whole_contract.is_none()
+            && self.contract_fields.is_empty();
         let (contract, contract_source) = self.composed()?;
         let session = self.session.transpose()?;
         let owner = Owner {
@@ -278,6 +281,7 @@ impl AgentBuilder {
             options: self.options,
             contract,
             contract_source,
+            contract_is_registered: is_registered,
             preparation: self.preparation,
             regenerate: self.regenerate,
             lineage: self.lineage.unwrap_or(Lineage::Root { trace }),

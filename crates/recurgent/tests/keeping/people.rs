@@ -1,6 +1,6 @@
 //! People correct: reject, teach, edit, test, forget.
 
-use lifecycle::artifact::Author;
+use lifecycle::artifact::{Author, Trigger};
 use lifecycle::context::Context;
 use lifecycle::example::{Example, ExpectedResult};
 use lifecycle::prompt;
@@ -141,7 +141,61 @@ fn examples_are_tested_on_the_running_program_and_on_edits() {
         assert_eq!((versions[0].author, versions[0].is_current), (Author::Person, true));
         let forced = fixture.runtime().programs().edit(&key, &wrong, None, true).unwrap();
         assert_eq!(forced.version, Some(3));
-        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(8));
+        assert_eq!(forced.withdrawn, [example(&json!({"args": [5], "value": 10}))]);
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 0), json!(7), "the later word counts");
+        let store = fixture.runtime().store();
+        assert_eq!(store.examples(&key.role, &key.method).unwrap(), []);
+        assert!(c.test("double").unwrap().iter().all(|call| call.passed == Some(true)));
+    });
+}
+
+#[test]
+fn a_program_that_a_person_asks_for_replaces_the_stored_one_and_its_recorded_calls() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        writes_right_double(fixture);
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(6));
+        let key = fixture.key("c", "double");
+        assert_eq!(fixture.runtime().store().corpus(&key).unwrap().len(), 1, "6 is recorded");
+        let language = fixture.language;
+        let asking = fixture.runtime().agent("c").guest(language).regenerate(true).build().unwrap();
+        assert_eq!(fixture.call(&asking, "double", &[json!(5)], 1), json!(10));
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12), "it runs from now on");
+        let versions = fixture.line("c", "double");
+        assert_eq!(versions[0].0, Trigger::Requested);
+        let tested = c.test("double").unwrap();
+        assert!(tested.iter().all(|call| call.passed == Some(true)), "{tested:?}");
+    });
+}
+
+#[test]
+fn what_was_recorded_of_a_version_goes_when_a_person_rolls_it_back() {
+    check(|fixture| {
+        writes_right_double(fixture);
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(10));
+        let language = fixture.language;
+        let asking = fixture.runtime().agent("c").guest(language).regenerate(true).build().unwrap();
+        assert_eq!(fixture.call(&asking, "double", &[json!(5)], 1), json!(6));
+        let key = fixture.key("c", "double");
+        assert!(fixture.runtime().store().rollback(&key, None).unwrap().is_some());
+        assert_eq!(fixture.runtime().store().corpus(&key).unwrap(), []);
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 0), json!(10));
+        assert!(c.test("double").unwrap().iter().all(|call| call.passed == Some(true)));
+    });
+}
+
+#[test]
+fn a_program_is_rejected_once() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        fixture.call(&c, "double", &[json!(5)], 1);
+        c.reject("double", "").unwrap();
+        let again = c.reject("double", "").unwrap_err();
+        assert!(matches!(again, ProgramFault::AlreadyRejected(_)), "{again:?}");
     });
 }
 

@@ -139,6 +139,7 @@ fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
         failure: None,
         state_keys: StateKeys::default(),
         pure: true,
+        outranks_recorded: false,
     };
     let changes = Changes {
         kept: Some(Kept::default()),

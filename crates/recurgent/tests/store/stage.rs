@@ -241,6 +241,7 @@ pub(crate) fn generation(artifact: Artifact) -> Generation {
         failure: None,
         state_keys: StateKeys::default(),
         pure: true,
+        outranks_recorded: false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! People's corrections of stored programs: reject, teach, test, edit, remove.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +8,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use recurgent::lifecycle::admission::Inputs;
+use recurgent::lifecycle::artifact::ArtifactKey;
 use recurgent::lifecycle::example::{Example, ExpectedResult};
 use recurgent::lifecycle::request::{Method, Role};
 use recurgent::provider::Scripted;
 use recurgent::store::Store;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::{EditReport, Runtime, TestSource, TestedCall};
+use recurgent::{EditReport, ProgramFault, Runtime, TestSource, TestedCall};
 use serde_json::{Map, Value, json};
 
 use super::line::MethodArgs;
@@ -132,17 +134,37 @@ impl Workbench {
             Some(method) => clean(&format!("{role}.{method}")),
             None => clean(role.as_str()),
         };
+        let examples = match &method {
+            Some(method) => self.store.examples(&role, method)?.len(),
+            None => self.examples_of(&role)?,
+        };
         if !self.runtime.programs().forget(&role, method.as_ref())? {
             return Err(CommandFault::missing(format!(
                 "nothing is stored for {subject}; `recurgent tools list` shows what is"
             )));
         }
         if self.as_json {
-            render::json(&json!({"role": role, "method": method, "removed": true}))?;
+            render::json(&json!({
+                "role": role, "method": method, "removed": true, "examples": examples,
+            }))?;
         } else {
-            render::note(&format!("the programs of {subject} are removed"));
+            let with = match examples {
+                0 => String::new(),
+                1 => ", with 1 example".to_owned(),
+                count => format!(", with {count} examples"),
+            };
+            render::note(&format!("the programs of {subject} are removed{with}"));
         }
         Ok(Exit::Ok)
+    }
+
+    /// How many examples all methods of a role have.
+    fn examples_of(&self, role: &Role) -> Result<usize, CommandFault> {
+        let mut examples = BTreeMap::new();
+        for found in self.runtime.programs().list(Some(role))? {
+            examples.insert(found.program.current.method, found.examples);
+        }
+        Ok(examples.values().sum())
     }
 
     /// Keeps an example.
@@ -166,17 +188,55 @@ impl Workbench {
             .map_err(|fault| CommandFault::usage(fault.to_string()))?;
         self.runtime.programs().teach(&role, &method, &example)?;
         let count = self.store.examples(&role, &method)?.len();
+        let missed = self.missed(&role, &method, &example)?;
         if self.as_json {
             render::json(&json!({
                 "role": role, "method": method, "example": example.to_json(), "examples": count,
+                "missed_by": missed.iter().map(|(key, call)| json!({
+                    "language": key.language,
+                    "contract_fingerprint": key.contract_fingerprint,
+                    "actual": call.actual,
+                })).collect::<Vec<_>>(),
             }))?;
-        } else {
-            let title = clean(&format!("{role}.{method}"));
-            render::note(&format!(
-                "{title} has {count} example(s); `recurgent tools test` runs them"
+            return Ok(Exit::Ok);
+        }
+        let title = clean(&format!("{role}.{method}"));
+        render::note(&format!("{title} has {count} example(s); `recurgent tools test` runs them"));
+        for (key, call) in &missed {
+            let actual = call.actual.as_ref().map(Value::to_string).unwrap_or_default();
+            render::notice(&format!(
+                "the {} program that runs gives {} for it; `recurgent tools reject` takes it out of service",
+                key.language,
+                clip(&clean(&actual), CALL_COLUMNS)
             ));
         }
         Ok(Exit::Ok)
+    }
+
+    /// The running programs of a method that answer an example otherwise.
+    fn missed(
+        &self,
+        role: &Role,
+        method: &Method,
+        example: &Example,
+    ) -> Result<Vec<(ArtifactKey, TestedCall)>, CommandFault> {
+        let programs = self.runtime.programs();
+        let mut missed = Vec::new();
+        for key in programs.keys(role, method)? {
+            let tested = match programs.test(&key) {
+                Ok(tested) => tested,
+                // What could not be run, or was rejected before, says nothing about the example.
+                Err(ProgramFault::Untested(_) | ProgramFault::NotStored(_)) => continue,
+                Err(fault) => return Err(fault.into()),
+            };
+            let is_it = |call: &TestedCall| {
+                call.source == TestSource::Example
+                    && call.inputs == example.inputs
+                    && call.passed == Some(false)
+            };
+            missed.extend(tested.into_iter().find(is_it).map(|call| (key, call)));
+        }
+        Ok(missed)
     }
 
     /// Runs examples and recorded calls on the version that runs.
@@ -230,6 +290,7 @@ impl Workbench {
                 "version": report.version,
                 "checksum": report.checksum,
                 "tested": report.tested.iter().map(tested_json).collect::<Vec<_>>(),
+                "withdrawn": report.withdrawn.iter().map(Example::to_json).collect::<Vec<_>>(),
             }))?;
             return Ok(exit);
         }
@@ -238,6 +299,12 @@ impl Workbench {
         match report.version {
             Some(version) => {
                 render::note(&format!("{title} now runs version {version}, by a person"));
+                if !report.withdrawn.is_empty() {
+                    render::notice(&format!(
+                        "{} example(s) that it fails are withdrawn",
+                        report.withdrawn.len()
+                    ));
+                }
             }
             None => render::notice(&format!(
                 "the new text of {title} fails a test and was not stored; correct it, or store it with --force"
@@ -326,6 +393,9 @@ fn tested_row(call: &TestedCall) -> String {
     let wrong = match (&call.expected, &call.actual, call.passed) {
         (Some(expected), Some(actual), Some(false)) => {
             format!("  expected {}, got {actual}", expected_json(expected))
+        }
+        (None, Some(actual), Some(false)) => {
+            format!("  gave another answer when it was recorded, now {actual}")
         }
         (_, _, None) => {
             "  not checked: its value does not depend on its arguments alone".to_owned()

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use recurgent::lifecycle::artifact::Author;
+use recurgent::lifecycle::select::{Miss, unfit};
+use recurgent::lifecycle::standing::StandingMode;
 use recurgent::lifecycle::tool::KnownTool;
 use recurgent::store::catalog::KnownArtifact;
 use recurgent::store::prelude::*;
@@ -77,7 +79,13 @@ impl Listed {
             "successes": program.successes,
             "failures": program.failures,
             "examples": self.examples,
+            "not_run_because": self.miss().map(Miss::name),
         })
+    }
+
+    /// Why calls do not run it.
+    fn miss(&self) -> Option<Miss> {
+        unfit(&self.known.current, StandingMode::Shadow)
     }
 
     fn row(&self) -> String {
@@ -94,6 +102,9 @@ impl Listed {
         }
         if self.known.pinned {
             facts.push_str(", pinned");
+        }
+        if let Some(miss) = self.miss() {
+            let _ = write!(facts, ", does not run: {}", miss.name());
         }
         if self.examples > 0 {
             let plural = if self.examples == 1 { "" } else { "s" };

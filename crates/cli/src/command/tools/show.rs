@@ -1,6 +1,7 @@
 //! One tool, in full.
 
 use recurgent::lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
+use recurgent::lifecycle::example::Example;
 use recurgent::lifecycle::request::Role;
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
 use recurgent::store::prelude::*;
@@ -27,18 +28,23 @@ fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Comm
     let tool = known.tools.first();
     let corrected = upkeep::corrected_answers(store)?;
     let health = tool.map(|tool| upkeep::health(store, tool, &corrected)).transpose()?;
+    let methods: Vec<Value> = known
+        .artifacts
+        .iter()
+        .map(|artifact| Ok(method(artifact, &store.examples(role, &artifact.method)?)))
+        .collect::<Result<_, CommandFault>>()?;
     Ok(json!({
         "name": role,
         "is_tool": tool.is_some(),
         "contract": tool.and_then(|tool| tool.contract.as_ref()),
         "created_at": tool.map(|tool| &tool.created_at),
         "health": health,
-        "methods": known.artifacts.iter().map(method).collect::<Vec<_>>(),
+        "methods": methods,
         "recommendations": upkeep::recommend(store, Some(role))?,
     }))
 }
 
-fn method(artifact: &ArtifactEntry) -> Value {
+fn method(artifact: &ArtifactEntry, examples: &[Example]) -> Value {
     let current = artifact.versions.iter().find(|v| v.checksum == artifact.current);
     let inspection = current.and_then(|version| inspect(artifact.language, &version.code).ok());
     let keys_used =
@@ -55,6 +61,7 @@ fn method(artifact: &ArtifactEntry) -> Value {
         "generations": artifact.rest.get("generations"),
         "versions": artifact.versions.iter().rev().map(version).collect::<Vec<_>>(),
         "code": current.map(|version| &version.code),
+        "examples": examples.iter().map(Example::to_json).collect::<Vec<_>>(),
     })
 }
 
@@ -75,6 +82,8 @@ fn version(version: &VersionEntry) -> Value {
         "failure": version.rest.get("failure"),
         "failing_case": version.rest.get("failing_case").map(parsed),
         "pure": is_set(&version.rest, "pure"),
+        "rejected": is_set(&version.rest, "rejected"),
+        "author": version.rest.get("author"),
     })
 }
 
@@ -152,9 +161,14 @@ fn lines(facts: &Value) -> Vec<String> {
         let current = text(&method, "current");
         for version in list(&method, "versions") {
             let checksum = text(&version, "checksum");
-            let runs = if checksum == current { "  runs" } else { "" };
+            let is_rejected = version.get("rejected") == Some(&Value::Bool(true));
+            let state = match (is_rejected, checksum == current) {
+                (true, _) => "  rejected by a person",
+                (false, true) => "  runs",
+                (false, false) => "",
+            };
             lines.push(format!(
-                "  version {} {} ok {}, failed {}, {} {}{runs}",
+                "  version {} {} ok {}, failed {}, {} {}{state}",
                 text(&version, "version"),
                 checksum.chars().take(CHECKSUM_CHARS).collect::<String>(),
                 text(&version, "successes"),
@@ -166,6 +180,7 @@ fn lines(facts: &Value) -> Vec<String> {
                 lines.push(field("  did not reproduce", case));
             }
         }
+        lines.extend(list(&method, "examples").iter().map(|example| field("example", example)));
         let code = method.get("code").and_then(Value::as_str).unwrap_or_default();
         lines.extend(code.lines().map(|line| format!("    {}", clean(line))));
     }

@@ -239,7 +239,7 @@ fn keep_version(
     generation: &Generation,
     call: &Called<'_>,
 ) -> Result<(), SqliteFault> {
-    let Generation { artifact: new, author, trigger, parent, failure, state_keys, pure } =
+    let Generation { artifact: new, author, trigger, parent, failure, state_keys, pure, .. } =
         generation;
     let row = params![
         id,
