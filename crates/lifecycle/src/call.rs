@@ -27,7 +27,7 @@ use thiserror::Error;
 use crate::artifact::{Artifact, ShapeDigest};
 use crate::attempt::{self, Attempt, Budgets, Origin, Rejection};
 use crate::blame::GrantedAccess;
-use crate::contract::Contract;
+use crate::contract::{Contract, ContractOrigin};
 use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::{Example, PersonRejection};
@@ -69,8 +69,8 @@ pub struct Policy {
     pub widen: bool,
     /// Whether a person asks for another program than the stored one.
     pub regenerate: bool,
-    /// Whether the contract is that of a registered tool, not given by the caller.
-    pub contract_is_registered: bool,
+    /// What the call takes its contract from.
+    pub contract_origin: ContractOrigin,
     /// What programs may reach outside their sandbox.
     pub access: GrantedAccess,
     /// The longest wait before a model is asked again; a service that asks for a longer one is not asked.
@@ -87,7 +87,7 @@ impl Default for Policy {
             standing_mode: StandingMode::default(),
             widen: true,
             regenerate: false,
-            contract_is_registered: false,
+            contract_origin: ContractOrigin::Caller,
             access: GrantedAccess::default(),
             max_retry_delay: Duration::from_secs(30),
         }
@@ -239,7 +239,7 @@ impl Recall {
         call.examples = contract.map(Contract::examples).unwrap_or_default();
         call.examples.extend(memory.examples);
         let mode = call.policy.standing_mode;
-        if call.policy.contract_is_registered
+        if call.policy.contract_origin == ContractOrigin::Registry
             && is_kept_without_contract(&memory.artifacts, &call.request, mode)
         {
             call.request.contract = None;

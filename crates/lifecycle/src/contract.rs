@@ -70,6 +70,16 @@ pub struct Contract {
     pub notes: Vec<String>,
 }
 
+/// What a call takes its contract from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContractOrigin {
+    /// The caller gave it, or none.
+    #[default]
+    Caller,
+    /// The tool was registered with it.
+    Registry,
+}
+
 /// Where a contract came from, logged as `contract_source`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lifecycle::call::{Policy, StoreFault};
 use lifecycle::context::{Context, ContextChanges};
-use lifecycle::contract::{Contract, ContractFault, ContractSource};
+use lifecycle::contract::{Contract, ContractFault, ContractOrigin, ContractSource};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::dispatch::{Dispatch, dispatch, refused_key, responds_to};
@@ -93,8 +93,7 @@ pub struct Agent {
     options: AgentOptions,
     contract: Option<Contract>,
     contract_source: ContractSource,
-    /// Whether the contract is that of a registered tool, not given by the caller.
-    contract_is_registered: bool,
+    contract_origin: ContractOrigin,
     /// What its first call waits for.
     preparation: Option<PreparationTicket>,
     /// Whether its calls do not use stored programs.
@@ -391,7 +390,7 @@ impl Agent {
             standing_mode: config.standing_mode(),
             widen: self.options.widen,
             regenerate: self.regenerate,
-            contract_is_registered: self.contract_is_registered,
+            contract_origin: self.contract_origin,
             access: self.options.grants.access(),
             max_retry_delay: config.settings().max_retry_delay_seconds,
         }

@@ -94,12 +94,12 @@ fn a_tool_is_shown_by_the_same_names() {
     let method = &shown["methods"][0];
     expect(
         method,
-        "code contract_fingerprint current generations language method pinned reads signature versions writes",
+        "code contract_fingerprint current examples generations language method pinned reads signature versions writes",
     );
     expect(
         &method["versions"][0],
-        "admitted_at cacheability_reason cacheable checksum dependencies failing_case failure failures parent pure \
-         repairs standing successes trigger version",
+        "admitted_at author cacheability_reason cacheable checksum dependencies failing_case failure failures parent pure \
+         rejected repairs standing successes trigger version",
     );
     assert_eq!((&method["pinned"], &method["generations"]), (&json!(false), &json!(1)));
     assert_eq!(method["versions"][0]["pure"], true);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lifecycle::context::Context;
-use lifecycle::contract::{Contract, ContractFault, ContractSource};
+use lifecycle::contract::{Contract, ContractFault, ContractOrigin, ContractSource};
 use lifecycle::dialect::Language;
 use lifecycle::request::{Allowance, Lineage, NameFault, Role, Session, TraceId};
 use lifecycle::tool::Tool;
@@ -119,15 +119,18 @@ impl AgentBuilder {
     }
 
     /// The contract, checked, and how it was given.
-    fn composed(&mut self) -> Result<(Option<Contract>, ContractSource), ContractFault> {
+    fn composed(
+        &mut self,
+    ) -> Result<(Option<Contract>, ContractSource, ContractOrigin), ContractFault> {
         let (whole, fields) = (self.whole_contract.as_ref(), &self.contract_fields);
-        match self.kept_contract.take() {
+        let (contract, source) = match self.kept_contract.take() {
             Some(kept) if whole.is_none() && fields.is_empty() => {
-                Ok((Some(kept), ContractSource::Hash))
+                return Ok((Some(kept), ContractSource::Hash, ContractOrigin::Registry));
             }
-            _ if self.is_tolerant => Contract::compose_tolerant(whole, fields),
-            _ => Contract::compose(whole, fields),
-        }
+            _ if self.is_tolerant => Contract::compose_tolerant(whole, fields)?,
+            _ => Contract::compose(whole, fields)?,
+        };
+        Ok((contract, source, ContractOrigin::Caller))
     }
 
     /// The language its programs are written in.
@@ -253,10 +256,7 @@ impl AgentBuilder {
     pub fn build(mut self) -> Result<Agent, AgentFault> {
         let role = self.role.clone()?;
         self = self.with_registered_contract(&role)?;
-        let is_registered = self.kept_contract.is_some()
-            && self.whole_contract.is_none()
-            && self.contract_fields.is_empty();
-        let (contract, contract_source) = self.composed()?;
+        let (contract, contract_source, contract_origin) = self.composed()?;
         let session = self.session.transpose()?;
         let owner = Owner {
             instance: identity::instance_id(),
@@ -281,7 +281,7 @@ impl AgentBuilder {
             options: self.options,
             contract,
             contract_source,
-            contract_is_registered: is_registered,
+            contract_origin,
             preparation: self.preparation,
             regenerate: self.regenerate,
             lineage: self.lineage.unwrap_or(Lineage::Root { trace }),
