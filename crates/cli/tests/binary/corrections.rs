@@ -192,12 +192,13 @@ fn a_program_is_written_again_when_that_is_asked_for() {
 #[test]
 fn what_people_said_is_shown() {
     let cli = wrong();
-    cli
-        .run(&["tools", "teach", "calculator", "double", "4", "--gives", "8"])
+    cli.run(&["tools", "teach", "calculator", "double", "4", "--gives", "8"])
         .exits(0)
         .stderr_contains("the python program that runs gives {\"value\":5} for it");
     cli.run(&["tools", "reject", "calculator", "double"]).exits(0);
-    cli.run(&["tools", "reject", "calculator", "double"]).exits(1).stderr_contains("rejected already");
+    cli.run(&["tools", "reject", "calculator", "double"])
+        .exits(1)
+        .stderr_contains("rejected already");
     let listed = cli.run(&["tools", "list"]);
     assert!(
         listed.stdout.contains("1 example") && listed.stdout.contains("does not run: rejected")
