@@ -301,6 +301,19 @@ impl Author {
     }
 }
 
+/// The rejected attempt that a program was written because of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriggerFailure {
+    /// When in the attempt it was found (`latest_failure_stage`).
+    pub stage: String,
+    /// The guest's exception class, or the failure's code.
+    pub class: String,
+    /// The failure's code and message, bounded.
+    pub message: String,
+    /// The number of the attempt in its call, from 1.
+    pub attempt_id: u32,
+}
+
 /// A new program that worked, and how it came to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
@@ -312,8 +325,8 @@ pub struct Generation {
     pub trigger: Trigger,
     /// What it replaces, should it take over.
     pub parent: Option<Checksum>,
-    /// What went wrong with that, bounded.
-    pub failure: Option<String>,
+    /// What went wrong with that or, if nothing was stored, with the attempt before.
+    pub failure: Option<TriggerFailure>,
     /// The memory keys it uses.
     pub state_keys: StateKeys,
     /// Whether its answers depend on arguments and memory alone.

@@ -11,7 +11,7 @@ use crate::blame::Blame;
 use crate::dialect::Position;
 use crate::event::EventKind;
 use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
-use crate::guardrail::{GuardrailPolicy, Severity, Violation};
+use crate::guardrail::{GuardrailPolicy, Rule, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
@@ -83,6 +83,8 @@ pub struct Rejection {
     pub violations: Vec<Violation>,
     /// The model returned the rejected program unchanged: it was not run again.
     pub repeated: bool,
+    /// Where its exception passed, innermost frame first.
+    pub backtrace: Vec<String>,
 }
 
 impl Rejection {
@@ -95,6 +97,7 @@ impl Rejection {
             location: None,
             violations: Vec::new(),
             repeated: false,
+            backtrace: Vec::new(),
         }
     }
 
@@ -212,9 +215,15 @@ impl Attempt {
     }
 
     /// When it was rejected. Cancellation and a spent allowance can end an attempt at any stage: the stage is how far
-    /// the attempt came.
+    /// the attempt came. A guardrail can reject a program before it runs, while it runs, or for its answer.
     pub fn failed_at(&self) -> Option<Stage> {
-        let reason = self.rejection.as_ref()?.reason;
+        let rejection = self.rejection.as_ref()?;
+        let reason = rejection.reason;
+        if matches!(reason, Reason::Barred | Reason::BarredForGood) && self.worker.is_some() {
+            let rule = rejection.violations.first().map(|violation| violation.rule);
+            let is_of_answer = rule == Some(Rule::FalseExternalProvenance);
+            return Some(if is_of_answer { Stage::Judgement } else { Stage::Execution });
+        }
         if !matches!(reason, Reason::Cancelled | Reason::AllowanceSpent) {
             return Some(reason.stage());
         }
@@ -243,7 +252,8 @@ impl Attempt {
     /// The stages it went through, in order (wire names).
     pub fn stages(&self) -> Vec<&'static str> {
         let mut stages = Vec::new();
-        if self.code.is_some() {
+        let is_stored = matches!(self.origin, Origin::Artifact(_));
+        if self.code.is_some() && !is_stored {
             stages.push("generated");
         }
         // A repeated program is not validated again.

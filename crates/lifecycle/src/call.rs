@@ -399,6 +399,7 @@ impl Call {
             outcome,
             accepted,
             receipt: Receipt::default(),
+            uncommitted: false,
         }))
     }
 }

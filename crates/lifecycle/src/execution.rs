@@ -66,6 +66,21 @@ pub struct Packages {
     pub environment: Option<Environment>,
 }
 
+/// A preparation that failed: why, and what is known of the environment that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedPreparation {
+    /// Why there is no environment.
+    pub fault: EnvironmentFault,
+    /// The environment that was asked for, without a directory; `None`: its identity is not known.
+    pub environment: Option<Box<Environment>>,
+}
+
+impl From<EnvironmentFault> for FailedPreparation {
+    fn from(fault: EnvironmentFault) -> Self {
+        Self { fault, environment: None }
+    }
+}
+
 /// Why no environment could be given. Failures carry what is known of `env_id`, `dependency_name`,
 /// `stage` and `source`; the agent and method are added here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -279,6 +294,8 @@ pub struct ExceptionFacts {
     pub failed_call: Option<String>,
     /// Whether the frame that raised it, or that called into a library, belongs to the program.
     pub raised_in_program: bool,
+    /// Where it passed, innermost frame first, as the guest writes frames. For the debug log.
+    pub backtrace: Vec<String>,
 }
 
 /// What a program printed, each stream cut at a limit.
@@ -305,6 +322,27 @@ pub struct WorkerTrace {
     pub sandbox_tier: String,
     /// Time spent obtaining it.
     pub isolation: Duration,
+    /// The status its process exited with, if it exited before it reported.
+    pub exit_status: Option<i32>,
+    /// The signal that ended its process before it reported, e.g. `SIGSEGV`.
+    pub signal: Option<String>,
+}
+
+/// A run that ended without a report: why, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedRun {
+    /// Why there is no report.
+    pub fault: WorkerFault,
+    /// What the program printed before.
+    pub output: Box<Output>,
+    /// The worker that ran it.
+    pub worker: Box<WorkerTrace>,
+}
+
+impl From<WorkerFault> for FailedRun {
+    fn from(fault: WorkerFault) -> Self {
+        Self { fault, output: Box::default(), worker: Box::default() }
+    }
 }
 
 /// Why a worker reported nothing.

@@ -114,7 +114,8 @@ fn raised(
         }
     };
     let failure = failure.with("error_class", class).with("location", json!(location));
-    let rejection = Rejection { location, ..Rejection::new(reason, failure) };
+    let backtrace = facts.backtrace.clone();
+    let rejection = Rejection { location, backtrace, ..Rejection::new(reason, failure) };
     let blame = rejection.blame().name();
     Rejection { failure: rejection.failure.with("blame", blame), ..rejection }
 }

@@ -1,6 +1,8 @@
 //! The log line of one call: a pure projection of what happened, in the wire names of
 //! `specs/log-entry.schema.json`. See `docs/observability.md` for what each field means.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::admission::Admission;
@@ -9,10 +11,10 @@ use crate::attempt::{Attempt, Origin, Rejection, RetryLane, Stage, spent};
 use crate::call::Commit;
 use crate::contract::ContractSource;
 use crate::excerpt::shortened;
-use crate::execution::ResultFrom;
+use crate::execution::{Environment, ResultFrom};
 use crate::guardrail::{GuardrailPolicy, Violation};
 use crate::history::{HISTORY_KEY, bounded, bounded_list, bounded_map};
-use crate::outcome::FailureKind;
+use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
 use crate::redact::redacted;
@@ -64,6 +66,9 @@ pub struct Debug {
     /// The agent's memory after the call.
     pub context: Map<String, Value>,
 }
+
+/// Frames kept of a backtrace.
+const MAX_FRAMES: usize = 10;
 
 /// Fields no two runs of the same call share, in an entry and in its attempts: ids, times, processes.
 pub const VOLATILE: [&str; 18] = [
@@ -126,8 +131,16 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
         entry.insert("system_prompt".into(), json!(debug.system_prompt));
         entry.insert("user_prompt".into(), json!(debug.user_prompt));
         entry.insert("context".into(), json!(bounded_map(&debug.context)));
+        entry.insert("error_backtrace".into(), json!(backtrace(commit)));
     }
     redacted(Value::Object(entry))
+}
+
+/// Where the last exception of the call passed, innermost frame first.
+fn backtrace(commit: &Commit) -> Option<Vec<String>> {
+    let rejections = commit.attempts().iter().filter_map(|attempt| attempt.rejection.as_ref());
+    let frames = rejections.map(|rejection| &rejection.backtrace).rfind(|it| !it.is_empty())?;
+    Some(frames.iter().take(MAX_FRAMES).map(|frame| short(frame)).collect())
 }
 
 fn identity(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
@@ -190,7 +203,7 @@ fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
         "validation_failure_type": rejected.map(|rejection| rejection.failure.kind.code()),
         "guardrail_violation_subtype":
             rejected.and_then(|rejection| rejection.violations.first()).map(Violation::subtype),
-        "rollback_applied": !failures.is_empty(),
+        "rollback_applied": !failures.is_empty() || commit.dropped_changes(),
         "retry_feedback_injected": had_feedback(attempts),
         "latest_failure_stage": failed_at,
         "latest_failure_class": rejected.map(|rejection| rejection.class().to_owned()),
@@ -222,7 +235,7 @@ fn retries(commit: &Commit, lane: RetryLane) -> u32 {
 
 fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
     let worker = attempt.worker.as_ref();
-    json!({
+    let mut tried = json!({
         "attempt_id": id,
         "program_source": attempt.origin.program_source(),
         "stages": attempt.stages(),
@@ -238,7 +251,31 @@ fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
         "worker_warm": worker.map(|worker| worker.warm),
         "isolation_ms": worker.map(|worker| milliseconds(worker.isolation)),
         "duration_ms": milliseconds(attempt.took),
-    })
+    });
+    if let (Some(_), Value::Object(tried)) = (&attempt.rejection, &mut tried) {
+        evidence(tried, attempt);
+    }
+    tried
+}
+
+/// What else is known of a rejected attempt: an accepted one is the last, and the entry itself says this of it.
+fn evidence(tried: &mut Map<String, Value>, attempt: &Attempt) {
+    let worker = attempt.worker.as_ref();
+    let packages = &attempt.packages;
+    let environment = packages.environment.as_ref().filter(|it| it.id.is_some());
+    let time = |of: fn(&Environment) -> Duration| environment.map(|it| milliseconds(of(it)));
+    set!(tried, {
+        "worker_restart_count": worker.map(|worker| worker.restarts),
+        "worker_exit_status": worker.and_then(|worker| worker.exit_status),
+        "worker_signal": worker.and_then(|worker| worker.signal.as_deref()),
+        "program_dependencies": packages.declared.as_ref().map(bounded),
+        "normalized_dependencies": packages.effective.as_ref(),
+        "env_id": environment.and_then(|it| it.id.as_deref()),
+        "environment_cache_hit": environment.map(|it| it.cache_hit),
+        "env_prepare_ms": time(|it| it.prepare_time),
+        "env_resolve_ms": time(|it| it.resolve_time),
+        "env_install_ms": time(|it| it.install_time),
+    });
 }
 
 /// A stored program's digest is known: selection verified it.
@@ -274,14 +311,14 @@ fn metadata(rejection: &Rejection) -> Option<Map<String, Value>> {
 
 fn contract(entry: &mut Map<String, Value>, commit: &Commit) {
     let contract = commit.request().contract.as_ref();
-    let violated = commit
-        .outcome()
-        .failure()
-        .filter(|failure| failure.kind == FailureKind::ContractViolation)
-        .map(|failure| &failure.metadata);
+    let is_breach = |failure: &&Failure| failure.kind == FailureKind::ContractViolation;
+    let violated = commit.outcome().failure().filter(is_breach);
+    // A breach that was repaired is evidence too.
+    let rejections = commit.attempts().iter().filter_map(|attempt| attempt.rejection.as_ref());
+    let breach = violated.or_else(|| rejections.map(|it| &it.failure).rfind(is_breach));
     let applied = contract.is_some_and(|contract| contract.deliverable.is_some())
         && (commit.outcome().is_ok() || violated.is_some());
-    let detail = |key: &str| violated.and_then(|metadata| metadata.get(key)).cloned();
+    let detail = |key: &str| breach.and_then(|failure| failure.metadata.get(key)).cloned();
     set!(entry, {
         "contract_purpose": contract.and_then(|c| c.purpose.as_ref()),
         "contract_deliverable": contract.and_then(|c| c.deliverable.as_ref()),
@@ -295,6 +332,7 @@ fn contract(entry: &mut Map<String, Value>, commit: &Commit) {
         "contract_validation_applied": applied,
         "contract_validation_passed": applied.then_some(violated.is_none()),
         "contract_validation_mismatch": detail("mismatch"),
+        "contract_validation_path": detail("path"),
         "contract_validation_expected_keys": detail("expected_keys"),
         "contract_validation_actual_keys": detail("actual_keys"),
     });

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::admission::{Admission, Case, is_sampled};
 use crate::artifact::{
     Artifact, ArtifactChange, ArtifactKey, Author, Generation, RUNTIME_VERSION, Repute, RunVerdict,
-    ShapeDigest, Trigger,
+    ShapeDigest, Trigger, TriggerFailure,
 };
 use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
 use crate::blame::Blame;
@@ -282,7 +282,7 @@ fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> 
         author: Author::Model,
         trigger,
         parent: call.selected.ok().map(|artifact| artifact.checksum.clone()),
-        failure: stored_failure(call.attempts),
+        failure: trigger_failure(call.attempts),
         state_keys: accepted.program.state_keys(),
         pure: is_pure(&accepted.program),
         outranks_recorded: trigger == Trigger::Requested,
@@ -299,12 +299,21 @@ pub(crate) fn trigger(origin: &Origin, selected: Result<&Artifact, Miss>) -> Opt
     }
 }
 
-/// What went wrong with the stored program, in its own words.
-fn stored_failure(attempts: &[Attempt]) -> Option<String> {
-    let stored = attempts.iter().find(|attempt| matches!(attempt.origin, Origin::Artifact(_)))?;
-    let failure = &stored.rejection.as_ref()?.failure;
-    let text = format!("{}: {}", failure.kind.code(), failure.message);
-    Some(redacted_text(text).chars().take(MAX_FAILURE_CHARS).collect())
+/// The failure of the stored program or, if none ran, of the last attempt that was rejected.
+fn trigger_failure(attempts: &[Attempt]) -> Option<TriggerFailure> {
+    let is_stored = |attempt: &Attempt| matches!(attempt.origin, Origin::Artifact(_));
+    let failed = |attempt: &Attempt| attempt.rejection.is_some();
+    let at = attempts.iter().position(is_stored).or_else(|| attempts.iter().rposition(failed))?;
+    let attempt = attempts.get(at)?;
+    let rejection = attempt.rejection.as_ref()?;
+    let bounded = |text: String| redacted_text(text).chars().take(MAX_FAILURE_CHARS).collect();
+    let failure = &rejection.failure;
+    Some(TriggerFailure {
+        stage: attempt.failed_at()?.name().to_owned(),
+        class: bounded(rejection.class().to_owned()),
+        message: bounded(format!("{}: {}", failure.kind.code(), failure.message)),
+        attempt_id: u32::try_from(at + 1).unwrap_or(u32::MAX),
+    })
 }
 
 /// What a stored program needs wherever it runs: what it declares, or, when it declared nothing and

@@ -112,8 +112,12 @@ fn answer(step: Step, choice: usize, n: usize) -> Result<Step, Box<Commit>> {
     Ok(match step {
         Step::Recall(recall) => recall.recalled(recalls().swap_remove(choice)),
         Step::Generate(generate) => generate.generated(drafts(n).swap_remove(choice), took),
-        Step::Prepare(prepare) => prepare.prepared(preparations().swap_remove(choice)),
-        Step::Execute(execute) => execute.executed(reports().swap_remove(choice), took),
+        Step::Prepare(prepare) => {
+            prepare.prepared(preparations().swap_remove(choice).map_err(Into::into))
+        }
+        Step::Execute(execute) => {
+            execute.executed(reports().swap_remove(choice).map_err(Into::into), took)
+        }
         Step::Rehearse(rehearse) => rehearse.rehearsed(&[]),
         Step::Commit(commit) => return Err(commit),
     })

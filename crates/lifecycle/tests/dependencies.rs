@@ -13,8 +13,8 @@ use lifecycle::dependency::{DependencyManifest, DependencyPolicy, ManifestMode};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage};
 use lifecycle::execution::{
-    Environment, EnvironmentFault, Output, Report, ReportEnding, ResultFrom, WorkerFault,
-    WorkerTrace,
+    Environment, EnvironmentFault, FailedPreparation, Output, Report, ReportEnding, ResultFrom,
+    WorkerFault, WorkerTrace,
 };
 use lifecycle::log_entry::{self, Circumstances};
 use lifecycle::outcome::{Failure, FailureKind};
@@ -272,7 +272,7 @@ fn each_fault_of_an_environment_has_its_lane_and_type() {
     ];
     for (fault, code, lane) in cases {
         let prepared = prepare(Scene::new().declaring(&slugify(">=8")));
-        let step = prepared.prepared(Err(fault(failure())));
+        let step = prepared.prepared(Err(fault(failure()).into()));
         if let Some(lane) = lane {
             let (block, _) = feedback(step);
             assert_eq!((&block["error_type"], &block["stage"]), (&json!(code), &json!("lock")));
@@ -302,7 +302,7 @@ fn a_worker_that_cannot_activate_its_environment_is_told_as_such() {
     let failure = Failure::new(FailureKind::Execution, "cannot load such file")
         .with("dependency_name", "python-slugify");
     let fault = WorkerFault::ActivationFailed(Box::new(failure));
-    let (block, _) = feedback(execute.executed(Err(fault), Duration::ZERO));
+    let (block, _) = feedback(execute.executed(Err(fault.into()), Duration::ZERO));
     assert_eq!(block["error_type"], "dependency_activation_failed");
     assert_eq!(block["dependency_name"], "python-slugify");
 }
@@ -384,7 +384,7 @@ fn a_manifest_is_kept_only_after_success() {
     let refused = prepare(Scene::new().declaring(&slugify(">=8")));
     let fault =
         EnvironmentFault::Unresolvable(Box::new(Failure::new(FailureKind::Execution, "no")));
-    let plain = draft(refused.prepared(Err(fault)), "result = args[0].lower()", &json!([]));
+    let plain = draft(refused.prepared(Err(fault.into())), "result = args[0].lower()", &json!([]));
     assert!(prepare(plain).manifest().is_empty());
 }
 
@@ -503,11 +503,35 @@ fn the_log_tells_what_was_declared_and_what_was_prepared() {
 
     let unreachable = Failure::new(FailureKind::Execution, "no answer").with("env_id", "e2");
     let fault = EnvironmentFault::SourceUnreachable(Box::new(unreachable));
-    let entry =
-        logged(&commit(prepare(Scene::new().declaring(&slugify(">=8"))).prepared(Err(fault))));
-    assert_eq!(entry["env_id"], "e2", "known from the failure");
-    assert_eq!(entry["environment_cache_hit"], Value::Null);
-    assert_eq!(entry["normalized_dependencies"], slugify(">=8"));
+    let failed = FailedPreparation::from(fault);
+    let entry = |failed| {
+        logged(&commit(prepare(Scene::new().declaring(&slugify(">=8"))).prepared(Err(failed))))
+    };
+    let unknown = entry(failed.clone());
+    assert_eq!(unknown["env_id"], "e2", "known from the failure");
+    assert_eq!(unknown["environment_cache_hit"], Value::Null);
+    assert_eq!(unknown["normalized_dependencies"], slugify(">=8"));
+    let environment = Environment {
+        id: Some("e2".into()),
+        prepare_time: Duration::from_millis(30),
+        resolve_time: Duration::from_millis(20),
+        install_time: Duration::from_millis(9),
+        ..Environment::bare()
+    };
+    let known = entry(FailedPreparation { environment: Some(Box::new(environment)), ..failed });
+    for tried in [&known, &known["attempts"][0]] {
+        for (key, value) in [
+            ("env_id", json!("e2")),
+            ("environment_cache_hit", json!(false)),
+            ("env_prepare_ms", json!(30.0)),
+            ("env_resolve_ms", json!(20.0)),
+            ("env_install_ms", json!(9.0)),
+            ("program_dependencies", slugify(">=8")),
+            ("normalized_dependencies", slugify(">=8")),
+        ] {
+            assert_eq!(tried[key], value, "{key}");
+        }
+    }
 
     let (_, again) = feedback(Scene::new().declaring(&json!("slugify")));
     let entry = logged(&commit(draft(Step::Generate(again), CODE, &json!({"a": 1}))));

@@ -497,9 +497,11 @@ fn run(script: &str) -> Vec<String> {
                 generate.generated(reply, Duration::ZERO)
             }
             (Step::Prepare(prepare), None) => prepare.prepared(Ok(Environment::bare())),
-            (Step::Prepare(prepare), Some(Answer::Prepares(fault))) => prepare.prepared(Err(fault)),
+            (Step::Prepare(prepare), Some(Answer::Prepares(fault))) => {
+                prepare.prepared(Err(fault.into()))
+            }
             (Step::Execute(execute), Some(Answer::Runs(report))) => {
-                execute.executed(report.map(|report| *report), Duration::ZERO)
+                execute.executed(report.map(|report| *report).map_err(Into::into), Duration::ZERO)
             }
             (Step::Commit(commit), None) => return summary(&commit, asked),
             (step, _) => panic!("{script}: no answer, or not one to {step:?}"),

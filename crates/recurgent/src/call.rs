@@ -10,7 +10,7 @@ use lifecycle::call::{
 };
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
-use lifecycle::execution::{Environment, EnvironmentFault, Report, WorkerFault};
+use lifecycle::execution::{Environment, FailedPreparation, Report, WorkerFault};
 use lifecycle::log_entry::{self, Circumstances, Debug};
 use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
@@ -167,7 +167,7 @@ impl Performance<'_> {
     }
 
     /// Installs the packages the program declares; observers are notified of what takes long.
-    fn prepare(&self, prepare: &Prepare) -> Result<Environment, EnvironmentFault> {
+    fn prepare(&self, prepare: &Prepare) -> Result<Environment, FailedPreparation> {
         let (runtime, request) = (self.agent.runtime(), prepare.request());
         let aim = Aim {
             cancellation: &self.tree.cancellation,

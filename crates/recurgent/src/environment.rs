@@ -29,6 +29,7 @@ mod tool;
 mod uv;
 mod wheel;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -39,7 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lifecycle::dependency::{DependencyManifest, DependencyPolicy, PolicyFault};
 use lifecycle::dialect::Language;
-use lifecycle::execution::{Environment, EnvironmentFault};
+use lifecycle::execution::{Environment, FailedPreparation};
 
 use crate::guest::Cancellation;
 use crate::guest::interpreter::InterpreterInfo;
@@ -193,6 +194,10 @@ struct Plan<'a> {
     id: String,
     cache: &'a Path,
     root: PathBuf,
+    /// Whether it existed already.
+    cache_hit: bool,
+    /// Time spent so far, kept when a stage fails too.
+    took: Cell<Took>,
 }
 
 impl Environments {
@@ -212,7 +217,7 @@ impl Environments {
         manifest: &DependencyManifest,
         workers: &Workers,
         aim: &Aim<'_>,
-    ) -> Result<Environment, EnvironmentFault> {
+    ) -> Result<Environment, FailedPreparation> {
         if manifest.is_empty() {
             return Ok(Environment::bare());
         }
@@ -220,12 +225,20 @@ impl Environments {
         let mut plan = self
             .plan(language, manifest, workers)
             .map_err(|fault| fault.into_environment_fault(None))?;
-        let (ready, took) = self.provide(&mut plan, workers, aim).map_err(|fault| {
-            fault.into_environment_fault(Some(aim.replaces.unwrap_or(&plan.id)))
-        })?;
-        plan.check_policy(&ready.packages)
-            .map_err(|fault| fault.into_environment_fault(Some(&plan.id)))?;
-        Ok(plan.environment(ready, took, begun.elapsed()))
+        let provided = self.provide(&mut plan, workers, aim);
+        let env_id = aim.replaces.map_or_else(|| plan.id.clone(), str::to_owned);
+        let provided =
+            provided.and_then(|ready| plan.check_policy(&ready.packages).map(|()| ready));
+        match provided {
+            Ok(ready) => Ok(plan.environment(Some(ready), begun.elapsed())),
+            Err(fault) => Err(FailedPreparation {
+                fault: fault.into_environment_fault(Some(&env_id)),
+                environment: Some(Box::new(Environment {
+                    id: Some(env_id),
+                    ..plan.environment(None, begun.elapsed())
+                })),
+            }),
+        }
     }
 
     /// The record of the environment: the present one, or one built now.
@@ -234,19 +247,21 @@ impl Environments {
         plan: &mut Plan<'_>,
         workers: &Workers,
         aim: &Aim<'_>,
-    ) -> Result<(Ready, Option<Took>), BuildFault> {
-        let made = match aim.replaces {
+    ) -> Result<Ready, BuildFault> {
+        match aim.replaces {
             Some(id) if id != plan.id => {
                 let explanation = "it was built with another interpreter or other sources than are set now; prepare its packages again, and remove it".to_owned();
-                return Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation });
+                Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation })
             }
             Some(_) => self.rebuild(plan, workers, aim),
             None => match self.ready(plan) {
-                Some(ready) => return Ok((ready, None)),
+                Some(ready) => {
+                    plan.cache_hit = true;
+                    Ok(ready)
+                }
                 None => self.build_or_wait(plan, workers, aim),
             },
-        };
-        made.map(|(ready, took)| (ready, Some(took)))
+        }
     }
 
     fn plan<'a>(
@@ -275,7 +290,19 @@ impl Environments {
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
         let root = generation::current(&EnvironmentCache::place(cache, language), &id);
-        Ok(Plan { language, manifest, policy, supply, interpreter, id, cache, root })
+        let (cache_hit, took) = (false, Cell::default());
+        Ok(Plan {
+            language,
+            manifest,
+            policy,
+            supply,
+            interpreter,
+            id,
+            cache,
+            root,
+            cache_hit,
+            took,
+        })
     }
 
     /// The record of a ready environment. Reads two files the first time, and checks their stamps after that.
@@ -364,17 +391,19 @@ impl Plan<'_> {
         Activation { id: self.id.clone(), root: self.root.clone() }
     }
 
-    fn environment(self, ready: Ready, took: Option<Took>, prepare: Duration) -> Environment {
-        let stages = took.unwrap_or_default();
+    /// The environment; without a record it could not be made.
+    fn environment(self, ready: Option<Ready>, prepare: Duration) -> Environment {
+        let stages = self.took.get();
+        let root = ready.as_ref().map(|_| self.root.to_string_lossy().into_owned());
         Environment {
             id: Some(self.id),
             manifest: self.manifest.clone(),
-            root: Some(self.root.to_string_lossy().into_owned()),
-            cache_hit: took.is_none(),
+            root,
+            cache_hit: self.cache_hit,
             prepare_time: prepare,
             resolve_time: stages.resolve,
             install_time: stages.install,
-            provides: Some(ready.provides),
+            provides: ready.map(|ready| ready.provides),
         }
     }
 }

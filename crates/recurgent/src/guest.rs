@@ -52,6 +52,9 @@ pub trait Turn: fmt::Debug {
 
     /// Answers what it asked last.
     fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault>;
+
+    /// What is known of a run that ended without a report: what it printed, and its worker. Ends the run.
+    fn evidence(&mut self) -> (Output, WorkerTrace);
 }
 
 /// What a running program sends.

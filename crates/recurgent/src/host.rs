@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lifecycle::contract;
-use lifecycle::execution::{Environment, Order, Report, WorkerFault};
+use lifecycle::execution::{Environment, FailedRun, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
 use lifecycle::provenance::{Observation, ObservedSource};
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
 use crate::grants::Network;
-use crate::guest::{Answer, Ask, RunLimits, Said};
+use crate::guest::{Answer, Ask, RunLimits, Said, Turn};
 use crate::tree::{AttemptTools, Tree};
 use crate::upkeep::time_before;
 
@@ -60,18 +60,21 @@ impl<'a> Host<'a> {
     }
 
     /// Runs the ordered program to its end, or to the end of the tree's time.
-    pub(crate) fn run(self, environment: &Environment) -> Result<Report, WorkerFault> {
+    pub(crate) fn run(self, environment: &Environment) -> Result<Report, FailedRun> {
         let tree = self.tree;
         tree.check_time()?;
-        self.converse(environment).map_err(|fault| {
+        self.start(environment).map_err(|failed| {
             // Its limit was cut to what was left of the tree's time.
-            let is_late = matches!(fault, WorkerFault::TimedOut(_));
-            tree.check_time().err().filter(|_| is_late).unwrap_or(fault)
+            let is_late = matches!(failed.fault, WorkerFault::TimedOut(_));
+            match tree.check_time().err().filter(|_| is_late) {
+                Some(fault) => FailedRun { fault, ..failed },
+                None => failed,
+            }
         })
     }
 
-    /// Answers what the program asks until it is done.
-    fn converse(mut self, environment: &Environment) -> Result<Report, WorkerFault> {
+    /// Starts the program and answers what it asks until it is done.
+    fn start(self, environment: &Environment) -> Result<Report, FailedRun> {
         let run_limits = RunLimits {
             agent: &self.agent.owner().instance,
             time_limit: self.tree.within(self.agent.options().execution_timeout),
@@ -80,6 +83,13 @@ impl<'a> Host<'a> {
         };
         let guest = self.agent.runtime().guest(self.order.request.language);
         let mut turn = guest.start(environment, &self.order, &run_limits)?;
+        self.converse(turn.as_mut()).map_err(|fault| {
+            let (output, worker) = turn.evidence();
+            FailedRun { fault, output: Box::new(output), worker: Box::new(worker) }
+        })
+    }
+
+    fn converse(mut self, turn: &mut dyn Turn) -> Result<Report, WorkerFault> {
         let limit = self.order.request.allowance.asks_per_call;
         for _ in 0..=limit {
             match turn.listen()? {

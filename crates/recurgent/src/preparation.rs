@@ -306,7 +306,7 @@ impl PreparationTicket {
         runtime
             .environments()
             .prepare(self.0.builder.language(), manifest, runtime.workers(), &aim)
-            .map_err(|fault| Box::new(fault.into_failure()))
+            .map_err(|failed| Box::new(failed.fault.into_failure()))
     }
 
     fn settle(&self, result: Result<Environment, Box<Failure>>) {

@@ -295,7 +295,7 @@ impl TrialRunner {
         let environment = self
             .environments
             .prepare(key.language, manifest, &self.workers, &aim)
-            .map_err(|fault| Untried::new(fault.into_failure().message))?;
+            .map_err(|failed| Untried::new(failed.fault.into_failure().message))?;
         let order = Order { request: &request, program: &program, proven: false };
         let run_limits = RunLimits {
             agent: &request.id.0,

@@ -352,6 +352,8 @@ impl Shared {
             restarts: self.losses.total(agent),
             sandbox_tier: self.launcher.reached().tier.name().to_owned(),
             isolation: begun.elapsed(),
+            exit_status: None,
+            signal: None,
         };
         Ok((AssignedWorker { worker, lease, trace }, permit))
     }

@@ -97,7 +97,9 @@ impl Witness {
                 EventKind::Executing { attempt, source, code } => {
                     let one = at(tries, *attempt);
                     one.source = Some((*source).to_owned());
-                    one.stages = ["generated", "validated", "executed"].map(str::to_owned).into();
+                    let stages = ["generated", "validated", "executed"].map(str::to_owned);
+                    let skipped = usize::from(*source == "persisted");
+                    one.stages = stages.into_iter().skip(skipped).collect();
                     one.digest = Some(Checksum::of(code).to_string());
                 }
                 EventKind::RolledBack { attempt, stage, code, message, program } => {

@@ -25,6 +25,8 @@ pub struct Commit {
     pub(super) outcome: Outcome,
     pub(super) accepted: Option<Accepted>,
     pub(super) receipt: Receipt,
+    /// The accepted attempt could not be committed.
+    pub(super) uncommitted: bool,
 }
 
 impl Commit {
@@ -72,6 +74,13 @@ impl Commit {
     /// What they cost.
     pub fn usage(&self) -> Usage {
         self.call.usage
+    }
+
+    /// Whether a program that ran to its end had changed memory or forged tools, and the call keeps nothing of it.
+    pub fn dropped_changes(&self) -> bool {
+        let changed =
+            |accepted: &Accepted| !accepted.changes.is_empty() || !accepted.forged.is_empty();
+        !self.outcome.is_ok() && (self.uncommitted || self.accepted.as_ref().is_some_and(changed))
     }
 
     /// The retry budgets of this call.
@@ -129,7 +138,7 @@ impl Commit {
             Ok(receipt) => self.receipt = receipt,
             Err(fault) if self.outcome.is_ok() => {
                 self.outcome.result = Err(fault.into_failure());
-                self.accepted = None;
+                self.uncommitted = self.accepted.take().is_some();
             }
             Err(_) => {}
         }

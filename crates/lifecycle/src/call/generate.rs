@@ -9,7 +9,7 @@ use crate::draft::{Draft, DraftFault};
 use crate::event::EventKind;
 use crate::guardrail::SiblingState;
 use crate::judgement::undrafted;
-use crate::program::GeneratedProgram;
+use crate::program::{GeneratedProgram, PayloadFault};
 use crate::prompt::{self, Prompt, PromptContext};
 use crate::request::CallRequest;
 
@@ -101,6 +101,7 @@ impl Generate {
         match GeneratedProgram::parse(call.request.language, &draft.payload) {
             Ok(program) => call.vet(program, underway, &[]),
             Err(fault) => {
+                underway.code = code_of(&fault, draft.payload);
                 let rejection = undrafted(&fault);
                 call.reject(underway, &rejection)
             }
@@ -122,6 +123,14 @@ fn setters(request: &CallRequest) -> Vec<SiblingState> {
 fn declared(payload: &Value) -> Option<Value> {
     let fields = payload.as_object()?;
     Some(fields.get("dependencies").cloned().unwrap_or_else(|| Value::Array(Vec::new())))
+}
+
+/// The text of a payload that was rejected for its dependencies: it is evidence.
+fn code_of(fault: &PayloadFault, mut payload: Value) -> Option<String> {
+    match (fault, payload.get_mut("code").map(Value::take)) {
+        (PayloadFault::Manifest(_), Some(Value::String(code))) => Some(code),
+        _ => None,
+    }
 }
 
 /// How long the service asked us to wait before trying again.

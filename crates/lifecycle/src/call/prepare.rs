@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::attempt::{Origin, Rejection};
 use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
-use crate::execution::{Environment, EnvironmentFault, Order, Report, WorkerFault, WorkerTrace};
+use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report};
 use crate::guardrail::check_provided;
 use crate::judgement::{Standards, barred, judge};
 use crate::no_result;
@@ -41,7 +41,7 @@ impl Prepare {
     }
 
     /// The environment, or why there is none. What is in it decides which imports are accounted for.
-    pub fn prepared(self, answer: Result<Environment, EnvironmentFault>) -> Step {
+    pub fn prepared(self, answer: Result<Environment, FailedPreparation>) -> Step {
         let Self { call, mut underway, program, manifest: _ } = self;
         let rejection = match answer {
             Ok(environment) => match unaccounted(&call, &program, &environment) {
@@ -58,11 +58,14 @@ impl Prepare {
                     rejection
                 }
             },
-            Err(fault) => {
+            Err(FailedPreparation { fault, environment }) => {
+                underway.packages.environment = environment.map(|it| *it);
                 let (reason, failure) = fault.judged();
                 Rejection::new(reason, failure)
             }
         };
+        underway.took +=
+            underway.packages.environment.as_ref().map_or(Duration::ZERO, |it| it.prepare_time);
         call.reject(underway, &Rejection { program: Some(program.program().clone()), ..rejection })
     }
 }
@@ -113,7 +116,7 @@ impl Execute {
     }
 
     /// What the worker reported: judged, and accepted or rejected.
-    pub fn executed(self, answer: Result<Report, WorkerFault>, took: Duration) -> Step {
+    pub fn executed(self, answer: Result<Report, FailedRun>, took: Duration) -> Step {
         let Self { call, mut underway, program, environment } = self;
         underway.took += environment.prepare_time + took;
         underway.sent = call.sent(&program);
@@ -121,9 +124,9 @@ impl Execute {
         underway.packages.environment = Some(environment);
         let report = match answer {
             Ok(report) => report,
-            Err(fault) => {
+            Err(FailedRun { fault, output, worker }) => {
                 let (reason, failure) = fault.judged();
-                underway.worker = Some(WorkerTrace::default());
+                (underway.output, underway.worker) = (*output, Some(*worker));
                 let rejection = Rejection {
                     program: Some(program.program().clone()),
                     ..Rejection::new(reason, failure)

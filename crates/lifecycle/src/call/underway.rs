@@ -21,6 +21,8 @@ pub(super) struct Underway {
     /// The feedback in the prompt.
     pub(super) feedback: Option<Value>,
     pub(super) took: Duration,
+    /// The program's text, if it never became a program because of another part of its payload.
+    pub(super) code: Option<String>,
     pub(super) packages: Packages,
     pub(super) capabilities: Capabilities,
     pub(super) output: Output,
@@ -39,6 +41,7 @@ impl Default for Underway {
             sent: None,
             feedback: None,
             took: Duration::ZERO,
+            code: None,
             packages: Packages::default(),
             capabilities: Capabilities::default(),
             output: Output::default(),
@@ -63,6 +66,7 @@ impl Underway {
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
         let (last_resort, sent) = (self.last_resort.is_some(), self.sent.is_some());
+        let code = code.or(self.code);
         let Self {
             origin,
             took,

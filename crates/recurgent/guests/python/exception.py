@@ -3,6 +3,7 @@
 
 MAX_CAUSES = 16
 MAX_CLASSES = 16
+MAX_FRAMES = 10
 MAX_CLASS_NAME = 200
 MRO = type.__dict__["__mro__"].__get__
 MODULE = type.__dict__["__module__"].__get__
@@ -15,7 +16,8 @@ ERRNO, FILE_NAME = OSError.errno.__get__, OSError.filename.__get__
 def exception_facts(problem):
     """The optional fields of a `done` with error type `execution`."""
     chain = causes_of(problem)
-    facts = {"class_chain": class_chain(problem), "raised_in_program": is_raised_in_program(problem)}
+    facts = {"class_chain": class_chain(problem), "raised_in_program": is_raised_in_program(problem),
+             "backtrace": backtrace_of(problem)}
     if len(chain) > 1:
         facts["cause_chain"] = class_chain(chain[-1])
     number = next(filter(None, map(error_number, chain)), None)
@@ -83,6 +85,16 @@ def file_name(problem):
 def is_raised_in_program(problem):
     """Whether it passed through a line of the program. False if the arguments do not fit the method's function."""
     return any(name == FILE for name in files_of(TRACEBACK(problem)))
+
+
+def backtrace_of(problem):
+    """The frames it passed through, innermost first, for the debug log."""
+    frames, trace = deque(maxlen=MAX_FRAMES), TRACEBACK(problem)
+    while trace:
+        code = trace.tb_frame.f_code
+        frames.appendleft(valid_text(f"{code.co_filename}:{trace.tb_lineno}:in {code.co_name}"[:MAX_PATH]))
+        trace = trace.tb_next
+    return list(frames)
 
 
 def files_of(trace):

@@ -1,8 +1,10 @@
 class Output:
-    """Restores stdout and stderr, whatever a program did to them."""
+    """Restores stdout and stderr, whatever a program did to them. Each line is written at once: what a program
+    printed before it crashed or was ended is evidence."""
 
     def __init__(self):
         self.spare = {1: os.dup(1), 2: os.dup(2)}
+        sys.stdout.reconfigure(line_buffering=True)
         self.streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
     def redirect(self, stdout, stderr):
@@ -15,7 +17,7 @@ class Output:
             flush(getattr(sys, name, None))
             dup2(self.spare[number], number)
             if stream.closed:
-                stream = io.open(number, "w", encoding="utf-8", errors="backslashreplace")
+                stream = io.open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
                 self.streams[name] = stream
             setattr(sys, name, stream)
             flush(stream)

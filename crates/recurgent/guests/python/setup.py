@@ -30,7 +30,7 @@ import types
 # Not `signal` and `threading`: what these do in each fork writes to memory that is shared until then.
 import _signal as signal
 import _thread
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from itertools import islice
 
 IPC_VERSION = 1

@@ -4,6 +4,7 @@ module Recurgent
   module ExceptionFacts
     MAX_CAUSES = 16
     MAX_CLASSES = 16
+    MAX_FRAMES = 10
     MAX_CLASS_NAME = 200
     CAUSE = Exception.instance_method(:cause)
     SUPERCLASS = Class.instance_method(:superclass)
@@ -14,7 +15,8 @@ module Recurgent
       # The optional fields of a `done` with error type `execution`.
       def of(problem)
         chain = causes_of(problem)
-        facts = { class_chain: class_chain(problem), raised_in_program: raised_in_program?(problem) }
+        facts = { class_chain: class_chain(problem), raised_in_program: raised_in_program?(problem),
+                  backtrace: backtrace_of(problem) }
         facts[:cause_chain] = class_chain(chain.last) if chain.size > 1
         number = first(chain) { |it| error_number(it) }
         facts[:errno] = number if number
@@ -77,6 +79,12 @@ module Recurgent
       # which Ruby reports at the line of its definition.
       def raised_in_program?(problem)
         !problem.equal?(Execution.current&.arity_error) && !Recurgent.program_line(problem).nil?
+      end
+
+      # The frames it passed through, innermost first, for the debug log.
+      def backtrace_of(problem)
+        frames = BACKTRACE.bind_call(problem) || []
+        frames.first(MAX_FRAMES).map { |frame| Recurgent.valid_text(frame)[0, MAX_PATH] }
       end
 
       def first(chain)

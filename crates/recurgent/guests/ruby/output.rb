@@ -1,5 +1,6 @@
 module Recurgent
-  # Restores stdout and stderr, whatever a program did to them.
+  # Restores stdout and stderr, whatever a program did to them. Each write is made at once: what a program printed before
+  # it crashed or was ended is evidence.
   class Output
     def initialize
       @spare = [STDOUT.dup, STDERR.dup]
@@ -8,6 +9,7 @@ module Recurgent
 
     def redirect(*streams)
       [@spare, @streams].each { |own| own.zip(streams) { |stream, given| stream.reopen(given) } }
+      @streams.each { |stream| stream.sync = true }
     end
 
     def restore
@@ -21,6 +23,8 @@ module Recurgent
     def restore_stream(stream, index)
       stream = IO.for_fd(index + 1, "w", autoclose: false) if stream.closed?
       stream.reopen(@spare[index])
+      stream.sync = true
+      stream
     end
 
     def flush(stream)

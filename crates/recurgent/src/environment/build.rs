@@ -20,7 +20,7 @@ use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, insp
 use crate::worker::Workers;
 
 /// What a packaging tool produced.
-type Built = (Vec<Package>, Installed, Took);
+type Built = (Vec<Package>, Installed);
 
 impl Environments {
     /// Builds it, or waits for the process that does.
@@ -29,11 +29,11 @@ impl Environments {
         plan: &mut Plan<'_>,
         workers: &Workers,
         aim: &Aim<'_>,
-    ) -> Result<(Ready, Took), BuildFault> {
+    ) -> Result<Ready, BuildFault> {
         let lock = self.lock(plan, aim)?;
         plan.root = generation::current(&plan.place(), &plan.id);
         if let Some(ready) = self.ready(plan) {
-            return Ok((ready, Took::default())); // built meanwhile by another process
+            return Ok(ready); // built meanwhile by another process
         }
         self.build_in_place(plan, workers, &lock, aim)
     }
@@ -45,7 +45,7 @@ impl Environments {
         plan: &mut Plan<'_>,
         workers: &Workers,
         aim: &Aim<'_>,
-    ) -> Result<(Ready, Took), BuildFault> {
+    ) -> Result<Ready, BuildFault> {
         let lock = self.lock(plan, aim)?;
         let place = plan.place();
         let unusable = |error| BuildFault::file("cannot use", &place, &error);
@@ -61,7 +61,7 @@ impl Environments {
         workers: &Workers,
         lock: &File,
         aim: &Aim<'_>,
-    ) -> Result<(Ready, Took), BuildFault> {
+    ) -> Result<Ready, BuildFault> {
         let unusable = |error| BuildFault::file("cannot use", &plan.root, &error);
         inspection::clear(&plan.root).map_err(unusable)?;
         fs::create_dir(&plan.root).map_err(unusable)?;
@@ -91,7 +91,7 @@ impl Environments {
         workers: &Workers,
         lock: &File,
         aim: &Aim<'_>,
-    ) -> Result<(Ready, Took), BuildFault> {
+    ) -> Result<Ready, BuildFault> {
         let sandbox = workers.sandbox().map_err(BuildFault::Uncontained)?;
         let home = StagingDirectory::set_up(plan.root.with_extension("build"))?;
         let shared = plan.shared_cache();
@@ -109,7 +109,7 @@ impl Environments {
             limits: self.options.limits,
             input: None,
         };
-        let (packages, installed, took) = self.by_manager(plan, &command_env, aim)?;
+        let (packages, installed) = self.by_manager(plan, &command_env, aim)?;
         let unusable = |error| BuildFault::file("cannot write", &plan.root, &error);
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
@@ -120,7 +120,7 @@ impl Environments {
         aim.report(Progress::Activating);
         workers.activate(plan.language, &plan.activation()).map_err(BuildFault::from)?;
         Ready::announce(&plan.root).map_err(unusable)?;
-        Ok((ready, took))
+        Ok(ready)
     }
 
     /// Installs with uv or Bundler, depending on the language.
@@ -174,13 +174,20 @@ impl Environments {
         aim: &Aim<'_>,
     ) -> Result<Built, BuildFault> {
         aim.report(Progress::Resolving);
-        let resolve = timed(|| manager.resolve(self.options.resolve_limit))?;
+        let begun = Instant::now();
+        let resolved = manager.resolve(self.options.resolve_limit);
+        let resolve = begun.elapsed();
+        plan.took.set(Took { resolve, install: Duration::ZERO });
+        resolved?;
         let packages = manager.locked()?;
         plan.check_policy(&packages)?;
         aim.report(Progress::Installing(packages.len()));
-        let install = timed(|| manager.install(&packages, self.options.install_limit))?;
+        let begun = Instant::now();
+        let made = manager.install(&packages, self.options.install_limit);
+        plan.took.set(Took { resolve, install: begun.elapsed() });
+        made?;
         let installed = manager.installed()?;
-        Ok((packages, installed, Took { resolve, install }))
+        Ok((packages, installed))
     }
 
     /// The same workshop for what was fetched: it sees nothing but this environment.
@@ -255,11 +262,6 @@ impl Drop for StagingDirectory {
     fn drop(&mut self) {
         let _ = inspection::clear(&self.0);
     }
-}
-
-fn timed(work: impl FnOnce() -> Result<(), BuildFault>) -> Result<Duration, BuildFault> {
-    let begun = Instant::now();
-    work().map(|()| begun.elapsed())
 }
 
 pub(super) fn lock_fault(fault: LockFault, path: &Path) -> BuildFault {

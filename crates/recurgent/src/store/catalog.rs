@@ -36,8 +36,14 @@ pub struct StoredVersion {
     pub trigger: Trigger,
     /// What it was to replace.
     pub parent: Option<Checksum>,
-    /// What went wrong with that.
+    /// What went wrong with that or, if nothing was stored, with the attempt before.
     pub failure: Option<String>,
+    /// When in that attempt it was found, if known.
+    pub trigger_stage: Option<String>,
+    /// The class of that failure, if known.
+    pub trigger_error_class: Option<String>,
+    /// The number of that attempt in its call, if known.
+    pub trigger_attempt_id: Option<u32>,
     /// Whether its answers depend on arguments and memory alone.
     pub pure: bool,
     /// The memory keys it uses.

@@ -294,6 +294,7 @@ struct ReceivedFrame<'a> {
     cause_chain: Option<Vec<String>>,
     errno: Option<String>,
     raised_in_program: Option<bool>,
+    backtrace: Option<Vec<String>>,
     /// Where a value cannot cross, or the file of an operating system error.
     path: Option<String>,
     exit: Option<Value>,
@@ -384,6 +385,7 @@ impl ReceivedFrame<'_> {
                     path: self.path.map(bounded),
                     failed_call: self.failed_call.map(bounded),
                     raised_in_program: self.raised_in_program.unwrap_or(location.is_some()),
+                    backtrace: bounded_chain(self.backtrace),
                 }),
             },
             "invalid_code" => {

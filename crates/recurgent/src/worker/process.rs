@@ -15,6 +15,8 @@ use super::sandbox::WorkerResources;
 
 /// Longest time a worker that closed its channel may take to end.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
+/// Time between `SIGTERM` and `SIGKILL`: what a program does then comes on top of its time limit.
+const TERM_GRACE: Duration = Duration::from_millis(10);
 /// Longest time the kernel may take to end a killed worker on a busy machine.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
@@ -60,14 +62,16 @@ impl WorkerExit {
 impl fmt::Display for WorkerExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Signal(signal) => match signal_name(*signal) {
-                Some(name) => write!(f, "it was killed by {name}"),
-                None => write!(f, "it was killed by signal {signal}"),
-            },
+            Self::Signal(signal) => write!(f, "it was killed by {}", signal_label(*signal)),
             Self::Exit(status) => write!(f, "it exited with status {status}"),
             Self::Unknown => f.write_str("it ended"),
         }
     }
+}
+
+/// The name of a signal, or its number.
+pub(super) fn signal_label(signal: i32) -> String {
+    signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
 fn signal_name(signal: i32) -> Option<&'static str> {
@@ -190,6 +194,14 @@ impl Process {
     /// Its identity.
     pub(super) fn id(&self) -> WorkerId {
         self.id
+    }
+
+    /// Asks it and everything in its process group to end, and gives them a moment for it.
+    pub(super) fn terminate(&self) {
+        if rustix::process::pidfd_send_signal(&self.descriptor, Signal::TERM).is_ok() {
+            let _ = rustix::process::kill_process_group(self.pid, Signal::TERM);
+            let _ = super::zygote::readable(self.descriptor.as_fd(), TERM_GRACE);
+        }
     }
 
     /// Ends it and everything in its process group, at once.

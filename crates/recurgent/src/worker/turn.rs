@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lifecycle::context::ContextChanges;
-use lifecycle::execution::{Order, ReportEnding, ResultFrom, WorkerFault, WorkerTrace};
+use lifecycle::execution::{Order, Output, ReportEnding, ResultFrom, WorkerFault, WorkerTrace};
 use lifecycle::outcome::{EndedBy, Limit};
 use lifecycle::program::Checksum;
 use lifecycle::provenance::ObservedSource;
@@ -14,7 +14,7 @@ use super::frame::{self, FRAME_BYTES, FRAME_VALUES, Frame};
 use super::link::{Link, LinkFault, Watch};
 use super::permit::{Answering, Permit};
 use super::pool::Lease;
-use super::process::Process;
+use super::process::{Process, WorkerExit, signal_label};
 use super::reaper::ReaperQueue;
 use super::zygote_pool::ZygotePool;
 use super::{Shared, after};
@@ -45,6 +45,8 @@ pub(super) struct Worker {
     outbox: Vec<u8>,
     /// Whether its zygote has waited for it already.
     reaped: bool,
+    /// How it ended, if it ended by itself.
+    exit: Option<WorkerExit>,
     /// Counts it as a live worker.
     _live: Permit,
 }
@@ -66,6 +68,7 @@ impl Worker {
             programs: VecDeque::new(),
             outbox: Vec::new(),
             reaped: false,
+            exit: None,
             _live: live,
         }
     }
@@ -139,6 +142,7 @@ impl Worker {
         self.process.kill(); // and what it left in its process group
         let ending = self.zygote_pool.reap(self.process.id());
         self.reaped = ending.is_some();
+        self.exit = ending.filter(|_| ended);
         match ending {
             Some(_) if self.link.tally().is_out_of_memory() => over_memory(),
             // Every worker ends with its zygote: this program is not to blame.
@@ -198,6 +202,8 @@ pub(super) struct WorkerTurn {
     worker: Option<Worker>,
     lease: Option<Arc<Lease>>,
     trace: WorkerTrace,
+    /// What the program of a failed turn printed.
+    output: Output,
     /// The ask that waits for its answer.
     asked: Option<(u64, Answering)>,
     last_ask: u64,
@@ -248,6 +254,7 @@ impl WorkerTurn {
             worker: Some(worker),
             lease,
             trace,
+            output: Output::default(),
             asked: None,
             last_ask: 0,
         })
@@ -318,9 +325,23 @@ impl WorkerTurn {
     /// Ends the worker of a turn that went wrong.
     fn abandon(&mut self, fault: &WorkerFault) {
         (self.permit, self.asked) = (None, None);
-        if self.worker.take().is_none() {
-            return;
+        let Some(mut worker) = self.worker.take() else { return };
+        match fault {
+            WorkerFault::TimedOut(_) | WorkerFault::Cancelled => worker.process.terminate(),
+            WorkerFault::Crashed { .. }
+            | WorkerFault::Limited(..)
+            | WorkerFault::ActivationFailed(_)
+            | WorkerFault::Unavailable(_)
+            | WorkerFault::AllowanceSpent(_)
+            | WorkerFault::Uncontained(_) => {}
         }
+        self.output = worker.link.take_output();
+        (self.trace.exit_status, self.trace.signal) = match worker.exit {
+            Some(WorkerExit::Exit(status)) => (Some(status), None),
+            Some(WorkerExit::Signal(signal)) => (None, Some(signal_label(signal))),
+            Some(WorkerExit::Unknown) | None => (None, None),
+        };
+        drop(worker);
         match fault {
             WorkerFault::Crashed { .. } | WorkerFault::TimedOut(_) => {
                 self.shared.losses.note_crash(&self.agent);
@@ -342,6 +363,11 @@ impl Turn for WorkerTurn {
 
     fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault> {
         self.reply(&answer).inspect_err(|fault| self.abandon(fault))
+    }
+
+    fn evidence(&mut self) -> (Output, WorkerTrace) {
+        self.abandon(&WorkerFault::Cancelled); // if the host ended the turn
+        (std::mem::take(&mut self.output), std::mem::take(&mut self.trace))
     }
 }
 

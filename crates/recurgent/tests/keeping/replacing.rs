@@ -59,6 +59,9 @@ fn a_repair_that_breaks_a_recorded_call_does_not_take_over() {
         let failing = versions[0].failing_case.as_ref().unwrap();
         assert_eq!(failing.inputs.args, [json!(8), json!(2)], "kept with what it breaks");
         assert!(versions[0].failure.as_ref().unwrap().contains("ZeroDivisionError"));
+        assert_eq!(versions[0].trigger_stage.as_deref(), Some("execution"));
+        assert_eq!(versions[0].trigger_error_class.as_deref(), Some("ZeroDivisionError"));
+        assert_eq!(versions[0].trigger_attempt_id, Some(1));
         assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 0), json!(4));
     });
 }

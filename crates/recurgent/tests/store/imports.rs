@@ -71,7 +71,8 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
             {"status": "error", "error_type": "wrong_tool_boundary"}, {"status": "ok"}]}},
         "history": [
             {"id": "gen-2", "parent_id": "gen-1", "trigger": "repair:execution", "code_checksum": head,
-             "trigger_error_class": "TypeError", "trigger_error_message": "no"},
+             "trigger_error_class": "TypeError", "trigger_error_message": "no",
+             "trigger_stage": "execution", "trigger_attempt_id": 2},
             {"id": "gen-1", "trigger": "initial_forge", "code_checksum": older}],
         "lifecycle": {"versions": {head.as_str(): {"lifecycle_state": "durable"}}}});
     let read = layout::read(directory(&registry, &artifact).path()).unwrap();
@@ -115,6 +116,8 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
     assert_eq!(newest.trigger.name(), "repair");
     assert_eq!(newest.parent.as_ref(), Some(&oldest.artifact.checksum));
     assert_eq!(newest.failure.as_deref(), Some("TypeError: no"));
+    assert_eq!(newest.trigger_error_class.as_deref(), Some("TypeError"));
+    assert_eq!(newest.trigger_attempt_id, Some(2));
     assert_eq!(oldest.trigger.name(), "fresh");
 
     // What was kept is exported again.

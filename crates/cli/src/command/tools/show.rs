@@ -80,6 +80,9 @@ fn version(version: &VersionEntry) -> Value {
         "trigger": version.rest.get("trigger_reason"),
         "parent": version.rest.get("parent"),
         "failure": version.rest.get("failure"),
+        "trigger_stage": version.rest.get("trigger_stage"),
+        "trigger_error_class": version.rest.get("trigger_error_class"),
+        "trigger_attempt_id": version.rest.get("trigger_attempt_id"),
         "failing_case": version.rest.get("failing_case").map(parsed),
         "pure": is_set(&version.rest, "pure"),
         "rejected": is_set(&version.rest, "rejected"),
@@ -176,6 +179,7 @@ fn lines(facts: &Value) -> Vec<String> {
                 text(&version, "cacheability_reason"),
                 text(&version, "standing"),
             ));
+            lines.extend(written_because(&version).map(|why| field("  written because of", &why)));
             if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
                 lines.push(field("  did not reproduce", case));
             }
@@ -194,6 +198,17 @@ fn lines(facts: &Value) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// The failure that a version was written because of, and the attempt it occurred in.
+fn written_because(version: &Value) -> Option<Value> {
+    let failure = version.get("failure").and_then(Value::as_str)?;
+    let stage = version.get("trigger_stage").and_then(Value::as_str);
+    let attempt = version.get("trigger_attempt_id").and_then(Value::as_u64);
+    Some(match (stage, attempt) {
+        (Some(stage), Some(attempt)) => json!(format!("{failure} ({stage}, attempt {attempt})")),
+        _ => json!(failure),
+    })
 }
 
 /// A field without control characters; strings without their quotes.

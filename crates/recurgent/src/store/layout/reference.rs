@@ -196,6 +196,14 @@ fn generation(file: &JsonFields<'_>, checksum: &str) -> Map<String, Value> {
         let failure: String = redacted_text(failure).chars().take(MAX_FAILURE_CHARS).collect();
         rest.insert("failure".to_owned(), json!(failure));
     }
+    for key in ["trigger_stage", "trigger_error_class"] {
+        let bounded = |it: String| redacted_text(it).chars().take(MAX_FAILURE_CHARS).collect();
+        let text: Option<String> = text(own, key).map(bounded);
+        rest.extend(text.map(|text| (key.to_owned(), json!(text))));
+    }
+    let attempt = own.get("trigger_attempt_id").and_then(Value::as_u64);
+    let attempt = attempt.and_then(|number| u32::try_from(number).ok());
+    rest.extend(attempt.map(|number| ("trigger_attempt_id".to_owned(), json!(number))));
     rest
 }
 

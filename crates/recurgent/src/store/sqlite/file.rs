@@ -19,7 +19,7 @@ use super::Connections;
 use super::fault::SqliteFault;
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../schema/0001.sql"),
     include_str!("../schema/0002.sql"),
     include_str!("../schema/0003.sql"),
@@ -27,6 +27,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../schema/0005.sql"),
     include_str!("../schema/0006.sql"),
     include_str!("../schema/0007.sql"),
+    include_str!("../schema/0008.sql"),
 ];
 /// Marks our files (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;

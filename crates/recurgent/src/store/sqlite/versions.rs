@@ -182,9 +182,9 @@ const KEEP_VERSION: &str = "
     INSERT INTO artifact_versions (
       artifact_id, version, checksum, standing, recent, sessions, shapes, successes, failures, repairs, cacheability,
       runtime_version, prompt_version, admitted_at, author, trigger_reason, parent, failure, pure, state_keys,
-      manifest, code)
+      manifest, code, trigger_stage, trigger_error_class, trigger_attempt_id)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?14,
-            ?15, ?16, ?17, ?18, ?19, ?20, ?21)
+            ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
     ON CONFLICT (artifact_id, checksum) DO UPDATE
     SET version = excluded.version, standing = excluded.standing, recent = excluded.recent,
         sessions = excluded.sessions, shapes = excluded.shapes, successes = successes + excluded.successes,
@@ -194,7 +194,8 @@ const KEEP_VERSION: &str = "
         rejected = rejected AND excluded.author <> 'person', trigger_reason = excluded.trigger_reason,
         parent = excluded.parent, failure = excluded.failure, pure = excluded.pure,
         state_keys = excluded.state_keys, failing_case = NULL, manifest = excluded.manifest,
-        code = excluded.code";
+        code = excluded.code, trigger_stage = excluded.trigger_stage,
+        trigger_error_class = excluded.trigger_error_class, trigger_attempt_id = excluded.trigger_attempt_id";
 
 /// Keeps a new program, and lets it run if the policy says so.
 fn admit(
@@ -258,11 +259,14 @@ fn keep_version(
         Word(author),
         Word(trigger),
         parent.as_ref().map(Checksum::as_str),
-        failure,
+        failure.as_ref().map(|failure| &failure.message),
         pure,
         Json(state_keys),
         Json(&new.manifest),
         new.code,
+        failure.as_ref().map(|failure| &failure.stage),
+        failure.as_ref().map(|failure| &failure.class),
+        failure.as_ref().map(|failure| failure.attempt_id),
     ];
     run(transaction, KEEP_VERSION, row)?;
     Ok(())

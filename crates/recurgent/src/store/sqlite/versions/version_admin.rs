@@ -84,7 +84,7 @@ pub(in crate::store::sqlite) fn artifacts(
 
 const VERSIONS: &str = artifact_columns!(
     ", v.version, v.version = a.current, v.trigger_reason, v.parent, v.failure, v.pure, v.state_keys,
-       v.admitted_at, v.failing_case, v.author
+       v.admitted_at, v.failing_case, v.author, v.trigger_stage, v.trigger_error_class, v.trigger_attempt_id
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4
     ORDER BY v.version DESC"
@@ -104,6 +104,9 @@ pub(in crate::store::sqlite) fn versions(
             trigger: row.get::<_, Word<Trigger>>(REST + 2)?.0,
             parent: parent.map(Checksum::stored),
             failure: row.get(REST + 4)?,
+            trigger_stage: row.get(REST + 10)?,
+            trigger_error_class: row.get(REST + 11)?,
+            trigger_attempt_id: row.get(REST + 12)?,
             pure: row.get(REST + 5)?,
             state_keys: row.get::<_, Json<_>>(REST + 6)?.0,
             admitted_at: row.get(REST + 7)?,
