@@ -235,18 +235,15 @@ impl RuntimeBuilder {
             let model = config.agent_options().model;
             provider = Arc::new(Recorder::new(provider, &model, &path)?);
         }
-        // A store that was given may be shared in ways unknown here: only our own file has locks beside it.
         let pinned_tools = match config.tools_dir() {
             Some(directory) => PinnedTools::load(directory).map_err(SetupFault::Tools)?,
             None => PinnedTools::default(),
         };
-        let (store, locks): (Arc<dyn Store>, _) = if let Some(store) = store {
-            (store, None)
-        } else {
-            let path = config.store_path()?;
-            let locks = path.parent().map(|folder| folder.join("locks"));
-            (Arc::new(SqliteStore::open(&path)?), locks)
+        let store: Arc<dyn Store> = match store {
+            Some(store) => store,
+            None => Arc::new(SqliteStore::open(&config.store_path()?)?),
         };
+        let locks = store.locks();
         let mut options = config.worker_options();
         options.layers = layers.unwrap_or(options.layers);
         let workers =

@@ -11,6 +11,7 @@ pub mod layout;
 mod ranking;
 
 use std::fmt;
+use std::path::PathBuf;
 
 use lifecycle::admission::Case;
 use lifecycle::artifact::{ArtifactKey, Generation};
@@ -140,6 +141,11 @@ pub trait CallStore: fmt::Debug + Send + Sync {
 
 /// What sessions keep between calls.
 pub trait SessionStore {
+    /// Where processes that share this store keep their locks; `None`: the store is this process's own.
+    fn locks(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// The memory kept under the owner's session; `None` when it is still at version `held`.
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault>;
 

@@ -37,6 +37,30 @@ fn a_session_outlives_its_process() {
 }
 
 #[test]
+fn processes_take_turns_in_a_session() {
+    const PROCESSES: usize = 8;
+    const CALLS: usize = 25;
+    let cli = CliFixture::new(
+        r#"{"counter.bump": [{"code": "context['n'] = context.get('n', 0) + 1\nresult = context['n']"}]}"#,
+    );
+    let bump = ["call", "counter", "bump", "--session", "desk"];
+    cli.run(&bump).exits(0).prints("1\n");
+    let answers: Vec<String> = std::thread::scope(|scope| {
+        let repl = || {
+            let lines = "bump\n".repeat(CALLS);
+            let ran = cli.run_with_stdin(&["repl", "counter", "--session", "desk"], &lines);
+            ran.exits(0).stdout.clone()
+        };
+        let started: Vec<_> = (0..PROCESSES).map(|_| scope.spawn(repl)).collect();
+        started.into_iter().map(|process| process.join().unwrap()).collect()
+    });
+    let mut counts: Vec<usize> =
+        answers.iter().flat_map(|text| text.lines()).map(|line| line.parse().unwrap()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, (2..=PROCESSES * CALLS + 1).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_repl_reads_lines_without_a_terminal() {
     let cli = cli();
     let repl: &[&str] = &["repl", "calculator"];

@@ -235,6 +235,10 @@ impl CallStore for SqliteStore {
 }
 
 impl SessionStore for SqliteStore {
+    fn locks(&self) -> Option<PathBuf> {
+        self.path.as_deref()?.parent().map(|folder| folder.join("locks"))
+    }
+
     fn context(&self, owner: &Owner, held: Option<u64>) -> Result<Option<Context>, StoreFault> {
         self.read(|connection| read::context(connection, owner, held))
     }
