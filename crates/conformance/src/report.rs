@@ -113,6 +113,12 @@ impl ConformanceReport {
         self.results.iter().filter(|result| result.failed()).count()
     }
 
+    /// The number of scenarios that have no program in the guest's language.
+    fn skipped(&self) -> usize {
+        let skipped = |it: &&ScenarioResult| matches!(it.ending, ScenarioEnding::Skip { .. });
+        self.results.iter().filter(skipped).count()
+    }
+
     /// The report as JSON.
     pub fn to_json(&self) -> Value {
         json!({
@@ -121,14 +127,18 @@ impl ConformanceReport {
             "guest": self.guest,
             "passed": self.passed(),
             "failed": self.failed(),
+            "skipped": self.skipped(),
             "results": self.results.iter().map(ScenarioResult::to_json).collect::<Vec<_>>(),
         })
     }
 
-    /// The report as text: a line per scenario that did not pass, then the numbers of passed and failed
-    /// scenarios.
+    /// The report as text: a line per scenario that did not pass, then the numbers of passed, failed and, if there
+    /// are any, skipped scenarios.
     pub fn lines(&self) -> Vec<String> {
-        let count = format!("{} passed, {} failed", self.passed(), self.failed());
+        let mut count = format!("{} passed, {} failed", self.passed(), self.failed());
+        if self.skipped() > 0 {
+            count.push_str(&format!(", {} skipped", self.skipped()));
+        }
         self.results.iter().filter_map(ScenarioResult::line).chain([count]).collect()
     }
 }

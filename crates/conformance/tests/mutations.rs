@@ -38,13 +38,8 @@ fn mutate(step: &mut Value) -> bool {
             ("entries", json!({WRONG: true}))
         }
         "assert_memory_equals" => ("key", json!(WRONG)),
-        // No key is known to be in memory, so the opposite assertion, which fails, takes the place of this one. This
-        // does not test `assert_memory_excludes` itself.
-        "assert_memory_excludes" => {
-            let keys = step.shift_remove("keys").unwrap();
-            step["op"] = json!("assert_memory_includes");
-            ("entries", json!({keys[0].as_str().unwrap(): WRONG}))
-        }
+        // `mutants_of` puts this key into memory.
+        "assert_memory_excludes" => ("keys", json!([WRONG])),
         "assert_prompt" => ("includes", json!([WRONG])),
         "assert_log" => ("fields", json!({"role": WRONG})),
         "assert_log_fields_include" => ("fields", json!([WRONG])),
@@ -88,8 +83,18 @@ fn mutants_of(scenario: &Value) -> Vec<Value> {
     let steps = scenario["steps"].as_array().unwrap();
     let mutate_step = |index: usize| {
         let mut mutant = scenario.clone();
-        mutant["id"] = json!(format!("{} step {}", scenario["id"].as_str().unwrap(), index + 1));
-        mutate(&mut mutant["steps"][index]).then_some(mutant)
+        if !mutate(&mut mutant["steps"][index]) {
+            return None;
+        }
+        let mut number = index + 1;
+        if steps[index]["op"] == "assert_memory_excludes" {
+            let set =
+                json!({"op": "set", "target": steps[index]["target"], "key": WRONG, "value": 1});
+            mutant["steps"].as_array_mut().unwrap().insert(index, set);
+            number += 1;
+        }
+        mutant["id"] = json!(format!("{} step {number}", scenario["id"].as_str().unwrap()));
+        Some(mutant)
     };
     let last = (0..steps.len()).rev().find_map(mutate_step);
     let last = last.unwrap_or_else(|| panic!("{} expects nothing", scenario["id"]));

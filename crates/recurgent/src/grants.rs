@@ -2,14 +2,17 @@
 //! it, and nothing changes it.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use lifecycle::blame::GrantedAccess;
 use serde_json::{Value, json};
 
-/// Names of this machine's loopback interface.
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+/// The name of this machine's loopback interface.
+pub(crate) const LOCALHOST: &str = "localhost";
+/// Its name and addresses.
+const LOOPBACK: [&str; 3] = [LOCALHOST, "127.0.0.1", "::1"];
 /// Most hosts in a list.
 const MAX_HOSTS: usize = 200;
 
@@ -81,11 +84,7 @@ impl FromStr for Network {
         let separator = |c: char| c == ',' || c.is_whitespace();
         let hosts: Vec<String> =
             text.split(separator).filter(|host| !host.is_empty()).map(str::to_owned).collect();
-        let is_host = |host: &String| {
-            host.contains(['.', ':'])
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
-                && port_is_valid(host)
-        };
+        let is_host = |host: &String| host_and_port(host).is_some();
         if hosts.is_empty() || hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
             return Err("off, loopback, open, or a list of hosts like api.example.org");
         }
@@ -93,15 +92,34 @@ impl FromStr for Network {
     }
 }
 
-/// Whether the port of a host, if it has one, is valid. It follows the colon of a name or the brackets of an address.
-/// An invalid port would grant nothing, without an error.
-fn port_is_valid(host: &str) -> bool {
-    match host.rsplit_once(':') {
-        Some((name, port)) if name.ends_with(']') || !name.contains(':') => {
-            port.parse::<u16>().is_ok_and(|port| port > 0)
-        }
-        Some(_) | None => true,
+/// The name or address of a host of a list, without brackets, and its port if it has one. `None` for a text that could
+/// never be connected to: it would grant nothing, without an error.
+pub(crate) fn host_and_port(granted: &str) -> Option<(&str, Option<u16>)> {
+    if granted.parse::<IpAddr>().is_ok() {
+        return Some((granted, None));
     }
+    let (host, port) = match granted.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => {
+            let digits = port.bytes().all(|byte| byte.is_ascii_digit()); // not the sign that `parse` accepts
+            (host, Some(port.parse().ok().filter(|port| digits && *port > 0)?))
+        }
+        Some(_) | None => (granted, None),
+    };
+    if let Some(bracketed) = host.strip_prefix('[') {
+        let address = bracketed.strip_suffix(']')?;
+        return address.parse::<Ipv6Addr>().is_ok().then_some((address, port));
+    }
+    is_name(host, port.is_some()).then_some((host, port))
+}
+
+/// Whether this is the name of a host. A single word is one only with a port, or if it names this machine: it is rather a
+/// misspelt keyword.
+fn is_name(host: &str, has_port: bool) -> bool {
+    let label = |label: &str| {
+        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+    };
+    let labels = host.strip_suffix('.').unwrap_or(host);
+    labels.split('.').all(label) && (has_port || labels.contains('.') || labels == LOCALHOST)
 }
 
 impl fmt::Display for Network {
@@ -141,11 +159,39 @@ mod tests {
             ("a.example:0", None),
             ("a.example:", None),
             ("[::1]:99999", None),
+            ("[::1", None),
+            ("[::1:80", None),
+            ("::1]", None),
+            ("[a.example]:80", None),
+            ("...", None),
+            (".", None),
+            ("a..example", None),
+            (":80", None),
+            ("a.example:+80", None),
+            ("a:b:c", None),
+            ("a.example.", Some(Network::Hosts(vec!["a.example.".into()]))),
+            ("localhost", Some(Network::Hosts(vec!["localhost".into()]))),
+            ("localhost:80", Some(Network::Hosts(vec!["localhost:80".into()]))),
+            ("nas:443", Some(Network::Hosts(vec!["nas:443".into()]))),
         ] {
             assert_eq!(text.parse().ok(), expected, "{text}");
             if let Some(network) = expected {
                 assert_eq!(network.to_string().parse(), Ok(network));
             }
+        }
+    }
+
+    #[test]
+    fn a_host_is_read_without_its_brackets() {
+        for (granted, expected) in [
+            ("a.example", Some(("a.example", None))),
+            ("a.example:443", Some(("a.example", Some(443)))),
+            ("10.0.0.7:80", Some(("10.0.0.7", Some(80)))),
+            ("::1", Some(("::1", None))),
+            ("[::1]", Some(("::1", None))),
+            ("[::1]:80", Some(("::1", Some(80)))),
+        ] {
+            assert_eq!(host_and_port(granted), expected, "{granted}");
         }
     }
 }

@@ -149,12 +149,13 @@ impl SessionsOptions {
             .flat_map(|(role, page)| page.as_array().into_iter().flatten().map(move |r| (role, r)))
             .map(|(role, record)| history_row(role, record))
             .collect();
+        let shown_name = clean(name);
         match before {
             _ if !rows.is_empty() => {}
             Some(call) => render::notice(&format!(
-                "no call of session {name} came before {call:?}; omit --before to show its latest calls"
+                "no call of session {shown_name} came before {call:?}; omit --before to show its latest calls"
             )),
-            None => render::notice(&format!("session {name} has no calls")),
+            None => render::notice(&format!("session {shown_name} has no calls")),
         }
         render::lines(&rows)
     }

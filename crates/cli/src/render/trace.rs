@@ -175,6 +175,10 @@ impl LiveTrace {
                 let shown = programs.get(call).is_some_and(|running| {
                     running.attempt == *attempt && running.source != "persisted"
                 });
+                // An attempt that did not run is the last one now: the program before it gives no outcome.
+                if programs.get(call).is_some_and(|running| running.attempt != *attempt) {
+                    programs.remove(call);
+                }
                 let program = program.as_deref().filter(|_| !shown);
                 let mut lines = program.map_or_else(Vec::new, |text| self.program(subject, text));
                 let why = if stage == code { String::new() } else { format!(": {code}") };

@@ -79,7 +79,15 @@ fn the_repl_reads_lines_without_a_terminal() {
         .prints("3\n")
         .stderr_contains("is not closed");
     cli.run_with_stdin(&["repl", "echo"], "what now?\n").exits(0).prints("you asked: what now?\n");
-    cli.run_with_stdin(repl, ".help\n.tools\n.history\n").exits(0);
+    cli.run_with_stdin(repl, ".tools\n")
+        .exits(0)
+        .prints("no tools yet; agents forge them with delegate\n");
+    let help = cli.run_with_stdin(repl, ".help\n");
+    let shown = help.exits(0).stdout.as_str();
+    assert!(shown.contains(".history") && shown.contains("add(3)"), "{shown}");
+    let history = cli.run_with_stdin(repl, "add 3\n.history\n");
+    let shown = history.exits(0).stdout.as_str();
+    assert!(shown.starts_with("3\n") && shown.contains("ok    add[3]"), "{shown}");
 }
 
 /// Each process has its own trace, but the calls of a session belong to one conversation.

@@ -1,24 +1,30 @@
 //! Finding the interpreter of a guest language, and the command that boots the harness in it.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lifecycle::dialect::Language;
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, Signal};
 
 use super::harness;
 use crate::provider::key_variables;
 
-/// Longest time an interpreter may take to describe itself; version managers' shims are slow.
-const PROBE_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest time an interpreter may take to describe itself. An idle machine needs some tens of milliseconds; version
+/// managers' shims and overloaded machines need many seconds.
+const PROBE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Interval at which a probe is checked.
 const PROBE_PERIOD: Duration = Duration::from_millis(2);
-/// Longest output read from a probe.
-const PROBE_BYTES: u64 = 16 * 1024;
+/// Longest output of a probe.
+const PROBE_BYTES: u64 = 1 << 20;
 /// Most interpreters that are tried, of all names together.
 const MAX_CANDIDATES: usize = 16;
 
@@ -40,7 +46,7 @@ pub struct InterpreterInfo {
 }
 
 impl InterpreterInfo {
-    /// The environment marker (PEP 508) of this machine.
+    /// The environment marker (PEP 508) of this machine. Only for Python, whose platform names the system first.
     pub(crate) fn marker(&self) -> Option<String> {
         let mut parts = self.platform.splitn(3, '-');
         let (system, machine) = (parts.next()?, parts.next()?);
@@ -136,18 +142,44 @@ pub(crate) fn find(
 ) -> Result<InterpreterInfo, String> {
     let kind = kind(language);
     if let Some(chosen) = chosen {
-        return probe(kind, chosen).map_err(|problem| {
-            format!("{} names {}, which cannot be used: {problem}", kind.setting, chosen.display())
+        return probe(kind, chosen, PROBE_TIMEOUT).map_err(|fault| {
+            format!("{} names {}, which cannot be used: {fault}", kind.setting, chosen.display())
         });
     }
-    let mut problems = Vec::new();
+    search(kind, path, PROBE_TIMEOUT)
+}
+
+/// The first interpreter on `path` that is new enough.
+fn search(
+    kind: &InterpreterKind,
+    path: &OsStr,
+    timeout: Duration,
+) -> Result<InterpreterInfo, String> {
+    let mut faults = Vec::new();
     for candidate in candidates(kind, path) {
-        match probe(kind, &candidate) {
+        match probe(kind, &candidate, timeout) {
             Ok(info) => return Ok(info),
-            Err(problem) => problems.push(format!("{}: {problem}", candidate.display())),
+            Err(fault) => faults.push((candidate, fault)),
         }
     }
-    Err(not_found_message(kind, &problems))
+    Err(not_found_message(kind, &faults))
+}
+
+/// Why an interpreter cannot be used.
+#[derive(Debug)]
+enum ProbeFault {
+    /// It did not describe itself in time.
+    Late(Duration),
+    Unusable(String),
+}
+
+impl fmt::Display for ProbeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late(timeout) => write!(f, "it did not end within {} s", timeout.as_secs_f32()),
+            Self::Unusable(why) => f.write_str(why),
+        }
+    }
 }
 
 /// The command that boots the harness in this interpreter, with the environment that `arguments` describe.
@@ -179,21 +211,36 @@ fn candidates(kind: &InterpreterKind, path: &OsStr) -> Vec<PathBuf> {
     found
 }
 
-fn not_found_message(kind: &InterpreterKind, problems: &[String]) -> String {
+/// Says what to do: install an interpreter, or look at one that does not answer.
+fn not_found_message(kind: &InterpreterKind, faults: &[(PathBuf, ProbeFault)]) -> String {
     let InterpreterVersion(major, minor, _) = kind.minimum;
-    let mut message = format!(
-        "{} {major}.{minor} or newer was not found; install it (Debian/Ubuntu: apt-get install {}) or set {}",
-        kind.title, kind.package, kind.setting
-    );
-    if !problems.is_empty() {
+    let wanted = format!("{} {major}.{minor} or newer", kind.title);
+    let mut message = if faults.iter().any(|(_, fault)| matches!(fault, ProbeFault::Late(_))) {
+        format!(
+            "{wanted} was found but does not answer; try again when the machine is less busy, or set {}",
+            kind.setting
+        )
+    } else {
+        format!(
+            "{wanted} was not found; install it (Debian/Ubuntu: apt-get install {}) or set {}",
+            kind.package, kind.setting
+        )
+    };
+    let tried: Vec<String> =
+        faults.iter().map(|(path, fault)| format!("{}: {fault}", path.display())).collect();
+    if !tried.is_empty() {
         message.push_str(". Tried ");
-        message.push_str(&problems.join("; "));
+        message.push_str(&tried.join("; "));
     }
     message
 }
 
 /// Runs the probe in an interpreter.
-fn probe(kind: &InterpreterKind, candidate: &Path) -> Result<InterpreterInfo, String> {
+fn probe(
+    kind: &InterpreterKind,
+    candidate: &Path,
+    timeout: Duration,
+) -> Result<InterpreterInfo, ProbeFault> {
     let mut command = Command::new(candidate);
     // If the host runs under Bundler, these variables make the probe load the host's project. Python's `-I` ignores
     // such variables.
@@ -202,7 +249,7 @@ fn probe(kind: &InterpreterKind, candidate: &Path) -> Result<InterpreterInfo, St
     for variable in key_variables() {
         command.env_remove(variable);
     }
-    let answer = run(&mut command)?;
+    let answer = output(&mut command, timeout)?;
     let mut lines = answer.lines();
     let path = lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
     let version = lines.next().and_then(parse_version);
@@ -211,15 +258,16 @@ fn probe(kind: &InterpreterKind, candidate: &Path) -> Result<InterpreterInfo, St
     let (Some(path), Some(version), Some(engine), Some(patch_level), Some(platform)) =
         (path, version, engine, patch_level, platform)
     else {
-        return Err(format!("it is not {}", kind.title));
+        return Err(ProbeFault::Unusable(format!("it is not {}", kind.title)));
     };
     if version < kind.minimum {
         let InterpreterVersion(major, minor, _) = kind.minimum;
-        return Err(format!("it is {} {version}, older than {major}.{minor}", kind.title));
+        let old = format!("it is {} {version}, older than {major}.{minor}", kind.title);
+        return Err(ProbeFault::Unusable(old));
     }
-    let mut roots: Vec<PathBuf> =
-        lines.map(PathBuf::from).filter(|root| root.is_absolute()).collect();
-    roots.dedup();
+    let mut known = BTreeSet::new();
+    let roots = lines.map(PathBuf::from).filter(|root| root.is_absolute());
+    let roots = roots.filter(|root| known.insert(root.clone())).collect();
     Ok(InterpreterInfo { path, version, engine, patch_level, platform, roots })
 }
 
@@ -228,38 +276,55 @@ fn parse_version(text: &str) -> Option<InterpreterVersion> {
     Some(InterpreterVersion(parts.next()??, parts.next()??, parts.next()??))
 }
 
-/// The output of a command that succeeds in time.
-fn run(command: &mut Command) -> Result<String, String> {
+/// The output of a command that succeeds in time. It goes to a file in memory, not to a pipe: a process that the
+/// command leaves behind cannot keep it open, and no output is too large for it.
+fn output(command: &mut Command, timeout: Duration) -> Result<String, ProbeFault> {
+    let unusable =
+        |what: &str, error: &dyn fmt::Display| ProbeFault::Unusable(format!("{what}: {error}"));
+    let file = rustix::fs::memfd_create(c"probe", MemfdFlags::CLOEXEC)
+        .map_err(|error| unusable("no file for its output can be made", &error))?;
+    let mut file = File::from(file);
+    let stdout = file.try_clone().map_err(|error| unusable("its output cannot be read", &error))?;
     let mut child = command
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::from(stdout))
         .stderr(Stdio::null())
+        .process_group(0)
         .spawn()
-        .map_err(|error| format!("it does not start: {error}"))?;
-    let deadline = Instant::now() + PROBE_DEADLINE;
-    let waited = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => {
-                break status.success().then_some(()).ok_or_else(|| format!("it failed: {status}"));
-            }
-            Ok(None) if Instant::now() < deadline => thread::sleep(PROBE_PERIOD),
-            Ok(None) => break Err(format!("it did not end within {} s", PROBE_DEADLINE.as_secs())),
-            Err(error) => break Err(format!("waiting for it failed: {error}")),
-        }
-    };
+        .map_err(|error| unusable("it does not start", &error))?;
+    let waited = await_success(&mut child, &file, timeout);
     if waited.is_err() {
-        // Fails if the process has ended already.
-        let _ = child.kill();
+        // Its group too, since a shim waits for the interpreter. Both fail if the process has ended already.
+        let group = Pid::from_raw(child.id().cast_signed());
+        let _ = group.map(|group| rustix::process::kill_process_group(group, Signal::KILL));
         let _ = child.wait();
     }
     waited?;
     let mut answer = String::new();
-    let Some(stdout) = child.stdout.take() else { return Ok(answer) };
-    stdout
-        .take(PROBE_BYTES)
-        .read_to_string(&mut answer)
-        .map_err(|error| format!("its output is not text: {error}"))?;
+    file.rewind()
+        .and_then(|()| file.take(PROBE_BYTES).read_to_string(&mut answer))
+        .map_err(|error| unusable("its output is not text", &error))?;
     Ok(answer)
+}
+
+/// Waits until a process succeeds. Fails if it does not, runs for too long or prints too much.
+fn await_success(child: &mut Child, file: &File, timeout: Duration) -> Result<(), ProbeFault> {
+    let unusable =
+        |error: io::Error| ProbeFault::Unusable(format!("waiting for it failed: {error}"));
+    let deadline = Instant::now() + timeout;
+    loop {
+        let ended = child.try_wait().map_err(unusable)?;
+        if file.metadata().map_err(unusable)?.len() > PROBE_BYTES {
+            let long = format!("it printed more than {PROBE_BYTES} bytes");
+            return Err(ProbeFault::Unusable(long));
+        }
+        match ended {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(ProbeFault::Unusable(format!("it failed: {status}"))),
+            None if Instant::now() >= deadline => return Err(ProbeFault::Late(timeout)),
+            None => thread::sleep(PROBE_PERIOD),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -284,5 +349,44 @@ mod tests {
     fn versions_compare_as_numbers() {
         assert!(parse_version("3.10.1") > parse_version("3.9.20"));
         assert_eq!(parse_version("3.13"), None);
+    }
+
+    /// What is found if a shell script takes the place of Python's probe. `answer` in it prints what Python prints.
+    fn probed(script: &str, timeout: Duration) -> Result<InterpreterInfo, String> {
+        let answer = "printf '%s\\n' /usr/bin/python3 3.11.2 cpython final0 linux-x86_64-";
+        let script: &str = String::leak(format!("answer() {{ {answer}; }}\n{script}"));
+        let kind =
+            InterpreterKind { names: &["sh"], probe: Vec::leak(vec!["-c", script]), ..PYTHON };
+        search(&kind, OsStr::new("/bin"), timeout)
+    }
+
+    #[test]
+    fn a_process_that_a_shim_leaves_behind_does_not_delay_the_probe() {
+        let info = probed("sleep 600 &\nanswer; echo /$!", PROBE_TIMEOUT).unwrap();
+        let [root] = &info.roots[..] else { panic!("{info:?}") };
+        let left = root.strip_prefix("/").unwrap().to_str().unwrap().parse().unwrap();
+        // It is still running.
+        rustix::process::kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn every_root_is_read_once_however_many_there_are() {
+        let many = "answer; i=0; while [ $i -lt 9000 ]; do echo /usr/lib/a-long-directory-name/$i; i=$((i+1)); done";
+        let info = probed(&format!("{many}; echo /usr/lib/a-long-directory-name/0"), PROBE_TIMEOUT);
+        let roots = info.unwrap().roots;
+        assert_eq!(roots.len(), 9000);
+        assert_eq!(roots.last().unwrap(), Path::new("/usr/lib/a-long-directory-name/8999"));
+        let endless = probed("answer; exec yes /usr", PROBE_TIMEOUT).unwrap_err();
+        assert!(endless.contains("it printed more than 1048576 bytes"), "{endless}");
+    }
+
+    #[test]
+    fn an_interpreter_that_does_not_answer_is_not_reported_as_missing() {
+        let late = probed("sleep 600", Duration::from_millis(300)).unwrap_err();
+        assert!(
+            late.starts_with("Python 3.9 or newer was found but does not answer; try again"),
+            "{late}"
+        );
+        assert!(late.contains("sh: it did not end within 0.3 s"), "{late}");
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{ReportEnding, WorkerFault};
 use lifecycle::outcome::{EndedBy, Limit};
-use recurgent::guest::Done;
+use recurgent::guest::{Answer, Ask, Done, Said};
 use recurgent::worker::Tier;
 use serde_json::{Value, json};
 
@@ -21,17 +21,28 @@ use self::attempts::{ATTEMPTS, Attempt, End, ROWS};
 use crate::drive::{Driver, Program};
 use crate::value;
 
-#[test]
-fn the_table_in_security_md_agrees_with_the_attempts() {
+/// The rows of the table of attempts in docs/security.md.
+fn documented_rows() -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, table) = text.split_once("| attempt | `sealed`").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .skip(2)
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
+    let cells =
+        |line: &str| line.trim_matches('|').split('|').map(|it| it.trim().to_owned()).collect();
+    table.lines().skip(2).map(cells).collect()
+}
+
+/// Whether docs/security.md says that a tier stops the attempt of the row that starts with these words.
+fn is_documented_as_stopped(start: &str, tier: Tier) -> bool {
+    let rows = documented_rows();
+    let row = rows.iter().find(|row| row[0].starts_with(start)).unwrap();
+    let columns = [Tier::Sealed, Tier::Namespaces, Tier::Landlock, Tier::Process];
+    row[1 + columns.iter().position(|it| *it == tier).unwrap()].starts_with('—')
+}
+
+#[test]
+fn the_table_in_security_md_agrees_with_the_attempts() {
+    let rows = documented_rows();
     assert_eq!(rows.len(), ROWS.len());
     for (row, (start, names)) in rows.iter().zip(ROWS) {
         assert!(row[0].starts_with(start), "{row:?} does not start with {start:?}");
@@ -56,7 +67,7 @@ fn expected(attempt: &Attempt, language: Language, column: usize) -> End {
     }
 }
 
-/// How an attempt ended. Every ending that is not listed counts as an escape.
+/// How an attempt ended. A program that ran and ended otherwise than listed escaped.
 fn actual_end(ended: &Result<Done, WorkerFault>) -> End {
     let empty = |value: &Value| {
         matches!(value, Value::Null | Value::Bool(false))
@@ -70,7 +81,8 @@ fn actual_end(ended: &Result<Done, WorkerFault>) -> End {
         | Err(WorkerFault::Limited(limit, _)) => End::Limit(*limit),
         Err(WorkerFault::TimedOut(_)) => Timeout,
         Err(WorkerFault::Crashed { by: EndedBy::Program, .. }) => Crash,
-        _ => Escapes,
+        Ok(_) => Escapes,
+        Err(_) => panic!("the program did not run, or the host ended it: {ended:?}"),
     }
 }
 
@@ -211,8 +223,37 @@ fn a_process_alone_stops_what_the_documents_say() {
 }
 
 #[test]
+fn a_worker_signals_another_of_its_own_agent_only_where_the_documents_say() {
+    let waiting = [
+        (Language::Python, "import os\nresult = content(str(os.getpid()))"),
+        (Language::Ruby, "content(Process.pid.to_s)"),
+    ];
+    let python = "import os\ntry:\n    os.kill(args[0], 0)\n    result = args[0] != os.getpid()\n\
+                  except OSError:\n    result = False";
+    let ruby = "begin\n  Process.kill(0, args[0])\n  args[0] != Process.pid\nrescue SystemCallError\n  false\nend";
+    for tier in Tier::ALL {
+        let driver = Driver::with(|options| options.layers = tier.layers());
+        for ((language, code), signal) in waiting.into_iter().zip([python, ruby]) {
+            let mut turn = driver.start(&Program { language, code, ..Program::default() });
+            let asked = turn.listen();
+            let Ok(Said::Ask(Ask::Content { reference })) = &asked else { panic!("{asked:?}") };
+            let args = vec![json!(reference.parse::<u32>().unwrap())];
+            let ended = driver.run(&Program { language, code: signal, args, ..Program::default() });
+            let stopped = is_documented_as_stopped("signal another worker of its own agent", tier);
+            assert_eq!(value(&ended), Some(&json!(!stopped)), "{language:?} at {tier}: {ended:?}");
+            let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
+            assert!(ended.is_ok(), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn a_daemon_does_not_outlive_its_call() {
-    for tier in [Tier::Sealed, Tier::Namespaces, Tier::Landlock] {
+    for tier in Tier::ALL {
+        if !is_documented_as_stopped("leave a daemon behind", tier) {
+            assert_eq!(tier, Tier::Process);
+            continue;
+        }
         for (language, code) in [
             (
                 Language::Python,

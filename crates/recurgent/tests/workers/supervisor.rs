@@ -17,38 +17,67 @@ use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants, is_alive};
 use crate::groups::{groups_named, zygote_directories};
-use crate::{PID, await_exit, returned};
+use crate::{PID, await_exit, value};
+
+/// Programs that run for some milliseconds and return a number and, in microseconds, when they began and ended.
+const TIMED: [(Language, &str); 2] = [
+    (
+        Language::Python,
+        "import time\nbegan = time.monotonic_ns() // 1000\ntime.sleep(0.005)\n\
+         result = [args[0] * 100 + args[1], began, time.monotonic_ns() // 1000]",
+    ),
+    (
+        Language::Ruby,
+        "now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :microsecond) }\nbegan = now.call\nsleep 0.005\n\
+         [args[0] * 100 + args[1], began, now.call]",
+    ),
+];
+
+/// The most of these spans of time that contain one moment.
+fn most_at_once(spans: &[(i64, i64)]) -> usize {
+    let at = |moment: i64| {
+        spans.iter().filter(|(began, ended)| (*began..*ended).contains(&moment)).count()
+    };
+    spans.iter().map(|(began, _)| at(*began)).max().unwrap_or_default()
+}
 
 #[test]
 fn many_callers_share_few_permits() {
     let driver = Driver::with(|options| options.max_running = 4);
-    let failures = Mutex::new(Vec::new());
+    let (failures, spans) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for caller in 0..16 {
-            let (driver, failures) = (&driver, &failures);
+            let (driver, failures, spans) = (&driver, &failures, &spans);
             scope.spawn(move || {
                 let agent = format!("agent-{caller}");
                 for attempt in 0..20 {
-                    let language = BOTH[attempt % 2];
+                    let (language, code) = TIMED[attempt % 2];
                     let args = vec![json!(caller), json!(attempt)];
                     let proven = attempt % 4 >= 2;
-                    let program = Program {
+                    let agent = &agent;
+                    let ended = driver.run(&Program {
                         language,
-                        code: "args[0] * 100 + args[1]",
-                        agent: &agent,
+                        code,
+                        agent,
                         proven,
                         args,
                         ..Program::default()
-                    };
-                    let ended = driver.run(&program);
-                    if !returned(&ended, &json!(caller * 100 + attempt)) {
-                        failures.lock().unwrap().push(ended);
+                    });
+                    let returned = value(&ended).and_then(Value::as_array).map(Vec::as_slice);
+                    match returned {
+                        Some([number, began, end]) if *number == json!(caller * 100 + attempt) => {
+                            let span = (began.as_i64().unwrap(), end.as_i64().unwrap());
+                            spans.lock().unwrap().push(span);
+                        }
+                        _ => failures.lock().unwrap().push(ended),
                     }
                 }
             });
         }
     });
     assert!(failures.lock().unwrap().is_empty(), "{failures:?}");
+    let at_once = most_at_once(&spans.lock().unwrap());
+    assert!((2..=4).contains(&at_once), "{at_once} programs ran at the same time");
 }
 
 #[test]
@@ -143,7 +172,7 @@ fn workers_die_with_their_host() {
 
 fn die_with_their_host(stopped: bool) {
     let mut host = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "supervisor::a_host_to_be_killed", "--nocapture"])
+        .args(["--exact", "supervisor::a_host_to_be_killed", AS_HOST, "--nocapture"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -168,10 +197,14 @@ fn die_with_their_host(stopped: bool) {
     std::fs::remove_dir(scratch).unwrap();
 }
 
-/// The host process of `workers_die_with_their_host`, which starts this test by its exact name and kills it.
+/// A second filter of tests, which matches none, marks the process that is to be killed.
+const AS_HOST: &str = "run_as_the_host_to_be_killed";
+
+/// The host process of `workers_die_with_their_host`, which starts this test with [`AS_HOST`] and kills it. Does nothing
+/// in an ordinary run.
 #[test]
 fn a_host_to_be_killed() {
-    if !std::env::args().any(|argument| argument == "--exact") {
+    if !std::env::args().any(|argument| argument == AS_HOST) {
         return;
     }
     let driver = Driver::new();

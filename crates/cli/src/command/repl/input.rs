@@ -100,18 +100,20 @@ impl Input {
 fn read_line(stdin: &mut impl BufRead) -> Result<ReadLine, CommandFault> {
     let unreadable =
         |problem: String| CommandFault::setup(format!("cannot read standard input: {problem}"));
-    let mut line = String::new();
-    let bytes = stdin
-        .take(MAX_LINE_BYTES)
-        .read_line(&mut line)
+    let mut line = Vec::new();
+    stdin
+        .take(MAX_LINE_BYTES + 1)
+        .read_until(b'\n', &mut line)
         .map_err(|error| unreadable(error.to_string()))?;
-    match bytes {
-        0 => Ok(ReadLine::End),
-        bytes if bytes as u64 == MAX_LINE_BYTES => {
-            Err(unreadable(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")))
-        }
-        _ => Ok(ReadLine::Line(line)),
+    if line.is_empty() {
+        return Ok(ReadLine::End);
     }
+    if line.len() as u64 > MAX_LINE_BYTES {
+        return Err(unreadable(format!("a line has more than {MAX_LINE_BYTES} bytes; shorten it")));
+    }
+    String::from_utf8(line)
+        .map(ReadLine::Line)
+        .map_err(|_| unreadable("a line is not UTF-8; convert the input to UTF-8".to_owned()))
 }
 
 /// Completes dot commands. The editor shows a coloured prompt only if it has a helper.
@@ -139,3 +141,22 @@ impl Hinter for ReplHelper {
 impl Highlighter for ReplHelper {}
 impl Validator for ReplHelper {}
 impl Helper for ReplHelper {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_up_to_its_limit() {
+        let most = usize::try_from(MAX_LINE_BYTES).unwrap();
+        let read = |text: &str| read_line(&mut text.as_bytes());
+        let exact = "a".repeat(most);
+        assert!(matches!(read(&exact), Ok(ReadLine::Line(line)) if line.len() == most));
+        for long in ["a".repeat(most + 1), "a".repeat(most) + "é"] {
+            let fault = read(&long).err().map(|fault| format!("{fault:?}")).unwrap();
+            assert!(fault.contains("a line has more than 16777216 bytes"), "{fault}");
+        }
+        assert!(matches!(read(""), Ok(ReadLine::End)));
+        assert!(read_line(&mut &b"\xff\n"[..]).is_err());
+    }
+}

@@ -146,7 +146,11 @@ fn lines(facts: &Value) -> Vec<String> {
     }
     lines.extend(health.iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)));
     for method in list(facts, "methods") {
-        let signature = text(&method, "signature");
+        // A program that is missing or does not parse has no signature.
+        let signature = match text(&method, "signature") {
+            unknown if unknown.is_empty() => text(&method, "method"),
+            known => known,
+        };
         let contract = match text(&method, "contract_fingerprint").as_str() {
             "none" => String::new(),
             fingerprint => format!(", contract {}", clip(fingerprint, 8)),
@@ -170,14 +174,17 @@ fn lines(facts: &Value) -> Vec<String> {
                 (false, true) => "  runs",
                 (false, false) => "",
             };
+            let standing = match text(&version, "standing") {
+                unknown if unknown.is_empty() => unknown,
+                known => format!(" {known}"),
+            };
             lines.push(format!(
-                "  version {} {} ok {}, failed {}, {} {}{state}",
+                "  version {} {} ok {}, failed {}, {}{standing}{state}",
                 text(&version, "version"),
                 checksum.chars().take(CHECKSUM_CHARS).collect::<String>(),
                 text(&version, "successes"),
                 text(&version, "failures"),
                 text(&version, "cacheability_reason"),
-                text(&version, "standing"),
             ));
             lines.extend(written_because(&version).map(|why| field("  written because of", &why)));
             if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
@@ -211,12 +218,12 @@ fn written_because(version: &Value) -> Option<Value> {
     })
 }
 
-/// A field without control characters; strings without their quotes.
+/// A field without control characters, and strings without their quotes; empty if there is none.
 fn text(value: &Value, key: &str) -> String {
     match value.get(key) {
         Some(Value::String(text)) => clean(text),
+        None | Some(Value::Null) => String::new(),
         Some(other) => clean(&other.to_string()),
-        None => String::new(),
     }
 }
 
@@ -228,4 +235,23 @@ fn field(key: &str, value: &Value) -> String {
         }
     };
     format!("  {key}: {}", clip(&clean(&shown), LINE_COLUMNS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_are_not_shown_as_null() {
+        let version = json!({"version": 1, "checksum": "sha256:0", "successes": 2, "failures": 0,
+            "cacheability_reason": "pure", "standing": null, "failing_case": null});
+        let method = json!({"method": "greet", "signature": null, "language": "python",
+            "contract_fingerprint": "none", "current": "sha256:1", "code": null,
+            "versions": [version]});
+        let shown = lines(&json!({"name": "greeter", "is_tool": true, "methods": [method]}));
+        assert_eq!(
+            shown,
+            ["greeter", "greet (python)", "  version 1 sha256:0 ok 2, failed 0, pure"]
+        );
+    }
 }

@@ -114,17 +114,46 @@ fn full_detail_shows_a_tree_of_calls() {
     );
 }
 
+fn rolled_back(
+    attempt: usize,
+    stage: &'static str,
+    code: &str,
+    message: &str,
+    program: &str,
+) -> EventKind {
+    EventKind::RolledBack {
+        attempt,
+        stage,
+        code: code.to_owned(),
+        message: message.to_owned(),
+        program: Some(program.to_owned()),
+    }
+}
+
+/// The program of an earlier attempt is not named as the source of the outcome.
+#[test]
+fn an_outcome_without_a_program_that_ran_names_no_source() {
+    let name = "editor.word_count";
+    let rejected = "rejected by a rule";
+    let failure = Failure::new(FailureKind::Cancelled, rejected);
+    let events = [
+        event(0, name, started("")),
+        event(0, name, executing(1, "generated", "1 / 0")),
+        event(0, name, rolled_back(1, "execution", "execution", "ZeroDivisionError", "1 / 0")),
+        event(0, name, rolled_back(2, "validation", "validation", rejected, "exit()")),
+        event(0, name, ended(Err(failure), 60)),
+    ];
+    let buffer = SharedBuffer::default();
+    let trace = LiveTrace::to(Box::new(buffer.clone()), Detail::Full, None);
+    events.iter().for_each(|event| trace.event(event));
+    let shown = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+    let ending = shown.lines().find(|line| line.contains('✗')).unwrap();
+    assert!(ending.ends_with("     60 ms") && !ending.contains("generated"), "{shown}");
+}
+
 #[test]
 fn full_detail_shows_rollbacks_and_failures() {
     let name = "editor.word_count";
-    let rolled_back =
-        |attempt, stage, code: &str, message: &str, program: &str| EventKind::RolledBack {
-            attempt,
-            stage,
-            code: code.to_owned(),
-            message: message.to_owned(),
-            program: Some(program.to_owned()),
-        };
     let reported = Reported { code: "low_utility".to_owned(), retriable: false };
     let failure =
         Failure::new(FailureKind::Reported(reported), "there is nothing\nto count \x1b[2J");

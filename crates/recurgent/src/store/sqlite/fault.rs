@@ -64,6 +64,7 @@ const ADVICE: [(ErrorCode, &str); 6] = [
         "the disk failed to read or write; check it, or set RECURGENT_STATE_DIR",
     ),
 ];
+const DAMAGE_ADVICE: &str = "it is damaged; move it away and run again";
 const OTHER_ADVICE: &str =
     "run again; if the error persists, move the file away or set RECURGENT_STATE_DIR";
 
@@ -85,20 +86,20 @@ impl SqliteFault {
         let unavailable = |path: &Path, advice: &str, cause: &dyn std::fmt::Display| {
             StoreFault::Unavailable(format!("the store {}: {advice} ({cause})", path.display()))
         };
+        let is_damage = self.is_damage();
         match self {
             Self::Engine(error) => {
                 let code = error.sqlite_error_code();
                 let row = ADVICE.iter().find(|(applies, _)| Some(*applies) == code);
-                unavailable(path, row.map_or(OTHER_ADVICE, |(_, advice)| advice), &error)
+                let other = if is_damage { DAMAGE_ADVICE } else { OTHER_ADVICE };
+                unavailable(path, row.map_or(other, |(_, advice)| advice), &error)
             }
             Self::File(path, error) => unavailable(
                 &path,
                 "cannot be made or used; make its folder writable, or set RECURGENT_STATE_DIR to one that is",
                 &error,
             ),
-            Self::Damage(what) => {
-                unavailable(path, "it is damaged; move it away and run again", &what)
-            }
+            Self::Damage(what) => unavailable(path, DAMAGE_ADVICE, &what),
             Self::Newer { found, known } => unavailable(
                 path,
                 "it was written by a newer version of this program and is left as it is; \
@@ -112,6 +113,27 @@ impl SqliteFault {
                 &"its application_id is not that of this program",
             ),
             Self::Explained(fault) => fault,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn the_advice_fits_the_error() {
+        for (code, advice) in [
+            (ffi::SQLITE_CORRUPT, "it is damaged; move it away"),
+            (ffi::SQLITE_NOTADB, "it is damaged; move it away"),
+            (ffi::SQLITE_FULL, "the disk is full"),
+            (ffi::SQLITE_INTERNAL, "run again; if the error persists"),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            let fault = SqliteFault::from(error).explained(None).to_string();
+            assert!(fault.contains(advice), "{code}: {fault}");
         }
     }
 }

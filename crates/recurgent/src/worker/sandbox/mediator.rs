@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use super::sys::{self, Notification};
-use crate::grants::Network;
+use crate::grants::{LOCALHOST, Network, host_and_port};
 use crate::worker::locked;
 
 /// Longest time a connection may take.
@@ -40,7 +40,7 @@ pub(super) fn hosts_file(network: &Network) -> String {
     let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
     if let Network::Hosts(hosts) = network {
         for (granted, address) in hosts.iter().zip(FIRST_PLACEHOLDER..) {
-            let (name, _) = host_and_port(granted);
+            let Some((name, _)) = host_and_port(granted) else { continue };
             text.push_str(&Ipv4Addr::from_bits(address).to_string());
             text.extend([" ", name, "\n"]);
         }
@@ -253,21 +253,30 @@ fn destination(requested: SocketAddr, terms: &Terms) -> Result<Destination, Errn
         }
         Network::Hosts(hosts) => {
             let granted = hosts.iter().zip(FIRST_PLACEHOLDER..).find(|(granted, placeholder)| {
-                let (name, port) = host_and_port(granted);
+                let Some((name, port)) = host_and_port(granted) else { return false };
                 let is_it = ip == IpAddr::from(Ipv4Addr::from_bits(*placeholder))
-                    || name.parse::<IpAddr>().is_ok_and(|literal| literal == ip);
+                    || name.parse::<IpAddr>().is_ok_and(|literal| literal == ip)
+                    || (name == LOCALHOST && ip.is_loopback());
                 is_it && port.is_none_or(|port| port == requested.port())
             });
             let (granted, _) = granted.ok_or(Errno::ACCESS)?;
-            let (name, _) = host_and_port(granted);
+            let (name, _) = host_and_port(granted).ok_or(Errno::ACCESS)?;
             let found =
                 (name, requested.port()).to_socket_addrs().map_err(|_| Errno::HOSTUNREACH)?;
-            let literal = name.parse::<IpAddr>().is_ok() || terms.for_tool;
-            // A granted name must not lead to a private address, unless that address itself was granted.
-            let allowed = found.filter(|address| literal || is_public(address.ip()));
+            let allowed = found.filter(|address| terms.for_tool || may_reach(name, address.ip()));
             Ok(Destination { host: name.to_owned(), addresses: allowed.collect() })
         }
         Network::Loopback | Network::Off | Network::Open => Err(Errno::ACCESS),
+    }
+}
+
+/// Whether a granted name or address may lead to this address. Only `localhost` and an address itself may lead to a
+/// private one.
+fn may_reach(name: &str, ip: IpAddr) -> bool {
+    match name {
+        LOCALHOST => ip.is_loopback(),
+        _ if name.parse::<IpAddr>().is_ok() => true,
+        _ => is_public(ip),
     }
 }
 
@@ -300,16 +309,6 @@ fn is_public(ip: IpAddr) -> bool {
                 || is_site_local
                 || ip.is_unicast_link_local())
         }
-    }
-}
-
-fn host_and_port(granted: &str) -> (&str, Option<u16>) {
-    if granted.parse::<IpAddr>().is_ok() {
-        return (granted, None);
-    }
-    match granted.rsplit_once(':') {
-        Some((host, port)) => (host.trim_matches(['[', ']']), port.parse().ok()),
-        None => (granted, None),
     }
 }
 
@@ -369,18 +368,26 @@ mod tests {
             (hosts(&["192.0.2.7"]), "127.0.0.1:443", false),
             (hosts(&["192.0.2.7", "10.1.2.3"]), "198.18.0.2:1", true),
             (hosts(&["192.0.2.7"]), "198.18.0.2:1", false),
+            (hosts(&["[::1]"]), "[::1]:80", true),
+            (hosts(&["[::1]:80"]), "[::1]:81", false),
+            (hosts(&["localhost"]), "127.0.0.1:80", true),
+            (hosts(&["localhost:80"]), "127.0.0.1:81", false),
+            (hosts(&["localhost"]), "10.0.0.7:80", false),
             (Network::Off, "127.0.0.1:80", false),
         ] {
             let terms = Terms { network, for_tool: false, log: Arc::default() };
             let found = destination(requested.parse().unwrap(), &terms);
             assert_eq!(found.is_ok(), granted, "{terms:?} {requested}: {found:?}");
         }
-        // A granted name that resolves to a private address is not reached.
-        for for_tool in [false, true] {
-            let log = Arc::default();
-            let terms = Terms { network: hosts(&["localhost"]), for_tool, log };
-            let found = destination("198.18.0.1:80".parse().unwrap(), &terms).unwrap();
-            assert_eq!(found.addresses.is_empty(), !for_tool, "{terms:?}");
+        for (name, ip, reached) in [
+            ("a.example", "1.1.1.1", true),
+            ("a.example", "127.0.0.1", false),
+            ("a.example", "10.0.0.7", false),
+            ("10.0.0.7", "10.0.0.7", true),
+            ("localhost", "127.0.0.1", true),
+            ("localhost", "10.0.0.7", false),
+        ] {
+            assert_eq!(may_reach(name, ip.parse().unwrap()), reached, "{name} {ip}");
         }
     }
 

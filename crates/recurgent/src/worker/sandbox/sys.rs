@@ -87,7 +87,8 @@ fn fork_with(flags: c_int) -> io::Result<Option<i32>> {
     // SAFETY: like fork: memory is copied and no stack is given. The child of a threaded process makes only
     // bare system calls until it ends or executes another program.
     let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
-    Ok(i32::try_from(pid).ok().filter(|pid| *pid != 0))
+    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok((pid != 0).then_some(pid))
 }
 
 /// Ends the calling process without running the exit handlers it inherited.
@@ -186,7 +187,7 @@ pub(super) fn landlock_ruleset(attributes: &RulesetAttributes, size: usize) -> i
     let descriptor = checked(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, &raw const *attributes, size, 0)
     })?;
-    let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
+    let descriptor = RawFd::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidData)?;
     // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

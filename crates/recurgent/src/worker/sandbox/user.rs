@@ -1,8 +1,10 @@
 //! The user that contained processes run as.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::CapabilitySet;
 
@@ -10,8 +12,13 @@ use super::SandboxAccess;
 
 /// First of the user ids without an account that zygotes run as.
 const FIRST_USER: u32 = 0x7000_0000;
+/// The number of these ids that one host process gives to its sandboxes.
+const USERS_OF_HOST: u32 = 256;
 /// The user `nobody`, used if the user namespace does not map those ids.
 const NOBODY: u32 = 65534;
+
+/// The ids that sandboxes of this process run as now.
+static USERS: Mutex<UserPool> = Mutex::new(UserPool { given: 0, in_use: BTreeSet::new() });
 
 impl SandboxAccess {
     /// Whether a user that owns nothing can reach every readable path: search its directories, and read or execute
@@ -37,23 +44,78 @@ pub(super) fn has_capability(capability: CapabilitySet) -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
 }
 
-/// A user id without an account; `None` if this process may not change its user. The ids of one host repeat after
-/// 256 calls.
-pub(super) fn unused_user() -> Option<u32> {
-    static USED: AtomicU32 = AtomicU32::new(0);
-    let change_user = CapabilitySet::SETUID | CapabilitySet::SETGID;
-    if !has_capability(change_user) {
-        return None;
+/// The user that the processes of one sandbox run as. No other sandbox of this process gets the same id until this is
+/// dropped; if the ids are not mapped, all sandboxes share the user `nobody`.
+#[derive(Debug)]
+pub(super) struct SandboxUser {
+    id: u32,
+    /// Its place in [`USERS`]; `None` for the user `nobody`.
+    number: Option<u32>,
+}
+
+impl SandboxUser {
+    /// A user that owns nothing; `None` if this process may not change its user.
+    pub(super) fn reserve() -> io::Result<Option<Self>> {
+        if !has_capability(CapabilitySet::SETUID | CapabilitySet::SETGID) {
+            return Ok(None);
+        }
+        let first = FIRST_USER + ((std::process::id() & 0x003F_FFFF) << 8);
+        if !(is_mapped(first) && is_mapped(first + USERS_OF_HOST - 1)) {
+            return Ok(is_mapped(NOBODY).then_some(Self { id: NOBODY, number: None }));
+        }
+        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = users.reserve(|number| tasks_of_user(first + number) > 0);
+        let number = number.ok_or_else(|| {
+            io::Error::other(format!(
+                "all {USERS_OF_HOST} user ids of this process are in use; close runtimes that are not needed"
+            ))
+        })?;
+        Ok(Some(Self { id: first + number, number: Some(number) }))
     }
-    let host_bits = std::process::id() & 0x003F_FFFF;
-    let wanted = FIRST_USER + (host_bits << 8) + (USED.fetch_add(1, Ordering::Relaxed) & 0xFF);
-    let is_mapped = |user: u32| {
-        ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
-            std::fs::read_to_string(map)
-                .is_ok_and(|map| map.lines().any(|line| is_user_in(line, user)))
-        })
-    };
-    [wanted, NOBODY].into_iter().find(|user| is_mapped(*user))
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for SandboxUser {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            USERS.lock().unwrap_or_else(PoisonError::into_inner).in_use.remove(&number);
+        }
+    }
+}
+
+/// Numbers below [`USERS_OF_HOST`], each in use at most once.
+#[derive(Debug)]
+struct UserPool {
+    /// How many were given so far, those that were skipped included.
+    given: u32,
+    in_use: BTreeSet<u32>,
+}
+
+impl UserPool {
+    /// The number that was free for the longest time; `None` if all are in use. A number that was given before is
+    /// skipped while processes of its last user are left.
+    fn reserve(&mut self, has_processes: impl Fn(u32) -> bool) -> Option<u32> {
+        for _ in 0..USERS_OF_HOST {
+            let (turn, number) = (self.given / USERS_OF_HOST, self.given % USERS_OF_HOST);
+            self.given = self.given.checked_add(1).unwrap_or(USERS_OF_HOST);
+            if self.in_use.contains(&number) || (turn > 0 && has_processes(number)) {
+                continue;
+            }
+            self.in_use.insert(number);
+            return Some(number);
+        }
+        None
+    }
+}
+
+/// Whether the user namespace of this process has this user and group id.
+fn is_mapped(user: u32) -> bool {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+        std::fs::read_to_string(map).is_ok_and(|map| map.lines().any(|line| is_user_in(line, user)))
+    })
 }
 
 /// Whether a line of a user map (`inside outside count`) contains this user.
@@ -76,4 +138,39 @@ pub(super) fn tasks_of_user(user: u32) -> u64 {
         Some(std::fs::read_dir(entry.path().join("task")).map_or(1, Iterator::count))
     });
     tasks.map(|count| count as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_id_in_use_is_not_given_again() {
+        let mut pool = UserPool { given: 0, in_use: BTreeSet::new() };
+        let nothing_left = |_: u32| false;
+        let all: BTreeSet<u32> =
+            std::iter::from_fn(|| pool.reserve(nothing_left)).take(1000).collect();
+        assert_eq!(all, (0..USERS_OF_HOST).collect());
+        assert_eq!(pool.reserve(nothing_left), None);
+        for number in [7, 3] {
+            pool.in_use.remove(&number);
+        }
+        assert_eq!(pool.reserve(|number| number == 3), Some(7), "a process of user 3 is left");
+        assert_eq!(pool.reserve(nothing_left), Some(3));
+        assert_eq!(pool.reserve(nothing_left), None);
+    }
+
+    #[test]
+    fn sandboxes_have_different_users() {
+        let users: Vec<SandboxUser> =
+            (0..8).filter_map(|_| SandboxUser::reserve().unwrap()).collect();
+        let ids: BTreeSet<u32> = users.iter().map(SandboxUser::id).collect();
+        let is_shared = users.iter().any(|user| user.id == NOBODY);
+        assert!(is_shared || ids.len() == users.len(), "{users:?}");
+        let numbers: Vec<Option<u32>> = users.iter().map(|user| user.number).collect();
+        drop(users);
+        let in_use = USERS.lock().unwrap_or_else(PoisonError::into_inner).in_use.clone();
+        let left = numbers.iter().flatten().filter(|number| in_use.contains(number)).count();
+        assert_eq!(left, 0, "{numbers:?} of {in_use:?}");
+    }
 }

@@ -27,7 +27,7 @@ use super::seal::{Seal, WorkerLimit};
 use super::seccomp::{Filter, Sockets};
 use super::spawn_handshake::SpawnHandshake;
 use super::tally::Tally;
-use super::user::{may_mount, tasks_of_user, unused_user};
+use super::user::{SandboxUser, may_mount, tasks_of_user};
 use super::view::{self, DEVICES, SCRATCH, c_path};
 use super::{Layer, Layers, Sandbox, SandboxAccess, Scratch, Starts, WorkerLimits};
 use crate::grants::Network;
@@ -43,7 +43,7 @@ pub(crate) struct ZygoteSandbox {
     layers: Layers,
     access: SandboxAccess,
     /// The user its processes run as; `None`: the host's user.
-    user: Option<u32>,
+    user: Option<SandboxUser>,
     /// The ruleset of workers with their own root; each worker still gets its own Landlock domain.
     ruleset: Option<OwnedFd>,
     seal: Seal,
@@ -85,8 +85,8 @@ impl Sandbox {
     ) -> io::Result<ZygoteSandbox> {
         let directory = self.directory()?;
         let isolated = layers.has(Layer::Namespaces);
-        let user = unused_user()
-            .filter(|_| layers.has(Layer::Identity) && (isolated || access.is_open_to_all()));
+        let changes_user = layers.has(Layer::Identity) && (isolated || access.is_open_to_all());
+        let user = changes_user.then(SandboxUser::reserve).transpose()?.flatten();
         let groups = layers.has(Layer::Cgroups).then(|| self.limits.zygote_share());
         let mut zygote_sandbox = ZygoteSandbox {
             groups: groups.map(|share| Groups::make(&directory, share)).transpose()?,
@@ -120,7 +120,7 @@ impl Sandbox {
             );
         }
         if zygote_sandbox.layers.has(Layer::Limits) {
-            let value = match (isolated, zygote_sandbox.user) {
+            let value = match (isolated, &zygote_sandbox.user) {
                 (true, _) => self.limits.processes,
                 (false, Some(_)) => self.limits.processes * SHARERS,
                 (false, None) => {
@@ -218,7 +218,7 @@ impl Sandbox {
             },
             namespaces,
             drop_capabilities: has(Layer::Identity),
-            user: zygote_sandbox.user,
+            user: zygote_sandbox.user.as_ref().map(SandboxUser::id),
             ruleset: uses_host_root
                 .then(|| zygote_sandbox.host_root_ruleset(zygote_sandbox.directory.as_ref()))
                 .transpose()?,
@@ -230,7 +230,7 @@ impl Sandbox {
         };
         #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
         // SAFETY: `enter` runs in the forked child of a threaded process, so it may make only
-        // async-signal-safe calls. It makes uses_host_root system calls on values made before the fork: it allocates
+        // async-signal-safe calls. It makes bare system calls on values made before the fork: it allocates
         // nothing, takes no lock, and touches no memory that the parent's threads may be changing.
         unsafe {
             command.pre_exec(move || entry.enter());
@@ -257,7 +257,7 @@ impl ZygoteSandbox {
 
     /// The user its processes count as.
     fn id(&self) -> u32 {
-        self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+        self.user.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), SandboxUser::id)
     }
 
     pub(super) fn take_seal(&mut self) -> Seal {
@@ -292,8 +292,8 @@ impl ZygoteSandbox {
         let own = self.directory.as_ref().join(name);
         std::fs::DirBuilder::new().mode(0o700).create(&own)?;
         let own = Scratch(own);
-        if let Some(user) = self.user {
-            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+        if let Some(user) = &self.user {
+            let (uid, gid) = (Uid::from_raw(user.id()), Gid::from_raw(user.id()));
             rustix::fs::chown(self.directory.as_ref(), Some(uid), Some(gid))?;
             rustix::fs::chown(own.as_ref(), Some(uid), Some(gid))?;
         }

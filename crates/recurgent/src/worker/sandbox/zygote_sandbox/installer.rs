@@ -20,7 +20,7 @@ use super::super::seal::{Seal, WorkerLimit};
 use super::super::seccomp::Filter;
 use super::super::spawn_handshake::SpawnHandshake;
 use super::super::sys::{MOUNT_NODEV, MOUNT_NOSUID};
-use super::super::user::{has_capability, tasks_of_user, unused_user};
+use super::super::user::{SandboxUser, has_capability, tasks_of_user};
 use super::super::view::{self, Bind, DEVICES, SCRATCH, c_path};
 use super::super::{Layer, Sandbox, SandboxAccess, Starts};
 use super::{Groups, ZygoteSandbox, pipe_with};
@@ -60,7 +60,7 @@ impl Sandbox {
             },
             namespaces,
             drop_capabilities: has(Layer::Identity),
-            user: zygote_sandbox.user,
+            user: zygote_sandbox.user.as_ref().map(SandboxUser::id),
             ruleset: has(Layer::Landlock)
                 .then(|| zygote_sandbox.installer_ruleset(installer_command))
                 .transpose()?,
@@ -103,10 +103,10 @@ impl Sandbox {
             && layers.has(Layer::Identity)
             && has_capability(CapabilitySet::CHOWN)
             && (isolated || (access.is_open_to_all() && above.is_open_to_all()));
-        let user = changes_user.then(unused_user).flatten();
-        if let Some(user) = user {
+        let user = changes_user.then(SandboxUser::reserve).transpose()?.flatten();
+        if let Some(user) = &user {
             for path in written() {
-                change_owner(&path, Uid::from_raw(user), Gid::from_raw(user))?;
+                change_owner(&path, Uid::from_raw(user.id()), Gid::from_raw(user.id()))?;
             }
         }
         let directory = self.directory()?;
@@ -129,8 +129,9 @@ impl Sandbox {
 impl ZygoteSandbox {
     /// Makes a descriptor's file belong to the sandbox's user.
     pub(crate) fn give_to_user(&self, descriptor: &OwnedFd) -> io::Result<()> {
-        let user = self.user.map(|user| (Uid::from_raw(user), Gid::from_raw(user)));
-        Ok(user.map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(descriptor, Some(uid), Some(gid)))?)
+        let Some(user) = &self.user else { return Ok(()) };
+        let (uid, gid) = (Uid::from_raw(user.id()), Gid::from_raw(user.id()));
+        Ok(rustix::fs::fchown(descriptor, Some(uid), Some(gid))?)
     }
 
     /// Makes files that were given to the sandbox's user belong to the host's user again.
