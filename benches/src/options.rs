@@ -17,10 +17,10 @@ What calls cost: one table, every row with its floor, its bound and a verdict; a
   scripts/bench --quick            few rounds: shows that everything works, not what it costs
   scripts/bench --json             one JSON object on stdout; progress is on stderr in any case
   scripts/bench --write            also writes docs/benchmarks.md and the plots; measures everything
-  scripts/bench --list             the names there are
+  scripts/bench --list             all names
 
-Run it on a quiet machine. It ends with 0 when every bound holds (with --quick: when everything works), with 1 when not,
-with 2 when asked for what there is not. What needs a tool that is not installed is skipped, and says so.";
+Run it on a quiet machine. It exits with 0 if every bound holds (with --quick: if everything works), with 1 if not, and
+with 2 if an option or a name is unknown. Rows that need a tool that is not installed are skipped with a note.";
 
 /// What to do.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use crate::timing::{compare, pause, timed};
 
 const ROUNDS: usize = 300;
 
+/// Measures the first call of a method, whose program is new.
 pub(super) fn program(options: MeasurementOptions) -> Measurement {
     let fixture = Fixture::new(options);
     let mut bare = fixture.bare(BareMode::Fork);
@@ -32,11 +33,11 @@ pub(super) fn program(options: MeasurementOptions) -> Measurement {
     compare(&pairs)
 }
 
-/// The rejected program and the next one report their times by the same clock.
+/// Measures the time from the end of a rejected program to the start of the next one. Both programs read the same clock.
 pub(super) fn next_attempt(options: MeasurementOptions) -> Measurement {
-    let last_words = Arc::<Mutex<String>>::default();
-    let heard = Heard(Arc::clone(&last_words));
-    let fixture = Fixture::with(options, |_| {}, |builder| builder.observer(Box::new(heard)));
+    let last_message = Arc::<Mutex<String>>::default();
+    let observer = RejectionObserver(Arc::clone(&last_message));
+    let fixture = Fixture::with(options, |_| {}, |builder| builder.observer(Box::new(observer)));
     let mut bare = fixture.bare(BareMode::Fork);
     let mut pairs = Vec::new();
     for round in 0..=options.rounds(ROUNDS) {
@@ -55,7 +56,7 @@ pub(super) fn next_attempt(options: MeasurementOptions) -> Measurement {
         let mut agent = fixture.agent(&role);
         pause();
         let began = call_method(&mut agent, "check").as_f64().unwrap_or(f64::NAN);
-        let ended = nanoseconds(&last_words.lock().unwrap_or_else(PoisonError::into_inner));
+        let ended = nanoseconds(&last_message.lock().unwrap_or_else(PoisonError::into_inner));
         pause();
         pairs.push(((began - ended) / 1e9, timed(&mut || bare.exchange())));
     }
@@ -65,9 +66,9 @@ pub(super) fn next_attempt(options: MeasurementOptions) -> Measurement {
 }
 
 /// An observer that keeps the last message of a rejected program.
-struct Heard(Arc<Mutex<String>>);
+struct RejectionObserver(Arc<Mutex<String>>);
 
-impl Observer for Heard {
+impl Observer for RejectionObserver {
     fn event(&self, event: &Event) {
         if let EventKind::RolledBack { message, .. } = &event.kind {
             message.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -79,5 +80,5 @@ impl Observer for Heard {
 fn nanoseconds(message: &str) -> f64 {
     let numbers = message.split(|c: char| !c.is_ascii_digit());
     let longest = numbers.max_by_key(|digits| digits.len()).unwrap_or_default();
-    longest.parse().unwrap_or_else(|_| fail(&format!("no moment in {message:?}")))
+    longest.parse().unwrap_or_else(|_| fail(&format!("no time in {message:?}")))
 }

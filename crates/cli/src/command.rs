@@ -48,7 +48,7 @@ Examples:
     after_help = format!("{EXAMPLES}\n\n{}", exit_code_help()),
     max_term_width = 100
 )]
-struct Line {
+struct CommandLine {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -77,12 +77,12 @@ enum Verb {
     },
 }
 
-/// Performs what the command line asks for.
+/// Runs the command of a command line.
 pub(crate) fn run(line: Vec<OsString>) -> Result<Exit, CommandFault> {
     let as_json = wants_json(&line);
-    let answer = match Line::try_parse_from(line) {
+    let answer = match CommandLine::try_parse_from(line) {
         Ok(line) => perform(line.verb),
-        Err(error) => misread(&error, as_json),
+        Err(error) => parse_error(&error, as_json),
     };
     answer.map_err(|fault| CommandFault { as_json, ..fault })
 }
@@ -104,7 +104,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Line::command(), "recurgent", &mut script);
+            clap_complete::generate(shell, &mut CommandLine::command(), "recurgent", &mut script);
             render::bytes(&script)?;
             Ok(Exit::Ok)
         }
@@ -117,7 +117,7 @@ fn wants_json(line: &[OsString]) -> bool {
 }
 
 /// Help and version are answers; everything else is a usage error, in the form that was asked for.
-fn misread(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault> {
+fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault> {
     let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if as_json && !is_answer {
         let text = error.render().to_string();
@@ -138,6 +138,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Line::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 }

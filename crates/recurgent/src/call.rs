@@ -124,7 +124,7 @@ impl Performance<'_> {
                     self.first_call.take().filter(|_| is_first_call(&memory.artifacts, request));
             }
         }
-        let read = |it: &Artifact| runtime.inspection_cache().of(it.language, &it.code);
+        let read = |it: &Artifact| runtime.inspection_cache().find(it.language, &it.code);
         memory.inspection_cache = memory.artifacts.iter().filter_map(read).collect();
         Ok(memory)
     }

@@ -3,22 +3,27 @@
 use lifecycle::program::hex;
 use lifecycle::request::{CallId, TraceId};
 
+/// A new id of a call.
 pub(crate) fn call_id() -> CallId {
     CallId(random_hex::<8>())
 }
 
+/// A new id of a trace.
 pub(crate) fn trace_id() -> TraceId {
     TraceId(random_hex::<12>())
 }
 
+/// A new id of an agent object in this process.
 pub(crate) fn instance_id() -> String {
     random_hex::<8>()
 }
 
+/// A new id of a preparation ticket.
 pub(crate) fn ticket_id() -> String {
     random_hex::<8>()
 }
 
+/// A random number, for delays.
 pub(crate) fn random_byte() -> u8 {
     random::<1>()[0]
 }

@@ -1,4 +1,4 @@
-//! What was read of the programs that ran last, so that a stored one is not parsed at every call.
+//! A cache of parsed programs, so that a stored program is not parsed at every call.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lifecycle::dialect::Language;
 use lifecycle::program::{CachedInspection, VettedProgram};
 
-/// Programs kept.
-const KEPT: usize = 64;
-/// Bytes of program text kept; what was read of it takes several times as much.
-const KEPT_BYTES: usize = 512 * 1024;
+/// Most programs in the cache.
+const MAX_PROGRAMS: usize = 64;
+/// Most bytes of program text in the cache; the inspections take several times as much memory.
+const MAX_TEXT_BYTES: usize = 512 * 1024;
 
 /// The inspections of one runtime, the one used last at the back.
 #[derive(Debug, Default)]
 pub(crate) struct InspectionCache(Mutex<VecDeque<CachedInspection>>);
 
 impl InspectionCache {
-    /// The inspection of a text. Looked up by the text itself: a stored checksum is not trusted.
-    pub(crate) fn of(&self, language: Language, source: &str) -> Option<CachedInspection> {
+    /// The inspection of a text. It is found by the text itself, because a stored checksum is not trusted.
+    pub(crate) fn find(&self, language: Language, source: &str) -> Option<CachedInspection> {
         let mut kept = self.kept();
         let at = kept.iter().rposition(|inspection| inspection.is_of(language, source))?;
         let inspection = kept.remove(at)?;
@@ -25,10 +25,10 @@ impl InspectionCache {
         Some(inspection)
     }
 
-    /// Keeps what was read of a program.
+    /// Adds the inspection of a program.
     pub(crate) fn keep(&self, program: &VettedProgram) {
         let text = program.program();
-        if self.of(text.language, &text.source).is_none() {
+        if self.find(text.language, &text.source).is_none() {
             self.add(CachedInspection::of(program));
         }
     }
@@ -39,7 +39,7 @@ impl InspectionCache {
         let bytes = |kept: &VecDeque<CachedInspection>| {
             kept.iter().map(CachedInspection::bytes).sum::<usize>()
         };
-        while kept.len() > KEPT || bytes(&kept) > KEPT_BYTES {
+        while kept.len() > MAX_PROGRAMS || bytes(&kept) > MAX_TEXT_BYTES {
             kept.pop_front();
         }
     }
@@ -66,7 +66,7 @@ mod tests {
         let code = "result = args[0] + 1";
         let model = Arc::new(Scripted::new().with("*", code));
         let runtime = Runtime::builder(config).provider(model).build().unwrap();
-        let known = || runtime.inspection_cache().of(Language::Python, code).is_some();
+        let known = || runtime.inspection_cache().find(Language::Python, code).is_some();
         assert!(!known());
         runtime.agent("adder").build().unwrap().call("add", (1,)).unwrap();
         assert!(known());
@@ -78,21 +78,21 @@ mod tests {
         let add = |source: &str| {
             inspection_cache.add(CachedInspection::new(Language::Python, source).unwrap());
         };
-        let has = |source: &str| inspection_cache.of(Language::Python, source).is_some();
+        let has = |source: &str| inspection_cache.find(Language::Python, source).is_some();
         add("used = 1");
-        for n in 0..2 * KEPT {
+        for n in 0..2 * MAX_PROGRAMS {
             add(&format!("n = {n}"));
             assert!(has("used = 1"));
         }
-        assert!(has(&format!("n = {}", 2 * KEPT - 1)) && !has("n = 0"));
-        assert!(inspection_cache.of(Language::Ruby, "used = 1").is_none());
+        assert!(has(&format!("n = {}", 2 * MAX_PROGRAMS - 1)) && !has("n = 0"));
+        assert!(inspection_cache.find(Language::Ruby, "used = 1").is_none());
         for n in 0..8 {
-            add(&format!("long = '{}{n}'", "x".repeat(KEPT_BYTES / 5)));
+            add(&format!("long = '{}{n}'", "x".repeat(MAX_TEXT_BYTES / 5)));
         }
         assert!(!has("used = 1"));
         assert!(
             inspection_cache.kept().iter().map(CachedInspection::bytes).sum::<usize>()
-                <= KEPT_BYTES
+                <= MAX_TEXT_BYTES
         );
     }
 }

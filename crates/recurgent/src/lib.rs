@@ -1,4 +1,4 @@
-//! **Acts.** The library people embed: agents on which any method can be called.
+//! **Acts.** The library that programs embed: agents on which any method can be called.
 //!
 //! [`Runtime`] is what a process shares, [`Agent`] a role with a memory. Every decision is made in the
 //! `lifecycle` crate; `call.rs` performs one call from top to bottom.

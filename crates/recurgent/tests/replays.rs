@@ -1,4 +1,4 @@
-//! Logged calls run again: as the log says, or with what is different.
+//! Replays of logged calls: they match the log, or the differences are listed.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use recurgent::{Arguments, Runtime};
 use serde_json::{Map, Value, json};
 
 /// Calls made once, and the log they left.
-struct Past {
+struct LoggedCalls {
     home: tempfile::TempDir,
     config: Config,
 }
 
-impl Past {
-    fn of(model: Scripted, session: Option<&str>, calls: &[(&str, Value)]) -> Self {
-        Self::within("64", model, session, calls)
+impl LoggedCalls {
+    fn make(model: Scripted, session: Option<&str>, calls: &[(&str, Value)]) -> Self {
+        Self::make_with_limit("64", model, session, calls)
     }
 
-    fn within(
+    fn make_with_limit(
         max_model_calls: &str,
         model: Scripted,
         session: Option<&str>,
@@ -49,7 +49,7 @@ impl Past {
 }
 
 #[test]
-fn a_logged_call_goes_the_same_way_again() {
+fn a_replay_repeats_the_attempts_and_the_outcome() {
     let model = Scripted::new();
     model.add_fault(
         "desk.list",
@@ -66,21 +66,21 @@ fn a_logged_call_goes_the_same_way_again() {
         .with("desk.fail", "result = 'no array'")
         .with("desk.raise", "raise KeyError(args[0])");
     let calls = [("list", json!(3)), ("list", json!(2)), ("fail", json!(1)), ("raise", json!("k"))];
-    let past = Past::of(model, None, &calls);
-    let entries = past.entries();
+    let logged = LoggedCalls::make(model, None, &calls);
+    let entries = logged.entries();
     let mut again = 0;
     for entry in &entries {
-        let replayed = replay(&past.config, &entries, entry["call_id"].as_str().unwrap()).unwrap();
+        let replayed =
+            replay(&logged.config, &entries, entry["call_id"].as_str().unwrap()).unwrap();
         assert!(replayed.differences.is_empty(), "{entry:#}\n{:#}", replayed.to_json());
         again += usize::from(entry["depth"] == 0);
     }
     assert_eq!(again, calls.len());
-    assert_eq!(past.entries(), entries, "a replay logs nothing");
+    assert_eq!(logged.entries(), entries, "a replay logs nothing");
 }
 
-/// What a service did is done again, its end included.
 #[test]
-fn faults_of_services_go_the_same_way_again() {
+fn a_replay_repeats_the_faults_of_services() {
     let busy = || DraftFault::Overloaded { message: "busy".into(), retry_after: None };
     for faults in [
         vec![DraftFault::Rejected("no such model".into())],
@@ -94,58 +94,64 @@ fn faults_of_services_go_the_same_way_again() {
         for fault in &faults {
             model.add_fault("desk.list", fault.clone());
         }
-        let past = Past::of(model, None, &[("list", json!(3))]);
-        let entries = past.entries();
+        let logged = LoggedCalls::make(model, None, &[("list", json!(3))]);
+        let entries = logged.entries();
         let id = entries[0]["call_id"].as_str().unwrap();
-        let replayed = replay(&past.config, &entries, id).unwrap();
+        let replayed = replay(&logged.config, &entries, id).unwrap();
         assert!(replayed.differences.is_empty(), "{faults:?}\n{:#}", replayed.to_json());
     }
 }
 
 #[test]
-fn a_call_that_was_ended_from_outside_is_not_run_again() {
+fn a_call_that_its_allowance_ended_is_not_replayed() {
     let model = Scripted::new().with("desk.list", "result = []");
-    let past = Past::within("0", model, None, &[("list", json!(3))]);
-    let entries = past.entries();
+    let logged = LoggedCalls::make_with_limit("0", model, None, &[("list", json!(3))]);
+    let entries = logged.entries();
     let fault =
-        replay(&past.config, &entries, entries[0]["call_id"].as_str().unwrap()).unwrap_err();
+        replay(&logged.config, &entries, entries[0]["call_id"].as_str().unwrap()).unwrap_err();
     assert!(fault.to_string().contains("budget_exceeded"), "{fault}");
 }
 
 #[test]
-fn what_went_otherwise_is_shown() {
-    let past = Past::of(
+fn differences_are_listed() {
+    let logged = LoggedCalls::make(
         Scripted::new().with("desk.list", "result = [args[0]]"),
         None,
         &[("list", json!(3))],
     );
-    let mut entries = past.entries();
+    let mut entries = logged.entries();
     let id = entries[0]["call_id"].as_str().unwrap().to_owned();
     entries[0]["outcome_value"] = json!([4]);
-    let replayed = replay(&past.config, &entries, &id).unwrap();
+    let replayed = replay(&logged.config, &entries, &id).unwrap();
     let fields: Vec<_> =
         replayed.differences.iter().map(|d| (d.field, &d.logged, &d.now)).collect();
     assert_eq!(fields, [("outcome_value", &json!([4]), &json!([3]))]);
 }
 
 #[test]
-fn what_the_log_does_not_hold_is_told() {
+fn an_incomplete_log_is_an_error_that_names_what_is_missing() {
     let check = |session: Option<&str>, argument: Value, words: &str| {
-        let past = Past::of(
+        let logged = LoggedCalls::make(
             Scripted::new().with("desk.list", "result = [len(str(args[0]))]"),
             session,
             &[("list", argument)],
         );
-        let entries = past.entries();
+        let entries = logged.entries();
         let fault =
-            replay(&past.config, &entries, entries[0]["call_id"].as_str().unwrap()).unwrap_err();
+            replay(&logged.config, &entries, entries[0]["call_id"].as_str().unwrap()).unwrap_err();
         assert!(matches!(fault, ReplayFault::Incomplete { .. }), "{fault:?}");
         assert!(fault.to_string().contains(words), "{fault}");
     };
     check(Some("s"), json!(1), "session \"s\"");
     check(None, json!("x".repeat(5000)), "by a preview only");
     check(None, json!("sk-canary-0123456789"), "a secret");
-    let past =
-        Past::of(Scripted::new().with("desk.list", "result = []"), None, &[("list", json!(1))]);
-    assert!(matches!(replay(&past.config, &past.entries(), "nope"), Err(ReplayFault::Unknown(_))));
+    let logged = LoggedCalls::make(
+        Scripted::new().with("desk.list", "result = []"),
+        None,
+        &[("list", json!(1))],
+    );
+    assert!(matches!(
+        replay(&logged.config, &logged.entries(), "nope"),
+        Err(ReplayFault::Unknown(_))
+    ));
 }

@@ -16,7 +16,7 @@ use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
 use crate::render;
 
-/// Longest `--args-file` that is read. What a call takes is bounded by `max_argument_bytes`.
+/// Longest `--args-file` that is read. The arguments of a call are bounded by `max_argument_bytes`.
 const MAX_ARGS_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ Examples:
   recurgent call calculator double 4 --frozen             stored programs only, never a model
 
 Each ARG is JSON if it parses as JSON, otherwise text: 3 is a number, '\"3\"' and three are text.
-An ARG that begins with a dash and is not a number follows a --.";
+An ARG that begins with a dash and is not a number must come after --.";
 
 /// Call any method on any role and print the answer
 #[derive(Debug, Args)]
@@ -173,10 +173,10 @@ pub(super) fn named_values(pairs: &[(String, String)]) -> Result<Map<String, Val
 
 /// The example, or the examples, in a file.
 fn read_examples(path: &Path) -> Result<Vec<Example>, CommandFault> {
-    let unread =
+    let unreadable =
         |problem: String| CommandFault::usage(format!("cannot use {}: {problem}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| unread(error.to_string()))?;
-    let read: Value = serde_json::from_str(&text).map_err(|error| unread(error.to_string()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let read: Value = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
     let examples = match read {
         Value::Array(examples) => examples,
         one @ (Value::Null
@@ -188,7 +188,7 @@ fn read_examples(path: &Path) -> Result<Vec<Example>, CommandFault> {
         }
     };
     let parsed = examples.iter().map(Example::parse).collect::<Result<_, _>>();
-    parsed.map_err(|fault| unread(fault.to_string()))
+    parsed.map_err(|fault| unreadable(fault.to_string()))
 }
 
 /// Makes one call and shows its outcome.
@@ -199,7 +199,7 @@ pub(super) fn call_once(
     arguments: Arguments,
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
-    // The answer is shown before the workers end.
+    // Dropping the caller ends its workers, which takes time: the answer is shown first.
     let mut caller = options.open(role, false)?;
     let outcome = caller.call(method, arguments)?;
     shown(&outcome, as_json)
@@ -217,11 +217,14 @@ fn shown(outcome: &Outcome, as_json: bool) -> Result<Exit, CommandFault> {
 fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let unread = |error: io::Error| CommandFault::usage(format!("cannot read {name}: {error}"));
-    let source: Box<dyn Read> =
-        if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(unread)?) };
+    let unreadable = |error: io::Error| CommandFault::usage(format!("cannot read {name}: {error}"));
+    let source: Box<dyn Read> = if is_stdin {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(unreadable)?)
+    };
     let mut text = Vec::new();
-    source.take(MAX_ARGS_FILE_BYTES + 1).read_to_end(&mut text).map_err(unread)?;
+    source.take(MAX_ARGS_FILE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > MAX_ARGS_FILE_BYTES {
         return Err(CommandFault::invalid_call(format!(
             "{name} has more than {MAX_ARGS_FILE_BYTES} bytes; pass less (a path, an id)"

@@ -30,7 +30,7 @@ Examples:
   recurgent env prune --dry-run";
 
 /// How often a wait for a preparation checks for Ctrl-C.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// List, show, prepare, refresh or remove environments: the packages programs were given
 #[derive(Debug, Args)]
@@ -204,7 +204,7 @@ impl EnvOptions {
         };
         let ticket = preparation.on_progress(tell).start();
         interrupt.during(|cancellation| {
-            while ticket.await_ready(GLANCE) == PreparationStatus::Pending {
+            while ticket.await_ready(POLL_INTERVAL) == PreparationStatus::Pending {
                 if cancellation.is_cancelled() {
                     ticket.cancel();
                 }

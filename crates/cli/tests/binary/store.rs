@@ -1,4 +1,4 @@
-//! The store's file: damaged, looked at, and written to by many and by those who die at it.
+//! The store's file: damage, checks, many writers, and writers that are killed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::fixture::CliFixture;
 use crate::tools::grown;
 
 #[test]
-fn a_damaged_store_is_set_aside_and_said() {
+fn a_damaged_store_is_moved_aside_and_reported() {
     let cli = cli();
     std::fs::create_dir(cli.path("state")).unwrap();
     cli.write("state/recurgent.sqlite", &"this is not a database ".repeat(500));
@@ -25,7 +25,7 @@ fn a_damaged_store_is_set_aside_and_said() {
 }
 
 #[test]
-fn damage_found_in_mid_call_is_said_too() {
+fn damage_found_during_a_call_is_reported_too() {
     let cli = cli();
     let call = ["call", "calculator", "add", "1", "--session", "s"];
     cli.run(&call).exits(0).prints("1\n");
@@ -89,7 +89,7 @@ fn large_export(cli: &CliFixture) {
     fs::write(&place, file.to_string()).unwrap();
 }
 
-/// The kernel ends the import at the very write that takes a file past its limit, ever later.
+/// The kernel ends the import at the write that exceeds a limit on file size, which grows each round.
 #[test]
 fn an_import_that_dies_at_any_write_can_be_made_again() {
     let cli = grown();
@@ -117,8 +117,8 @@ fn an_import_that_dies_at_any_write_can_be_made_again() {
         }
         let checked = cli.run_in(&state, &["store", "check"]);
         assert_eq!(checked.exit, 0, "{round}: {}{}", checked.stdout, checked.stderr);
-        let tools = cli.run_in(&state, &["store", "import", "large"]);
-        assert_eq!(tools.exit, 0, "{round}: {}{}", tools.stdout, tools.stderr);
+        let again = cli.run_in(&state, &["store", "import", "large"]);
+        assert_eq!(again.exit, 0, "{round}: {}{}", again.stdout, again.stderr);
         let out = format!("out-{round}");
         cli.run_in(&state, &["store", "export", &out]);
         assert!(files(&cli.path(&out)) == expected, "{round}: not the same");
@@ -126,9 +126,9 @@ fn an_import_that_dies_at_any_write_can_be_made_again() {
     assert!(died > 2 && ended > 0, "{died} died, {ended} ended");
 }
 
-/// Several at once, into a store that is not there yet, while others call and look at the whole file.
+/// Several imports into a store that does not exist yet, while calls and checks run.
 #[test]
-fn imports_calls_and_checks_at_once_disturb_nobody() {
+fn imports_calls_and_checks_can_run_at_once() {
     let cli = grown();
     large_export(&cli);
     let run = |line: &[&str]| {

@@ -1,4 +1,4 @@
-# Builds the gems scenarios may declare, and an index of them that can be read as files.
+# Builds the gems that scenarios declare, and an index of them that can be read as files.
 require "fileutils"
 require "rubygems/package"
 require "zlib"

@@ -1,4 +1,4 @@
-"""Builds the packages scenarios may declare, and an index of them that can be read as files."""
+"""Builds the packages that scenarios declare, and an index of them that can be read as files."""
 import io
 import pathlib
 import sys

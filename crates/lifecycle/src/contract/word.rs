@@ -141,28 +141,7 @@ pub(super) fn misspelt(key: &str) -> Option<&'static str> {
 
 /// Letters to insert, remove, replace or swap with a neighbour to get from one word to the other.
 fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for (i, a) in one.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let at = |rows: &[Vec<usize>], up: usize, left: usize| {
-                let row = (i + 1).checked_sub(up).and_then(|i| rows.get(i));
-                let cell = row.and_then(|row| row.get((j + 1).checked_sub(left)?));
-                cell.copied().unwrap_or(usize::MAX / 2)
-            };
-            let inserted = row.last().copied().unwrap_or(usize::MAX / 2) + 1;
-            let removed = at(&rows, 1, 0) + 1;
-            let replaced = at(&rows, 1, 1) + usize::from(a != b);
-            let swapped = i.checked_sub(1).and_then(|i| one.get(i)) == Some(b)
-                && j.checked_sub(1).and_then(|j| other.get(j)) == Some(a)
-                && a != b;
-            let swapped = if swapped { at(&rows, 2, 2) + 1 } else { usize::MAX };
-            row.push(inserted.min(removed).min(replaced).min(swapped));
-        }
-        rows.push(row);
-    }
-    rows.last().and_then(|row| row.last()).copied().unwrap_or_default()
+    strsim::osa_distance(one, other)
 }
 
 #[cfg(test)]

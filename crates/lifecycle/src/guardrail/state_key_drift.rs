@@ -57,81 +57,80 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
     if written.is_empty() {
         return None;
     }
-    let program = Keys::of(input.inspection);
     let known: BTreeSet<&str> = input
         .sibling_state
         .iter()
         .flat_map(|state| state.reads.iter().map(String::as_str))
         .chain(written.iter().copied())
         .collect();
+    let keys = StateKeys { input, written, program: Keys::of(input.inspection) };
     input.inspection.context.iter().find_map(|used| {
-        let key = used.key.as_str();
-        if known.contains(key) || VIEWS.contains(&key) {
+        if known.contains(used.key.as_str()) || VIEWS.contains(&used.key.as_str()) {
             return None;
         }
-        second_name(input, used, &written, &program)
-            .or_else(|| unwritten(input, used, &written, &program))
+        keys.second_name(used).or_else(|| keys.unwritten(used))
     })
 }
 
-/// A new key whose name and type are those of a key that is kept already.
-fn second_name(
-    input: &GuardrailInput<'_>,
-    used: &ContextUse,
-    written: &BTreeSet<&str>,
-    program: &Keys<'_>,
-) -> Option<Finding> {
-    let key = used.key.as_str();
-    let alike = |kept: &&&str| is_alike(key, kept) && !program.all.contains(**kept);
-    let right = written.iter().find(alike)?;
-    // A key that is only read must have its value from elsewhere, and nothing else writes it.
-    let is_kept_here = program.written.contains(key);
-    if is_kept_here && !same_type(input, key, right) {
-        return None;
-    }
-    let message =
-        format!("the program uses context key `{key}`; the agent's other methods keep `{right}`");
-    let correction = format!("Use context key `{right}` for this state instead of `{key}`.");
-    Some(Finding::at(used.position, message).correct_by(correction))
+/// The keys of a program beside those that the agent's other methods write.
+struct StateKeys<'a> {
+    input: &'a GuardrailInput<'a>,
+    written: BTreeSet<&'a str>,
+    program: Keys<'a>,
 }
 
-/// A key that is read without a default, and that nothing writes.
-fn unwritten(
-    input: &GuardrailInput<'_>,
-    used: &ContextUse,
-    written: &BTreeSet<&str>,
-    program: &Keys<'_>,
-) -> Option<Finding> {
-    let key = used.key.as_str();
-    let provides =
-        |other: &ContextUse| other.key == key && other.guarded && !suits(input, other, written);
-    let uses = input.inspection.context.iter().filter(|other| other.key == key).count();
-    let mentions = input.inspection.literals.iter().filter(|it| it.value == key).count();
-    if used.access == ContextAccess::Write
-        || program.written.contains(key)
-        || input.inspection.context.iter().any(provides)
-        || is_named_after(input.method, key)
-        || mentions > uses
-        || !written.is_disjoint(&program.all)
-    {
-        return None;
+impl StateKeys<'_> {
+    /// A new key whose name and type are those of a key that is kept already.
+    fn second_name(&self, used: &ContextUse) -> Option<Finding> {
+        let key = used.key.as_str();
+        let alike = |kept: &&&str| is_alike(key, kept) && !self.program.all.contains(**kept);
+        let right = self.written.iter().find(alike)?;
+        // A key that is only read must have its value from elsewhere, and nothing else writes it.
+        let is_kept_here = self.program.written.contains(key);
+        if is_kept_here && !same_type(self.input, key, right) {
+            return None;
+        }
+        let message = format!(
+            "the program uses context key `{key}`; the agent's other methods keep `{right}`"
+        );
+        let correction = format!("Use context key `{right}` for this state instead of `{key}`.");
+        Some(Finding::at(used.position, message).correct_by(correction))
     }
-    let kept: Vec<String> = written.iter().take(5).map(|key| format!("`{key}`")).collect();
-    let kept = kept.join(", ");
-    let message =
-        format!("the program reads context key `{key}`, which nothing writes; written are {kept}");
-    Some(Finding::at(used.position, message).correct_by(format!(
-        "Read the key that holds this state ({kept}), or give a default for `{key}`."
-    )))
-}
 
-/// Whether a default is of the JSON type of one written key and no other.
-fn suits(input: &GuardrailInput<'_>, used: &ContextUse, written: &BTreeSet<&str>) -> bool {
-    let Some(default) = &used.default else { return false };
-    let alike = |key: &&&str| {
-        input.context.get(key).is_some_and(|kept| type_name(kept) == type_name(default))
-    };
-    written.iter().filter(alike).count() == 1
+    /// A key that is read without a default, and that nothing writes.
+    fn unwritten(&self, used: &ContextUse) -> Option<Finding> {
+        let key = used.key.as_str();
+        let inspection = self.input.inspection;
+        let provides = |other: &ContextUse| other.key == key && other.guarded && !self.suits(other);
+        let uses = inspection.context.iter().filter(|other| other.key == key).count();
+        let mentions = inspection.literals.iter().filter(|it| it.value == key).count();
+        if used.access == ContextAccess::Write
+            || self.program.written.contains(key)
+            || inspection.context.iter().any(provides)
+            || is_named_after(self.input.method, key)
+            || mentions > uses
+            || !self.written.is_disjoint(&self.program.all)
+        {
+            return None;
+        }
+        let kept: Vec<String> = self.written.iter().take(5).map(|key| format!("`{key}`")).collect();
+        let kept = kept.join(", ");
+        let message = format!(
+            "the program reads context key `{key}`, which nothing writes; written are {kept}"
+        );
+        Some(Finding::at(used.position, message).correct_by(format!(
+            "Read the key that holds this state ({kept}), or give a default for `{key}`."
+        )))
+    }
+
+    /// Whether a default is of the JSON type of one written key and no other.
+    fn suits(&self, used: &ContextUse) -> bool {
+        let Some(default) = &used.default else { return false };
+        let alike = |key: &&&str| {
+            self.input.context.get(key).is_some_and(|kept| type_name(kept) == type_name(default))
+        };
+        self.written.iter().filter(alike).count() == 1
+    }
 }
 
 /// `tasks` in `list_tasks`, `score` in `total_scores`
@@ -186,24 +185,5 @@ fn is_alike(one: &str, other: &str) -> bool {
     shorter >= SHORTEST_NAME
         && one.chars().next() == other.chars().next()
         && digits(&one) == digits(&other)
-        && distance(&one, &other) <= most
-}
-
-/// The edit distance: letters to insert, remove or replace.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, letter) in one.chars().enumerate() {
-        let mut diagonal = index;
-        let mut left = index + 1;
-        let mut next = vec![left];
-        for (above, wanted) in row.iter().skip(1).zip(&other) {
-            let replaced = diagonal + usize::from(letter != *wanted);
-            left = replaced.min(above + 1).min(left + 1);
-            next.push(left);
-            diagonal = *above;
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
+        && strsim::levenshtein(&one, &other) <= most
 }

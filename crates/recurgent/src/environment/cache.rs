@@ -137,7 +137,7 @@ impl EnvironmentCache {
             Removal::Failed(format!("cannot remove {}: {error}", stored.root.display()))
         };
         if let Ok(file) = File::open(&ready) {
-            let Ok(_unused) = file.try_lock().map(|()| Lock::of(file)) else {
+            let Ok(_unused) = file.try_lock().map(|()| Lock::from_locked(file)) else {
                 return Removal::InUse; // a zygote of some process runs in it
             };
             // It stops being ready first.
@@ -222,7 +222,7 @@ impl Stored {
     /// Whether programs run in it right now, in any process.
     pub fn is_in_use(&self) -> bool {
         File::open(self.root.join(READY))
-            .is_ok_and(|file| file.try_lock().map(|()| Lock::of(file)).is_err())
+            .is_ok_and(|file| file.try_lock().map(|()| Lock::from_locked(file)).is_err())
     }
 }
 

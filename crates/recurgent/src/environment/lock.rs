@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::guest::Cancellation;
 
 /// Interval at which a waiting thread tries again.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why the lock was not acquired.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl Drop for Lock {
 }
 
 impl Lock {
-    /// Takes a file that is locked already.
-    pub(super) fn of(locked: File) -> Self {
+    /// Wraps a file that is locked already.
+    pub(super) fn from_locked(locked: File) -> Self {
         Self(locked)
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn acquire(
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                 return Err(LockFault::Busy(limit));
             }
-            Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
+            Err(TryLockError::WouldBlock) => thread::sleep(POLL_INTERVAL),
         }
     }
 }

@@ -75,7 +75,7 @@ impl Ready {
     pub(crate) fn open(root: &Path) -> io::Result<(Self, Lock)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
         file.lock_shared()?;
-        let file = Lock::of(file);
+        let file = Lock::from_locked(file);
         if file.metadata()?.nlink() == 0 {
             return Err(io::ErrorKind::NotFound.into()); // removed while this waited for the lock
         }

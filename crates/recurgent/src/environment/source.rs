@@ -73,7 +73,7 @@ impl PackageIndex {
         self.userinfo.as_deref()
     }
 
-    /// The directory of its packages, if it is on this machine: the parent of its pages if those are in `simple`.
+    /// The directory of its packages, if it is on this machine: the parent of `simple`, if the address ends with that.
     pub(super) fn directory(&self) -> Option<PathBuf> {
         let pages = self.address.strip_prefix("file://").map(PathBuf::from)?;
         match pages.parent().filter(|_| pages.ends_with("simple")) {
@@ -88,7 +88,7 @@ impl PackageIndex {
     }
 
     /// The address with credentials.
-    pub(super) fn whole(&self) -> String {
+    pub(super) fn address_with_credentials(&self) -> String {
         match (&self.userinfo, self.address.split_once("://")) {
             (Some(userinfo), Some((scheme, rest))) => format!("{scheme}://{userinfo}@{rest}"),
             _ => self.address.clone(),
@@ -125,7 +125,7 @@ impl PackageSources {
         Ok(supply)
     }
 
-    /// Addresses in a stable order, for identity and record.
+    /// Addresses in a stable order, for `env_id` and the record of the environment.
     pub(super) fn addresses(&self) -> Vec<String> {
         let mut addresses: Vec<String> =
             self.internal.iter().map(|source| source.address.clone()).collect();
@@ -241,7 +241,10 @@ mod tests {
             let source = PackageIndex::parse(&format!("https://{spelled}@gems.example/")).unwrap();
             let meant = Some((user.to_owned(), password.to_owned()));
             assert_eq!((source.credentials(), source.userinfo()), (meant, Some(spelled)));
-            assert_eq!(source.whole(), format!("https://{spelled}@gems.example/"));
+            assert_eq!(
+                source.address_with_credentials(),
+                format!("https://{spelled}@gems.example/")
+            );
         }
         let refused = PackageIndex::parse("https://me:a%0Amachine@gems.example/").unwrap_err();
         assert!(refused.contains("control character") && !refused.contains("machine"), "{refused}");

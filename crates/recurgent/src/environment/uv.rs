@@ -315,7 +315,7 @@ impl Uv<'_> {
         let last = self.last();
         let mut text = String::new();
         for (at, source) in self.given.supply.internal.iter().enumerate() {
-            let url = toml::Value::String(source.whole());
+            let url = toml::Value::String(source.address_with_credentials());
             let is_default = Some(at) == last;
             let _ = writeln!(
                 text,

@@ -23,7 +23,7 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Time to reach a service.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// How often a waiting caller looks whether it was cancelled.
-const GLANCE: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Requests under way in a process, those whose callers gave up included.
 const MAX_REQUESTS: usize = 256;
 /// Characters of a service's own words that are passed on.
@@ -129,7 +129,7 @@ fn wait(
             return Err(Gone::Cancelled);
         }
         let left = deadline.checked_duration_since(Instant::now()).ok_or(Gone::Late)?;
-        match receiver.recv_timeout(left.min(GLANCE)) {
+        match receiver.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(Gone::Lost),

@@ -1,4 +1,4 @@
-//! Boots zygotes: holds the interpreters, the sandbox and the spawning thread.
+//! Boots zygotes.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,7 +15,7 @@ use crate::environment::Ready;
 use crate::grants::Grants;
 use crate::guest::interpreter::{self, InterpreterInfo};
 
-/// Boots zygotes.
+/// The interpreters, the sandbox and the thread that zygotes are booted with.
 #[derive(Debug)]
 pub(super) struct Launcher {
     python: Installed,

@@ -27,7 +27,7 @@ const READS_IN_A_ROW: usize = 8;
 /// Buffer space reserved before each read of the channel.
 const FRAME_CHUNK: usize = 8 * 1024;
 /// How long a read waits for the channel alone. Most frames arrive sooner, so they cost one system call.
-pub(super) const GLANCE: Duration = Duration::from_millis(4);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Size to which the buffer of an idle worker is shrunk.
 const IDLE_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -79,7 +79,7 @@ pub(super) enum LinkFault {
 }
 
 impl Link {
-    /// Takes the host's ends. The streams must be non-blocking; reads of the channel may block for a [`GLANCE`].
+    /// Takes the host's ends. The streams must be non-blocking; reads of the channel may block for a [`POLL_INTERVAL`].
     pub(super) fn new(
         channel: OwnedFd,
         [stdout, stderr]: [OwnedFd; 2],
@@ -151,14 +151,14 @@ impl Link {
             if searched > FRAME_BYTES {
                 return Err(LinkFault::Oversized);
             }
-            if !(watch.allows(2 * GLANCE) && self.read(RecvFlags::empty())?) {
+            if !(watch.allows(2 * POLL_INTERVAL) && self.read(RecvFlags::empty())?) {
                 self.wait(PollFlags::IN, watch)?;
                 self.read(RecvFlags::DONTWAIT)?;
             }
         }
     }
 
-    /// Reads once. Returns whether there was something, at once or (without `DONTWAIT`) within a [`GLANCE`].
+    /// Reads once. Returns whether there was something, at once or (without `DONTWAIT`) within a [`POLL_INTERVAL`].
     fn read(&mut self, flags: RecvFlags) -> Result<bool, LinkFault> {
         self.inbox.reserve(FRAME_CHUNK);
         let room = rustix::buffer::spare_capacity(&mut self.inbox);

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::frame::IPC_VERSION;
-use super::link::{GLANCE, Link};
+use super::link::{Link, POLL_INTERVAL};
 use super::process::{Process, WorkerExit, WorkerId};
 use super::sandbox::{Sandbox, SandboxAccess, SpawnHandshake, Tally, ZygoteSandbox};
 use super::zygote_pool::BootFault;
@@ -376,7 +376,7 @@ fn explanation(output: OwnedFd) -> String {
 /// A worker's channels: the host's ends, and the three descriptors for the worker.
 fn open_link(output_limit: u64, tally: Tally) -> io::Result<(Link, [OwnedFd; 3])> {
     let (channel, their_channel) = pair(SocketType::STREAM)?;
-    set_socket_timeout(&channel, Timeout::Recv, Some(GLANCE))?;
+    set_socket_timeout(&channel, Timeout::Recv, Some(POLL_INTERVAL))?;
     let (stdout, their_stdout) = output_pipe()?;
     let (stderr, their_stderr) = output_pipe()?;
     let link = Link::new(channel, [stdout, stderr], output_limit, tally);

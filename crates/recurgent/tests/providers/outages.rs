@@ -1,4 +1,4 @@
-//! Services that fail for a while: they are asked again, with a budget of their own.
+//! Services that fail for a while are asked again. These retries have their own budget.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,7 +36,7 @@ fn call(answers: Vec<Answer>, settings: &[(&str, &str)]) -> (Outcome, usize, Vec
     (outcome, server.requests().len(), waits)
 }
 
-fn says(status: u16, delay: Option<&str>) -> Answer {
+fn replies(status: u16, delay: Option<&str>) -> Answer {
     let headers = delay.map(|delay| ("retry-after", delay.to_owned())).into_iter().collect();
     Answer::Says(status, headers, r#"{"error": {"message": "busy"}}"#.to_owned())
 }
@@ -44,8 +44,8 @@ fn says(status: u16, delay: Option<&str>) -> Answer {
 #[test]
 fn a_service_that_fails_for_a_while_costs_no_attempt_of_the_model() {
     let answers = vec![
-        says(503, None),
-        says(429, Some("0.1")),
+        replies(503, None),
+        replies(429, Some("0.1")),
         Answer::Raw(Vec::new()),
         writes("result = args[0]", 100),
     ];
@@ -61,10 +61,14 @@ fn a_service_that_fails_for_a_while_costs_no_attempt_of_the_model() {
 #[test]
 fn retries_are_limited_by_number_and_by_delay() {
     for (answer, settings, requests) in [
-        (says(503, Some("0.01")), [("transport_retries", "2"), ("debug", "false")], 3),
-        (says(503, Some("0.01")), [("transport_retries", "0"), ("debug", "false")], 1),
-        (says(429, Some("31")), [("transport_retries", "4"), ("debug", "false")], 1),
-        (says(429, Some("2")), [("transport_retries", "4"), ("max_retry_delay_seconds", "1")], 1),
+        (replies(503, Some("0.01")), [("transport_retries", "2"), ("debug", "false")], 3),
+        (replies(503, Some("0.01")), [("transport_retries", "0"), ("debug", "false")], 1),
+        (replies(429, Some("31")), [("transport_retries", "4"), ("debug", "false")], 1),
+        (
+            replies(429, Some("2")),
+            [("transport_retries", "4"), ("max_retry_delay_seconds", "1")],
+            1,
+        ),
     ] {
         let (outcome, asked, _) = call(vec![answer.clone()], &settings);
         assert_eq!(asked, requests, "{answer:?} {settings:?}");

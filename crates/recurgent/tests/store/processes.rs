@@ -82,7 +82,7 @@ fn assert_nothing_lost(store: &SqliteStore) {
 }
 
 #[test]
-fn of_two_processes_that_write_one_session_one_is_told() {
+fn of_two_processes_that_write_one_session_one_gets_a_conflict() {
     let (_folder, path) = place();
     drop(SqliteStore::open(&path).unwrap());
     let mut children = [child("race", &path), child("race", &path)];
@@ -182,8 +182,10 @@ fn a_process_that_dies_in_the_middle_of_any_write_loses_no_acknowledged_call() {
     assert!(kept_before > 0, "some calls were committed");
 }
 
-/// How the binary names the test that is the other side.
-const CHILD: [&str; 3] = ["--exact", "processes::child_process", "--nocapture"];
+/// A second filter of tests, which matches none, marks a child process.
+const AS_CHILD: &str = "run_as_a_child_process";
+/// Arguments that make this binary run `child_process` only.
+const CHILD: [&str; 4] = ["--exact", "processes::child_process", AS_CHILD, "--nocapture"];
 
 fn child(job: &str, path: &Path) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -204,10 +206,10 @@ fn run_to_end(children: impl IntoIterator<Item = Child>) {
     }
 }
 
-/// The other side of the tests that need a second process, which run it by its exact name.
+/// The second process of other tests, which start it with [`CHILD`]. Does nothing in an ordinary run.
 #[test]
 fn child_process() {
-    if !std::env::args().any(|argument| argument == "--exact") {
+    if !std::env::args().any(|argument| argument == AS_CHILD) {
         return;
     }
     let mut lines = std::io::stdin().lines().map(Result::unwrap);
@@ -232,7 +234,7 @@ fn child_process() {
     }
 }
 
-/// Commits until killed, and says so after each.
+/// Commits until killed, and prints a line after each commit.
 fn loop_forever(store: &SqliteStore, worker: &str) {
     let owner = in_session("s");
     for n in 0.. {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::drive::{BOTH, Driver, Program};
 use crate::value;
 
-/// A server on loopback that says `hello` to everybody; gone with the process.
-fn server() -> u16 {
+/// Starts a server on loopback that answers every request with `hello`, until the process ends. Returns its port.
+pub(crate) fn server() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

@@ -1,9 +1,5 @@
 //! How a program gives its result, what its values become, and which hosts it reached: the same in both guests.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
-use std::thread;
-
 use lifecycle::context::Context;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{ReportEnding, ResultFrom};
@@ -12,6 +8,7 @@ use recurgent::guest::{Answer, Done};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
+use crate::network::server;
 use crate::value;
 
 /// A program in both languages, what it returned, and how. The method is `check`, its arguments 1 and 2.
@@ -206,20 +203,6 @@ fn views_cannot_be_remembered() {
             assert!(message.contains("is read-only: use another key"), "{message}");
         }
     }
-}
-
-/// A server on loopback that answers every request.
-fn server() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let _ = stream.read(&mut [0; 512]);
-            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-        }
-    });
-    port
 }
 
 #[test]

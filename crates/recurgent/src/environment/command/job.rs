@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Reads between two checks of the deadline; enough to empty a pipe.
 const READS_IN_A_ROW: usize = 8;
 /// Interval at which the command's end and cancellation are checked.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which its disk use is measured.
 const MEASURE: Duration = Duration::from_millis(250);
 
@@ -125,10 +125,10 @@ impl Drop for Job {
 
 fn readable(descriptor: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    let ready = poll(&mut polled, Timespec::try_from(GLANCE).ok().as_ref());
+    let ready = poll(&mut polled, Timespec::try_from(POLL_INTERVAL).ok().as_ref());
     let [polled] = polled;
     if polled.revents().contains(PollFlags::HUP) && !polled.revents().contains(PollFlags::IN) {
-        std::thread::sleep(GLANCE); // it closed its output but still runs
+        std::thread::sleep(POLL_INTERVAL); // it closed its output but still runs
     }
     matches!(ready, Ok(1..))
 }

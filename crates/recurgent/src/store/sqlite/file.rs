@@ -29,11 +29,11 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("../schema/0007.sql"),
     include_str!("../schema/0008.sql"),
 ];
-/// Marks our files (`RCRG`).
+/// Marks files of this program (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;
 /// Longest wait for another process, whether it opens or writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at the lock beside the file.
+/// Interval at which a waiting process tries the lock beside the file again.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Statements kept prepared; more than there are.
 const STATEMENTS: usize = 128;
@@ -52,7 +52,7 @@ const SETTINGS: &str = "
     PRAGMA journal_size_limit = 16777216;
 ";
 
-/// How closely to look at a file.
+/// How thoroughly a file is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileCheck {
     /// Its header and schema.
@@ -107,7 +107,7 @@ pub(super) fn open(path: &Path, check: FileCheck) -> Result<Opened, SqliteFault>
     Ok(Opened { connections, notices })
 }
 
-/// Refuses a file another version of this program has changed the schema of.
+/// Rejects a file whose schema a newer version of this program has changed.
 pub(super) fn check_version(connection: &Connection) -> Result<(), SqliteFault> {
     let found = user_version(connection)?;
     let known = MIGRATIONS.len();
@@ -162,7 +162,7 @@ fn configured(connection: Connection) -> Result<Connection, SqliteFault> {
     Ok(connection)
 }
 
-/// A file that holds tables but not our mark belongs to another program.
+/// Rejects a file that holds tables but not the application id of this program.
 fn check_origin(connection: &Connection) -> Result<(), SqliteFault> {
     let tables: u64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -179,7 +179,7 @@ fn check_integrity(connection: &Connection) -> Result<(), SqliteFault> {
     if found == "ok" { Ok(()) } else { Err(SqliteFault::Damage(found)) }
 }
 
-/// Applies what the file has not seen yet: all of it or nothing, one process at a time.
+/// Applies the migrations that the file has not seen yet: all of them or none, in one process at a time.
 fn migrate(connection: &Connection) -> Result<(), SqliteFault> {
     if user_version(connection)? == MIGRATIONS.len() {
         return Ok(());
@@ -197,7 +197,7 @@ fn user_version(connection: &Connection) -> Result<usize, SqliteFault> {
     Ok(connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
 }
 
-/// Held until dropped. The kernel drops it should this process die.
+/// Acquires the lock beside the file; held until dropped. The kernel releases it if this process dies.
 fn lock(path: &Path) -> Result<File, SqliteFault> {
     let beside = with_suffix(path, ".lock");
     let file =

@@ -30,7 +30,7 @@ const NOTE: &str = "groups";
 /// Longest time the kernel may take to end the killed processes of a group.
 const EMPTYING: Duration = Duration::from_secs(2);
 /// Interval at which the group is checked meanwhile.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the processes of one branch may use together.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ impl Drop for CgroupTree {
             if locked(&self.dropped).is_empty() || Instant::now() >= deadline {
                 break;
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         for (_, path) in self.directories() {
             let _ = fs::remove_dir(path); // a leftover is removed by the next host
@@ -149,7 +149,7 @@ impl Branch {
     pub(super) fn tally(&self) -> io::Result<Tally> {
         let mut tally = Tally::default();
         for (hierarchy, path) in self.directories() {
-            hierarchy.count(&path, &mut tally)?;
+            hierarchy.add_counters(&path, &mut tally)?;
         }
         Ok(tally)
     }

@@ -28,7 +28,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// Connections in progress at once, per worker.
 const MAX_CONNECTING: usize = 32;
 /// Interval at which it is checked whether the program still waits.
-const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Longest address read.
 const ADDRESS_BYTES: usize = 128;
 
@@ -225,7 +225,7 @@ fn open_stream(address: SocketAddr, is_pending: &dyn Fn() -> bool) -> Result<Own
     let deadline = Instant::now() + CONNECT_LIMIT;
     while Instant::now() < deadline && is_pending() {
         let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
-        match poll(&mut polled, Some(&GLANCE)) {
+        match poll(&mut polled, Some(&POLL_INTERVAL)) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => {
                 return rustix::net::sockopt::socket_error(&socket)?.map(|()| socket);

@@ -1,4 +1,4 @@
-//! Taking in what another store gives: what is new, and nothing that contradicts what is here.
+//! Imports a bundle: adds what is new, and reports what contradicts the store.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::super::write::run;
 use super::super::{pattern, read, versions};
 use super::tools;
 
-/// What a column holds if an imported program does not say.
+/// The values of columns that an imported program does not have.
 fn defaults() -> [(&'static str, Cell); 6] {
     let text = |text: &str| Cell::Text(text.to_owned());
     [
@@ -29,7 +29,7 @@ fn defaults() -> [(&'static str, Cell); 6] {
     ]
 }
 
-/// Takes in what is new; what the store has newer stays, and contradictions are reported.
+/// Adds what is new. What is newer in the store stays, and contradictions are reported.
 pub(in crate::store::sqlite) fn merge(
     transaction: &Connection,
     bundle: &Bundle,
@@ -47,7 +47,7 @@ pub(in crate::store::sqlite) fn merge(
             Err(SqliteFault::Engine(error)) if is_refusal(&error) => {
                 transaction.execute_batch("ROLLBACK TO artifact")?;
                 merged = before;
-                merged.conflict(&artifact.title(), &format!("the store does not take it: {error}"));
+                merged.conflict(&artifact.title(), &format!("the store rejects it: {error}"));
             }
             Err(fault) => return Err(fault),
         }
@@ -63,7 +63,7 @@ pub(in crate::store::sqlite) fn merge(
     Ok(merged)
 }
 
-/// A value that does not fit its column.
+/// Whether a value does not fit its column.
 fn is_refusal(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
@@ -78,7 +78,7 @@ const PUT_METHOD: &str = "
     INSERT INTO tool_methods (tool, method, signature) VALUES (?1, ?2, ?3)
     ON CONFLICT (tool, method) DO UPDATE SET signature = coalesce(excluded.signature, signature)";
 
-/// Of two, the one used last is the newer one.
+/// Adds a tool. If the store has it already, the one that was used later is kept.
 fn merge_tool(
     transaction: &Connection,
     tool: &ToolEntry,
@@ -115,7 +115,8 @@ fn merge_tool(
     Ok(())
 }
 
-/// Of two, the one whose history holds the other's program is the newer one.
+/// Adds the programs of a method. If the store has some already, those are newer whose versions contain the other's
+/// current program.
 fn merge_artifact(
     transaction: &Connection,
     artifact: &ArtifactEntry,
@@ -143,8 +144,8 @@ fn merge_artifact(
         Some(_) => {
             merged.conflict(
                 &what,
-                "other programs run here and there, and neither follows on the other; \
-                 the one here stays (remove it with `recurgent tools prune` to take the other)",
+                "the store and the import run different programs, and neither is a later version of the other; \
+                 the one of the store stays (remove it with `recurgent tools prune` to take the other)",
             );
             return Ok(());
         }
@@ -152,7 +153,7 @@ fn merge_artifact(
     put_artifact(transaction, artifact)
 }
 
-/// Keeps examples of calls that no example is kept of; an example that is kept stays.
+/// Adds examples of calls that have none in the store. Examples that are stored stay.
 fn merge_examples(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), SqliteFault> {
     let ArtifactEntry { role, method, examples, .. } = artifact;
     if examples.is_empty() {
@@ -274,7 +275,7 @@ const DROP_PATTERNS: &str = "DELETE FROM patterns WHERE role = ?1";
 const PUT_PATTERN: &str = "
     INSERT INTO patterns (role, sequence, method, trace_id, event) VALUES (?1, ?2, ?3, ?4, ?5)";
 
-/// Both, in the order of their times, each call once, the latest of them.
+/// Merges the events of both stores by time, one for each call, and keeps the latest ones.
 fn merge_patterns(
     transaction: &Connection,
     role: &str,

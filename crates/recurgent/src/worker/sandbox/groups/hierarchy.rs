@@ -32,12 +32,12 @@ pub(super) fn find() -> io::Result<Vec<Hierarchy>> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let offered =
         |own: &Path| fs::read_to_string(own.join("cgroup.controllers")).unwrap_or_default();
-    let found = among(&mounts, &groups, offered);
-    for (controller, is_there) in [
+    let found = parse_hierarchies(&mounts, &groups, offered);
+    for (controller, is_available) in [
         ("memory", found.iter().any(|it| it.memory)),
         ("pids", found.iter().any(|it| it.processes)),
     ] {
-        if !is_there {
+        if !is_available {
             return Err(io::Error::other(format!("the {controller} controller is not available")));
         }
     }
@@ -90,7 +90,11 @@ impl<'a> Mount<'a> {
     }
 }
 
-fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<Hierarchy> {
+fn parse_hierarchies(
+    mounts: &str,
+    groups: &str,
+    offered: impl Fn(&Path) -> String,
+) -> Vec<Hierarchy> {
     // `number:controllers:group`; the second version lists no controllers.
     let group_of = |wanted: &str| {
         groups.lines().find_map(|line| {
@@ -115,7 +119,7 @@ fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<H
             CgroupVersion::Two => group_of(""),
         };
         let Some(own) = group.and_then(|group| mount.directory(group)) else { continue };
-        let own = outside(own);
+        let own = without_leaf(own);
         let hierarchy = Hierarchy {
             version: mount.version,
             memory: !memory && has("memory", &own),
@@ -131,7 +135,7 @@ fn among(mounts: &str, groups: &str, offered: impl Fn(&Path) -> String) -> Vec<H
 }
 
 /// The group this process was started in, given the group it is in now.
-fn outside(own: PathBuf) -> PathBuf {
+fn without_leaf(own: PathBuf) -> PathBuf {
     match own.parent() {
         Some(parent) if own.ends_with(own_leaf()) => parent.to_owned(),
         Some(_) | None => own,
@@ -214,7 +218,7 @@ impl Hierarchy {
     }
 
     /// Adds the counters of a branch to `tally`.
-    pub(super) fn count(&self, branch: &Path, tally: &mut Tally) -> io::Result<()> {
+    pub(super) fn add_counters(&self, branch: &Path, tally: &mut Tally) -> io::Result<()> {
         if self.memory {
             let file = match self.version {
                 CgroupVersion::One => "memory.oom_control",
@@ -242,7 +246,7 @@ mod tests {
         groups: &str,
         offered: &str,
     ) -> Vec<(CgroupVersion, String, bool, bool)> {
-        let found = among(mounts, groups, |_| offered.to_owned());
+        let found = parse_hierarchies(mounts, groups, |_| offered.to_owned());
         let summary =
             |it: Hierarchy| (it.version, it.own.display().to_string(), it.memory, it.processes);
         found.into_iter().map(summary).collect()
@@ -334,10 +338,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_met_is_read_from_the_files_of_each_version() {
+    fn reached_limits_are_read_from_the_files_of_each_version() {
         let place = tempfile::tempdir().unwrap();
         let own = place.path().to_owned();
-        for (version, file, calm, hit) in [
+        for (version, file, before, after) in [
             (
                 CgroupVersion::One,
                 "memory.oom_control",
@@ -352,14 +356,14 @@ mod tests {
             ),
         ] {
             fs::write(own.join("pids.events"), "max 0\n").unwrap();
-            fs::write(own.join(file), calm).unwrap();
+            fs::write(own.join(file), before).unwrap();
             let hierarchy = Hierarchy { version, own: own.clone(), memory: true, processes: true };
             let mut tally = Tally::default();
-            hierarchy.count(&own, &mut tally).unwrap();
+            hierarchy.add_counters(&own, &mut tally).unwrap();
             assert!(!tally.is_out_of_memory() && tally.limit_reached().is_none());
             fs::write(own.join("pids.events"), "max 3\n").unwrap();
             assert_eq!(tally.limit_reached(), Some(Limit::Processes));
-            fs::write(own.join(file), hit).unwrap();
+            fs::write(own.join(file), after).unwrap();
             assert!(tally.is_out_of_memory());
             assert_eq!(tally.limit_reached(), Some(Limit::Memory));
         }
