@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use recurgent::config::Config;
-use recurgent::lifecycle::event::{Event, EventKind};
-use recurgent::observe::Observer;
+use recurgent::observe::{Event, EventKind, Observer};
 use recurgent::provider::Scripted;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Runtime, call};

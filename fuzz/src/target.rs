@@ -1,12 +1,12 @@
 //! The readers of untrusted bytes. A target describes its answer in a few words; an input with a new description is kept.
 
-use recurgent::lifecycle::context::Context;
-use recurgent::lifecycle::contract::Contract;
-use recurgent::lifecycle::dialect::Language;
-use recurgent::lifecycle::draft::salvage;
-use recurgent::lifecycle::guardrail::{GuardrailPolicy, Violation};
-use recurgent::lifecycle::program::{GeneratedProgram, VetFault, vet};
-use recurgent::lifecycle::request::{
+use lifecycle::context::Context;
+use lifecycle::contract::Contract;
+use lifecycle::dialect::Language;
+use lifecycle::draft::salvage;
+use lifecycle::guardrail::{GuardrailPolicy, Violation};
+use lifecycle::program::{GeneratedProgram, VetFault, vet};
+use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
 use serde_json::{Map, Value, json};

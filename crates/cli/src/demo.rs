@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use lifecycle::event::{Event, EventKind};
 use recurgent::config::{Config, ConfigFault};
 use recurgent::guest::interpreter::InterpreterVersion;
-use recurgent::lifecycle::event::{Event, EventKind};
 use recurgent::observe::Observer;
 use recurgent::provider::Replay;
 use recurgent::{

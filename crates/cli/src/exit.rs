@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use lifecycle::call::StoreFault;
+use lifecycle::request::NameFault;
 use recurgent::config::ConfigFault;
-use recurgent::lifecycle::call::StoreFault;
-use recurgent::lifecycle::request::NameFault;
 use recurgent::{AgentFault, Failure, FailureKind, Outcome, ProgramFault, SetupFault};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ pub(crate) mod trace;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
-use recurgent::lifecycle::outcome::Cause;
+use lifecycle::outcome::Cause;
 use recurgent::{Failure, FailureKind, Outcome};
 use serde_json::{Map, Value};
 

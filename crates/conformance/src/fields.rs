@@ -1,6 +1,6 @@
 //! Reads a map strictly: each key is taken by name, and a key that remains is an error.
 
-use recurgent::lifecycle::program::type_name;
+use lifecycle::program::type_name;
 use serde_json::{Map, Value};
 
 /// Keys for people. Every map of the format may have them; they are ignored.

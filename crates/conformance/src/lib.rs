@@ -1,8 +1,8 @@
 //! The conformance runner: runs YAML scenarios (`specs/scenarios/README.md`) against the real library, with
 //! real workers and a real store. Only the model is scripted.
 //!
-//! [`suite`] reads the files, [`parse`] turns their YAML into typed [`scenario`]s with all [`program`]s
-//! resolved, [`run`] runs one scenario, [`assertion`] checks what it asserts with [`matcher`], and [`report`]
+//! `suite` reads the files, `parse` turns their YAML into typed `scenario`s with all `program`s
+//! resolved, `run` runs one scenario, `assertion` checks what it asserts with `matcher`, and `report`
 //! holds the results.
 
 mod assertion;

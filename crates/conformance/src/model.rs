@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use lifecycle::draft::{Draft, DraftFault};
+use lifecycle::prompt::Prompt;
 use recurgent::Language;
-use recurgent::lifecycle::draft::{Draft, DraftFault};
-use recurgent::lifecycle::prompt::Prompt;
 use recurgent::provider::{DraftRequest, Provider, Scripted};
 
 use crate::program::ScriptedReply;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lifecycle::draft::DraftFault;
 use recurgent::Language;
-use recurgent::lifecycle::draft::DraftFault;
 use serde_json::{Map, Value, json};
 
 use crate::fields::{MapReader, list, map, text};

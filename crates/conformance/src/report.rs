@@ -135,10 +135,11 @@ impl ConformanceReport {
     /// The report as text: a line per scenario that did not pass, then the numbers of passed, failed and, if there
     /// are any, skipped scenarios.
     pub fn lines(&self) -> Vec<String> {
-        let mut count = format!("{} passed, {} failed", self.passed(), self.failed());
-        if self.skipped() > 0 {
-            count.push_str(&format!(", {} skipped", self.skipped()));
-        }
+        let (passed, failed) = (self.passed(), self.failed());
+        let count = match self.skipped() {
+            0 => format!("{passed} passed, {failed} failed"),
+            skipped => format!("{passed} passed, {failed} failed, {skipped} skipped"),
+        };
         self.results.iter().filter_map(ScenarioResult::line).chain([count]).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Which programs may run: one rule, one file, one line in [`rules!`].
+//! Which programs may run: one rule, one file, one line in `rules!`.
 //!
 //! A rule's file exports one constant, its [`Guardrail`], which says everything about the rule. The list of
 //! rules, their names, the settings that mention them and `docs/guardrails.md` are derived from it. A rule reads

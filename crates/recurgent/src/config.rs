@@ -18,8 +18,13 @@ use thiserror::Error;
 
 use crate::provider::{Secret, key_variables};
 
-pub use agent::{AgentOptions, AgentOverrides, agent_keys};
-pub use table::{KEYS, Key, Settings, SettingsLayer};
+#[doc(hidden)]
+pub use agent::AgentOptions;
+pub use agent::AgentOverrides;
+pub(crate) use agent::agent_keys;
+#[doc(hidden)]
+pub use table::{KEYS, Key};
+pub use table::{Settings, SettingsLayer};
 pub use value::LogTarget;
 
 /// Environment variables that set a key are named with this and the key in capitals.
@@ -29,6 +34,7 @@ const PREFIX: &str = "RECURGENT_";
 const STORE_FILE: &str = "recurgent.sqlite";
 
 /// Where the value of a setting came from.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingOrigin {
     /// Built in.
@@ -192,6 +198,7 @@ impl Config {
 
     /// Every setting with the text of its value and where that came from. Addresses are as given, credentials included:
     /// see [`Key::shown`].
+    #[doc(hidden)]
     pub fn entries(&self) -> impl Iterator<Item = (&'static Key, &str, &SettingOrigin)> {
         KEYS.iter().filter_map(|key| {
             self.texts.get(key.name).map(|(text, origin)| (key, text.as_str(), origin))
@@ -268,6 +275,7 @@ impl Config {
     }
 
     /// The command of the user's editor (`VISUAL` or `EDITOR`).
+    #[doc(hidden)]
     pub fn editor(&self) -> Option<&str> {
         self.editor.as_deref()
     }

@@ -4,15 +4,21 @@
 //! `lifecycle` crate; `call.rs` performs one call from top to bottom.
 
 pub mod config;
-pub mod environment;
 pub mod grants;
-pub mod guest;
 pub mod observe;
 pub mod provider;
-pub mod replay;
-pub mod runtime;
 pub mod store;
+
+// Not part of the interface: for the command line, the conformance runner and the tests of this repository.
+#[doc(hidden)]
+pub mod environment;
+#[doc(hidden)]
+pub mod guest;
+#[doc(hidden)]
+pub mod replay;
+#[doc(hidden)]
 pub mod upkeep;
+#[doc(hidden)]
 pub mod worker;
 
 mod agent;
@@ -21,6 +27,7 @@ mod call;
 mod host;
 mod identity;
 mod preparation;
+mod runtime;
 mod inspection_cache;
 mod lock_file;
 mod pinned_tools;
@@ -33,10 +40,18 @@ mod trial;
 pub use agent::{Agent, AgentBuilder, AgentFault, CallFault};
 pub use arguments::{ArgumentList, IntoArguments};
 pub use guest::Cancellation;
-pub use lifecycle;
+pub use lifecycle::admission::Inputs;
+pub use lifecycle::artifact::ArtifactKey;
+pub use lifecycle::attempt::Origin;
+pub use lifecycle::context::Context;
+pub use lifecycle::contract::ContractFault;
 pub use lifecycle::dialect::Language;
-pub use lifecycle::outcome::{CallDetails, Failure, FailureKind, Outcome};
-pub use lifecycle::request::Arguments;
+pub use lifecycle::example::{Example, ExpectedResult};
+pub use lifecycle::outcome::{CallDetails, Cause, Failure, FailureKind, Outcome};
+pub use lifecycle::program::Checksum;
+pub use lifecycle::request::{
+    Allowance, Arguments, CallId, MemoryKey, Method, NameFault, Role, Session, TraceId,
+};
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 pub use stored_programs::{

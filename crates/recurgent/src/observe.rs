@@ -8,9 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use lifecycle::event::{Event, EventKind, Subject};
 use lifecycle::request::CallRequest;
 use serde_json::Value;
+
+pub use lifecycle::event::{Event, EventKind, Subject};
 
 /// A log file larger than this is set aside before the next line.
 const MAX_LOG_BYTES: u64 = 64 * 1024 * 1024;

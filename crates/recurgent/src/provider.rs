@@ -14,19 +14,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lifecycle::draft::{Draft, DraftFault};
-use lifecycle::prompt::Prompt;
 use lifecycle::request::{Method, Role};
 use thiserror::Error;
 
 use crate::guest::Cancellation;
 
+#[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
-pub use model::Model;
-pub use price::{Price, Prices, Pricing};
-pub use recording::{Recorder, Replay};
+pub use lifecycle::draft::{Draft, DraftFault, Usage};
+pub use lifecycle::prompt::Prompt;
+pub(crate) use model::Model;
+#[doc(hidden)]
+pub use price::Prices;
+pub use price::{Price, Pricing};
+pub(crate) use recording::Recorder;
+pub use recording::Replay;
 pub use scripted::Scripted;
+#[doc(hidden)]
 pub use secret::Secret;
+#[doc(hidden)]
 pub use wire::Wire;
 pub(crate) use wire::{key_variables, key_variables_help, names_help};
 
@@ -122,6 +128,7 @@ pub enum ProviderFault {
 }
 
 /// Makes the provider that a configuration names. No connection is made.
+#[doc(hidden)]
 pub fn make(options: &ProviderOptions) -> Result<Arc<dyn Provider>, ProviderFault> {
     Ok(match choose(options)? {
         ProviderChoice::Scripted(file) => Arc::new(Scripted::from_file(&file)?),

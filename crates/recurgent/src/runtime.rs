@@ -96,6 +96,7 @@ impl Runtime {
 
     /// Makes an environment anew, with the versions that are the best today. It is built beside the one it
     /// replaces: what runs in that is not disturbed, and a build that fails changes nothing.
+    #[doc(hidden)]
     pub fn refresh(&self, stored: &Stored) -> Preparation {
         Preparation::anew(self, stored)
     }
@@ -111,11 +112,13 @@ impl Runtime {
     }
 
     /// The workers, for inspection.
+    #[doc(hidden)]
     pub fn workers(&self) -> &Workers {
         &self.0.workers
     }
 
     /// Environments on disk, for inspection and removal; `None`: there is nowhere to keep any.
+    #[doc(hidden)]
     pub fn cache(&self) -> Option<EnvironmentCache> {
         self.0.environments.cache()
     }
@@ -143,6 +146,7 @@ impl Runtime {
     }
 
     /// The provider that writes programs.
+    #[doc(hidden)]
     pub fn provider(&self) -> &dyn Provider {
         self.0.provider.as_ref()
     }
@@ -191,6 +195,7 @@ impl RuntimeBuilder {
     /// Layers of containment to be used if they can be; all, except in tests of each.
     #[doc(hidden)]
     #[must_use]
+    #[doc(hidden)]
     pub fn layers(mut self, layers: Layers) -> Self {
         self.layers = Some(layers);
         self

@@ -1,12 +1,16 @@
 //! The store seam: what outlives a call. One read before it, one write after it.
 //!
-//! [`Store`] is the sum of four small traits, one for each user: [`CallStore`] for calls, [`SessionStore`] for
-//! sessions, [`ToolStore`] for stored programs and tools, [`AdminStore`] for administration.
+//! [`Store`] is the sum of four small traits, one for each user: `CallStore` for calls, `SessionStore` for sessions,
+//! `ToolStore` for stored programs and tools, `AdminStore` for administration. They are hidden: their types are those
+//! of the decisions in `lifecycle`, and only crates of this repository implement or call them.
 //! [`sqlite::SqliteStore`] keeps everything in a file, or in memory. One suite of tests (`tests/store/`) checks both.
 
+#[doc(hidden)]
 pub mod catalog;
 pub mod sqlite;
+#[doc(hidden)]
 pub mod bundle;
+#[doc(hidden)]
 pub mod layout;
 mod ranking;
 
@@ -15,7 +19,7 @@ use std::path::PathBuf;
 
 use lifecycle::admission::Case;
 use lifecycle::artifact::{ArtifactKey, Generation};
-use lifecycle::call::{Memory, StoreFault};
+use lifecycle::call::Memory;
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Fingerprint;
 use lifecycle::dependency::DependencyManifest;
@@ -34,23 +38,30 @@ use serde_json::Value;
 use bundle::{Bundle, Merged};
 use catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion};
 
+pub use lifecycle::call::StoreFault;
+#[doc(hidden)]
 pub use lifecycle::version_policy::MAX_VERSIONS;
 
 /// Artifacts recalled for one role, method and language; the one for the call's contract is among them.
+#[doc(hidden)]
 pub const MAX_RECALLED: usize = 16;
 /// Counts of spent retries given of one role.
 const MAX_EXHAUSTIONS: usize = 1_000;
 /// Other methods of a role whose state keys a new program must agree with.
 const MAX_SIBLINGS_KNOWN: usize = 64;
 /// Methods given of one tool.
-pub const MAX_TOOL_METHODS: usize = 64;
+pub(crate) const MAX_TOOL_METHODS: usize = 64;
 /// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
+#[doc(hidden)]
 pub const MAX_HISTORY: u64 = 10_000;
 /// Records trimmed at once.
+#[doc(hidden)]
 pub const HISTORY_BATCH: u64 = 500;
 /// Values kept for later reference; the oldest go first.
+#[doc(hidden)]
 pub const MAX_CONTENTS: u64 = 128;
 /// Bytes of JSON text those values may have together.
+#[doc(hidden)]
 pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
 /// Characters of a digest that stand for a session.
 const SESSION_MARK_CHARS: usize = 16;
@@ -63,6 +74,7 @@ const MAX_REASK_DISTANCE: usize = 16;
 const MAX_REJECTIONS: usize = 8;
 
 /// Whose memory and history: an agent object, or a session that outlives it.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// The agent object.
@@ -74,6 +86,7 @@ pub struct Owner {
 }
 
 /// How often retries were spent for one method, in one language, under one contract: adaptive pressure.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhaustions {
     /// The method.
@@ -94,11 +107,13 @@ pub trait Store: CallStore + SessionStore + ToolStore + AdminStore {}
 impl<T: CallStore + SessionStore + ToolStore + AdminStore> Store for T {}
 
 /// The traits of a store, for calling their methods.
+#[doc(hidden)]
 pub mod prelude {
     pub use super::{AdminStore, CallStore, SessionStore, ToolStore};
 }
 
 /// What a call reads and writes.
+#[doc(hidden)]
 pub trait CallStore: fmt::Debug + Send + Sync {
     /// What may answer this call without a model, and the call it may correct: the last one in the owner's session,
     /// or else on the same trace.
@@ -140,6 +155,7 @@ pub trait CallStore: fmt::Debug + Send + Sync {
 }
 
 /// What sessions keep between calls.
+#[doc(hidden)]
 pub trait SessionStore {
     /// Where processes that share this store keep their locks; `None`: the store is this process's own.
     fn locks(&self) -> Option<PathBuf> {
@@ -180,6 +196,7 @@ pub trait SessionStore {
 }
 
 /// Tools, stored programs, and what people and trials do with them.
+#[doc(hidden)]
 pub trait ToolStore {
     /// Registers a tool that was forged outside a call.
     fn keep_tool(&self, tool: &Tool) -> Result<(), StoreFault>;
@@ -257,6 +274,7 @@ pub trait ToolStore {
 }
 
 /// What is asked of the store as a whole.
+#[doc(hidden)]
 pub trait AdminStore {
     /// What is wrong with the store, if anything; everything is looked at.
     fn check(&self) -> Result<Vec<String>, StoreFault>;

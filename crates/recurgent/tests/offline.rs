@@ -11,9 +11,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use lifecycle::event::Event;
+use lifecycle::log_entry::steady;
 use recurgent::config::Config;
-use recurgent::lifecycle::event::Event;
-use recurgent::lifecycle::log_entry::steady;
 use recurgent::observe::Observer;
 use recurgent::{Outcome, Runtime};
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lifecycle::draft::DraftFault;
 use recurgent::config::Config;
-use recurgent::lifecycle::draft::DraftFault;
 use recurgent::provider::Scripted;
 use recurgent::replay::{ReplayFault, replay};
 use recurgent::{Arguments, Runtime};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use recurgent::lifecycle::request::{Method, Role};
+use lifecycle::request::{Method, Role};
 use recurgent::store::Store;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};

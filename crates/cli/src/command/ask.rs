@@ -1,8 +1,8 @@
 //! `recurgent ask`: a question in plain words.
 
 use clap::Args;
+use lifecycle::request::{Method, Role};
 use recurgent::Arguments;
-use recurgent::lifecycle::request::{Method, Role};
 use serde_json::Map;
 
 use super::agent::AgentFlags;

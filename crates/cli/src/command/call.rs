@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use recurgent::lifecycle::admission::Admission;
-use recurgent::lifecycle::example::{Example, same_value};
-use recurgent::lifecycle::request::{Method, Role};
+use lifecycle::admission::Admission;
+use lifecycle::example::{Example, same_value};
+use lifecycle::request::{Method, Role};
 use recurgent::{Arguments, Outcome, ProgramFault};
 use serde_json::{Map, Value, json};
 

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
+use lifecycle::program::GeneratedProgram;
+use lifecycle::prompt::Prompt;
+use lifecycle::request::{Method, Role};
 use recurgent::Language;
 use recurgent::config::{Config, SettingOrigin};
 use recurgent::guest::Cancellation;
-use recurgent::lifecycle::program::GeneratedProgram;
-use recurgent::lifecycle::prompt::Prompt;
-use recurgent::lifecycle::request::{Method, Role};
 use recurgent::provider::{self, DraftRequest, ProviderChoice, Service};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;

@@ -4,7 +4,7 @@ mod input;
 mod line;
 
 use clap::Args;
-use recurgent::lifecycle::request::{Method, Role};
+use lifecycle::request::{Method, Role};
 use recurgent::{Arguments, FailureKind};
 use serde_json::Value;
 

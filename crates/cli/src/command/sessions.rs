@@ -1,7 +1,7 @@
 //! `recurgent sessions`: memory and history that are kept by name.
 
 use clap::{Args, Subcommand};
-use recurgent::lifecycle::request::Role;
+use lifecycle::request::Role;
 use recurgent::store::Owner;
 use recurgent::store::catalog::SessionSummary;
 use recurgent::store::prelude::*;

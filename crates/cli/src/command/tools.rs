@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use recurgent::lifecycle::recommendation::Recommendation;
-use recurgent::lifecycle::request::Role;
+use lifecycle::recommendation::Recommendation;
+use lifecycle::request::Role;
 use recurgent::store::bundle::{Bundle, ToolEntry};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;

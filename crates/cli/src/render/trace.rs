@@ -13,8 +13,8 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use recurgent::lifecycle::event::{Event, EventKind, Subject};
-use recurgent::lifecycle::request::encoded_bytes;
+use lifecycle::event::{Event, EventKind, Subject};
+use lifecycle::request::encoded_bytes;
 use recurgent::observe::Observer;
 use recurgent::{Failure, Outcome};
 use rustix::termios::tcgetwinsize;

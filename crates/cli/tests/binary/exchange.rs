@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use recurgent::lifecycle::program::Checksum;
+use lifecycle::program::Checksum;
 use serde_json::{Value, json};
 
 use crate::tools::{cli, grown};

@@ -84,7 +84,7 @@ fn the_repl_reads_lines_without_a_terminal() {
         .prints("no tools yet; agents forge them with delegate\n");
     let help = cli.run_with_stdin(repl, ".help\n");
     let shown = help.exits(0).stdout.as_str();
-    assert!(shown.contains(".history") && shown.contains("add(3)"), "{shown}");
+    assert!(shown.contains(".history") && shown.contains("add(3, 4)"), "{shown}");
     let history = cli.run_with_stdin(repl, "add 3\n.history\n");
     let shown = history.exits(0).stdout.as_str();
     assert!(shown.starts_with("3\n") && shown.contains("ok    add[3]"), "{shown}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use recurgent::lifecycle::program::Checksum;
+use lifecycle::program::Checksum;
 use serde_json::{Value, json};
 
 use crate::calls::cli;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use recurgent::lifecycle::program::Checksum;
+use lifecycle::program::Checksum;
 use serde_json::{Value, json};
 
 use crate::exchange::files;

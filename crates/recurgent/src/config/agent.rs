@@ -66,7 +66,7 @@ const AGENT_SETTINGS: &[AgentSetting] = &[
 ];
 
 /// The names of the settings that an agent may have of its own, in a program the options of `delegate`.
-pub fn agent_keys() -> impl Iterator<Item = &'static str> {
+pub(crate) fn agent_keys() -> impl Iterator<Item = &'static str> {
     AGENT_SETTINGS.iter().map(|(name, _)| *name)
 }
 
@@ -100,7 +100,7 @@ fn limit<T: Ord + Copy>(current: &mut Option<T>, given: Option<T>) {
 pub struct AgentOverrides(pub(crate) SettingsLayer);
 
 impl AgentOverrides {
-    /// Reads settings by their names (see [`agent_keys`]) from text.
+    /// Reads settings by their names (see `agent_keys`) from text.
     pub fn parse<'a>(
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ConfigFault> {

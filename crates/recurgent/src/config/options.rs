@@ -21,6 +21,7 @@ use crate::worker::{InstallerLimits, WorkerLimits, WorkerOptions};
 
 impl Config {
     /// The model service and how it is asked. Reads the table of prices, if there is one.
+    #[doc(hidden)]
     pub fn provider_options(&self) -> Result<ProviderOptions, ProviderFault> {
         let settings = &self.settings;
         let cached = settings.price_cached_per_mtok;
@@ -46,6 +47,7 @@ impl Config {
     }
 
     /// How workers are started and limited.
+    #[doc(hidden)]
     pub fn worker_options(&self) -> WorkerOptions {
         let settings = &self.settings;
         let defaults = WorkerOptions::new(self.search_path.clone(), self.scratch.clone());
@@ -82,6 +84,7 @@ impl Config {
     }
 
     /// Where and how environments are built.
+    #[doc(hidden)]
     pub fn environment_options(&self) -> EnvironmentOptions {
         let settings = &self.settings;
         let cache_home = self.cache_home.as_ref().map(|home| home.join("recurgent"));
@@ -110,7 +113,7 @@ impl Config {
     }
 
     /// Which packages a guest's programs may use, and from which sources.
-    pub fn dependency_policy(&self, language: Language) -> DependencyPolicy {
+    pub(crate) fn dependency_policy(&self, language: Language) -> DependencyPolicy {
         let settings = &self.settings;
         let (sources, allowed, blocked) = match language {
             Language::Python => {
@@ -129,12 +132,12 @@ impl Config {
     }
 
     /// Whether standings decide what runs.
-    pub fn standing_mode(&self) -> StandingMode {
+    pub(crate) fn standing_mode(&self) -> StandingMode {
         self.settings.standing_mode
     }
 
     /// How an agent's packages may change.
-    pub fn manifest_mode(&self) -> ManifestMode {
+    pub(crate) fn manifest_mode(&self) -> ManifestMode {
         self.settings.manifest_mode
     }
 
@@ -156,12 +159,12 @@ impl Config {
     }
 
     /// Largest arguments of one call, as JSON.
-    pub fn max_argument_bytes(&self) -> usize {
+    pub(crate) fn max_argument_bytes(&self) -> usize {
         self.settings.max_argument_bytes
     }
 
     /// How long an earlier result can be referred to; `None`: as long as it is kept.
-    pub fn content_ttl(&self) -> Option<Duration> {
+    pub(crate) fn content_ttl(&self) -> Option<Duration> {
         let seconds = self.settings.content_ttl_seconds;
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
@@ -172,6 +175,7 @@ impl Config {
     }
 
     /// What agents start with.
+    #[doc(hidden)]
     pub fn agent_options(&self) -> AgentOptions {
         let settings = &self.settings;
         AgentOptions {

@@ -19,7 +19,7 @@ static SHAPES: Mutex<BTreeMap<String, Shape>> = Mutex::new(BTreeMap::new());
 
 /// Asks a model service for programs.
 #[derive(Debug)]
-pub struct Model {
+pub(crate) struct Model {
     service: Service,
     prices: Prices,
     temperature: Option<f64>,
@@ -29,7 +29,7 @@ pub struct Model {
 
 impl Model {
     /// Asks `service`, as the options say.
-    pub fn new(service: Service, options: &ProviderOptions) -> Self {
+    pub(crate) fn new(service: Service, options: &ProviderOptions) -> Self {
         let (first, retry) = service.wire.temperatures.unzip();
         let temperature = options.temperature.or(first);
         Self {

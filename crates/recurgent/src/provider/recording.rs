@@ -82,14 +82,18 @@ impl Asked {
 
 /// Passes requests on and records every answer and fault.
 #[derive(Debug)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     inner: Arc<dyn Provider>,
     file: Mutex<File>,
 }
 
 impl Recorder {
     /// Records what `inner` answers into a new file; `model` is what agents ask for unless they say.
-    pub fn new(inner: Arc<dyn Provider>, model: &str, path: &Path) -> Result<Self, ProviderFault> {
+    pub(crate) fn new(
+        inner: Arc<dyn Provider>,
+        model: &str,
+        path: &Path,
+    ) -> Result<Self, ProviderFault> {
         let fault = |error: std::io::Error| ProviderFault::File {
             path: path.display().to_string(),
             problem: format!("{error}; a recording is written to a new file"),

@@ -31,7 +31,7 @@ pub(super) static WIRES: [&Wire; 5] = [
 ];
 
 /// All about one model service: what it is called and how it is asked. A service is added by a file with a constant
-/// of this type and a line in [`WIRES`].
+/// of this type and a line in `WIRES`.
 #[derive(Debug)]
 pub struct Wire {
     /// The name it is configured by.

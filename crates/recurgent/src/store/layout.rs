@@ -2,7 +2,7 @@
 //!
 //! What is written is canonical (sorted, indented, without times of the export), so that the same store gives the
 //! same bytes. What is read may come from elsewhere: names inside the files count, paths do not, and a bad entry does
-//! not refuse its neighbours. [`reference`] reads the older Ruby runtime's form of the same files.
+//! not refuse its neighbours. `reference` reads the older Ruby runtime's form of the same files.
 
 mod reference;
 mod wire;

@@ -1,8 +1,8 @@
 //! The store in one SQLite database: safe for many threads and processes, one short transaction per call.
 //!
-//! [`file`] opens, migrates and, if need be, quarantines it; [`read`] and [`write`] hold the statements,
-//! [`versions`] those about stored programs;
-//! [`fault`] explains what went wrong; [`column`] is how our types look in a column.
+//! `file` opens, migrates and, if need be, quarantines it; `read` and `write` hold the statements,
+//! `versions` those about stored programs;
+//! `fault` explains what went wrong; `column` is how our types look in a column.
 
 mod column;
 mod fault;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use lifecycle::draft::DraftFault;
 use recurgent::Cancellation;
-use recurgent::lifecycle::draft::DraftFault;
 use recurgent::provider::make;
 
 use super::server::{Answer, Server};

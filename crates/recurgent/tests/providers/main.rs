@@ -19,10 +19,10 @@ mod wires;
 
 use std::time::Duration;
 
+use lifecycle::draft::{Draft, DraftFault};
+use lifecycle::prompt::Prompt;
+use lifecycle::request::{Method, Role};
 use recurgent::Cancellation;
-use recurgent::lifecycle::draft::{Draft, DraftFault};
-use recurgent::lifecycle::prompt::Prompt;
-use recurgent::lifecycle::request::{Method, Role};
 use recurgent::provider::{DraftRequest, Provider, ProviderOptions, Secret, make};
 
 /// A key that must be seen in one header and nowhere else.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use recurgent::lifecycle::event::{Event, EventKind};
+use lifecycle::event::{Event, EventKind};
 use recurgent::observe::Observer;
 use recurgent::{Outcome, Runtime};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use recurgent::lifecycle::draft::DraftFault;
+use lifecycle::draft::DraftFault;
 use recurgent::provider::{ProviderFault, ProviderOptions, Secret, choose, make};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use recurgent::lifecycle::draft::{DraftFault, Usage};
+use lifecycle::draft::{DraftFault, Usage};
 use recurgent::provider::{Price, Prices, make};
 use serde_json::{Value, json};
 

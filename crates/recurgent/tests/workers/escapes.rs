@@ -82,7 +82,7 @@ fn actual_end(ended: &Result<Done, WorkerFault>) -> End {
         Err(WorkerFault::TimedOut(_)) => Timeout,
         Err(WorkerFault::Crashed { by: EndedBy::Program, .. }) => Crash,
         Ok(_) => Escapes,
-        Err(_) => panic!("the program did not run, or the host ended it: {ended:?}"),
+        Err(fault) => panic!("the program did not run, or the host ended it: {fault:?}"),
     }
 }
 

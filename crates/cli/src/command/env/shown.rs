@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use lifecycle::execution::Environment;
 use recurgent::PreparationTicket;
 use recurgent::environment::{CacheState, Stored};
-use recurgent::lifecycle::execution::Environment;
 use serde_json::{Value, json};
 
 use crate::render::paint::{Paint, Style, clean, clip};

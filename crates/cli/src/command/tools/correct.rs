@@ -7,10 +7,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use clap::Args;
-use recurgent::lifecycle::admission::Inputs;
-use recurgent::lifecycle::artifact::ArtifactKey;
-use recurgent::lifecycle::example::{Example, ExpectedResult};
-use recurgent::lifecycle::request::{Method, Role};
+use lifecycle::admission::Inputs;
+use lifecycle::artifact::ArtifactKey;
+use lifecycle::example::{Example, ExpectedResult};
+use lifecycle::request::{Method, Role};
 use recurgent::provider::Scripted;
 use recurgent::store::Store;
 use recurgent::store::prelude::*;

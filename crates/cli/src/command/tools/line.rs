@@ -1,10 +1,10 @@
 //! The version of a method's program that runs: rollback and pin.
 
 use clap::Args;
+use lifecycle::artifact::ArtifactKey;
+use lifecycle::program::Checksum;
+use lifecycle::request::{Method, Role};
 use recurgent::Language;
-use recurgent::lifecycle::artifact::ArtifactKey;
-use recurgent::lifecycle::program::Checksum;
-use recurgent::lifecycle::request::{Method, Role};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::json;
@@ -91,9 +91,7 @@ impl MethodArgs {
         let (role, method) = (Role::parse(&self.role)?, Method::parse(&self.method)?);
         let language: Option<Language> =
             self.guest.as_deref().map(str::parse).transpose().map_err(
-                |fault: recurgent::lifecycle::dialect::UnknownLanguage| {
-                    CommandFault::usage(fault.to_string())
-                },
+                |fault: lifecycle::dialect::UnknownLanguage| CommandFault::usage(fault.to_string()),
             )?;
         let contract = self.contract.as_deref().unwrap_or_default();
         let is_meant = |key: &ArtifactKey| {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use recurgent::lifecycle::artifact::Author;
-use recurgent::lifecycle::select::{Miss, unfit};
-use recurgent::lifecycle::standing::StandingMode;
-use recurgent::lifecycle::tool::KnownTool;
+use lifecycle::artifact::Author;
+use lifecycle::select::{Miss, unfit};
+use lifecycle::standing::StandingMode;
+use lifecycle::tool::KnownTool;
 use recurgent::store::catalog::KnownArtifact;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;

@@ -1,8 +1,8 @@
 //! One tool, in full.
 
-use recurgent::lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
-use recurgent::lifecycle::example::Example;
-use recurgent::lifecycle::request::Role;
+use lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
+use lifecycle::example::Example;
+use lifecycle::request::Role;
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
@@ -167,25 +167,7 @@ fn lines(facts: &Value) -> Vec<String> {
         }
         let current = text(&method, "current");
         for version in list(&method, "versions") {
-            let checksum = text(&version, "checksum");
-            let is_rejected = version.get("rejected") == Some(&Value::Bool(true));
-            let state = match (is_rejected, checksum == current) {
-                (true, _) => "  rejected by a person",
-                (false, true) => "  runs",
-                (false, false) => "",
-            };
-            let standing = match text(&version, "standing") {
-                unknown if unknown.is_empty() => unknown,
-                known => format!(" {known}"),
-            };
-            lines.push(format!(
-                "  version {} {} ok {}, failed {}, {}{standing}{state}",
-                text(&version, "version"),
-                checksum.chars().take(CHECKSUM_CHARS).collect::<String>(),
-                text(&version, "successes"),
-                text(&version, "failures"),
-                text(&version, "cacheability_reason"),
-            ));
+            lines.push(version_line(&version, &current));
             lines.extend(written_because(&version).map(|why| field("  written because of", &why)));
             if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
                 lines.push(field("  did not reproduce", case));
@@ -216,6 +198,29 @@ fn written_because(version: &Value) -> Option<Value> {
         (Some(stage), Some(attempt)) => json!(format!("{failure} ({stage}, attempt {attempt})")),
         _ => json!(failure),
     })
+}
+
+/// One version of a method; `current` is the checksum of the one that runs.
+fn version_line(version: &Value, current: &str) -> String {
+    let checksum = text(version, "checksum");
+    let is_rejected = version.get("rejected") == Some(&Value::Bool(true));
+    let state = match (is_rejected, checksum == current) {
+        (true, _) => "  rejected by a person",
+        (false, true) => "  runs",
+        (false, false) => "",
+    };
+    let standing = match text(version, "standing") {
+        unknown if unknown.is_empty() => unknown,
+        known => format!(" {known}"),
+    };
+    format!(
+        "  version {} {} ok {}, failed {}, {}{standing}{state}",
+        text(version, "version"),
+        checksum.chars().take(CHECKSUM_CHARS).collect::<String>(),
+        text(version, "successes"),
+        text(version, "failures"),
+        text(version, "cacheability_reason"),
+    )
 }
 
 /// A field without control characters, and strings without their quotes; empty if there is none.

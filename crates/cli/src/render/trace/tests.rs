@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use recurgent::lifecycle::outcome::Reported;
-use recurgent::lifecycle::request::{CallId, Method, Role, TraceId};
+use lifecycle::outcome::Reported;
+use lifecycle::request::{CallId, Method, Role, TraceId};
 use recurgent::{Failure, FailureKind};
 use serde_json::json;
 
@@ -145,7 +145,9 @@ fn an_outcome_without_a_program_that_ran_names_no_source() {
     ];
     let buffer = SharedBuffer::default();
     let trace = LiveTrace::to(Box::new(buffer.clone()), Detail::Full, None);
-    events.iter().for_each(|event| trace.event(event));
+    for event in &events {
+        trace.event(event);
+    }
     let shown = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
     let ending = shown.lines().find(|line| line.contains('✗')).unwrap();
     assert!(ending.ends_with("     60 ms") && !ending.contains("generated"), "{shown}");
