@@ -99,7 +99,7 @@ fn a_tool_is_shown_by_the_same_names() {
     expect(
         &method["versions"][0],
         "admitted_at author cacheability_reason cacheable checksum dependencies failing_case failure failures parent pure \
-         rejected repairs standing successes trigger version",
+         rejected repairs standing successes trigger trigger_attempt_id trigger_error_class trigger_stage version",
     );
     assert_eq!((&method["pinned"], &method["generations"]), (&json!(false), &json!(1)));
     assert_eq!(method["versions"][0]["pure"], true);
