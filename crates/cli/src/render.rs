@@ -47,7 +47,11 @@ pub(crate) fn paint(stream: Stream) -> Paint {
 /// The outcome of a call: the value on standard output, or the failure on standard error.
 pub(crate) fn outcome(outcome: &Outcome) -> Result<(), CommandFault> {
     match &outcome.result {
-        Ok(value) => text(&shown(value)),
+        Ok(value) => {
+            text(&shown(value))?;
+            outcome.notes.iter().for_each(|note| notice(note));
+            Ok(())
+        }
         Err(failure) => {
             let trace = outcome.details.as_ref().map(|details| details.trace.0.as_str());
             note(&failure_block(failure, trace, paint(Stream::Error)));

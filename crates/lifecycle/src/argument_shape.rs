@@ -2,37 +2,57 @@
 //!
 //! A stored program is proven on the shapes it was accepted with. A type error on another shape is not its fault.
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::admission::{Case, Inputs};
 use crate::artifact::{ProvenShapes, ShapeDigest};
 use crate::request::{Arguments, CallRequest};
 
-/// Items of a list that are looked at.
+/// Values of one place that are looked at: the items of a list, or one field of its records.
 const MAX_ITEMS: usize = 64;
+/// Levels of objects whose keys are part of the shape.
+const MAX_RECORD_LEVELS: usize = 2;
+/// Levels of lists and objects together that are looked into.
+const MAX_LEVELS: usize = 4;
 /// Keys of an object that are part of its shape; one with more is a map, known by the types of its values.
 const MAX_KEYS: usize = 16;
 
 /// The shape of a call's arguments, as text: equal shapes have equal texts, in every version.
 ///
 /// Positional arguments come first, then `name:` and the shape of each keyword argument, sorted by name. A shape is
-/// `z` (null), `b` (boolean), `n` (number), `s` (string), `[…]` with the types of the items, or `{…}` with keys and
-/// their types; `s0`, `[]` and `{}` are empty. Below the second level, `a` and `o` stand for lists and objects.
+/// `z` (null), `b` (boolean), `n` (number), `s` (string), `[…]` with the shape of the items, or `{…}` with keys and
+/// their shapes; `s0`, `[]` and `{}` are empty. Where several values are at one place, their shapes are joined by
+/// `|`, and a key that some records lack has a `?`. The keys of the first two levels of objects are part of a shape;
+/// below them, `a` and `o` stand for lists and objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentShape(String);
 
 impl ArgumentShape {
     /// Of a call's arguments.
     pub fn of(arguments: &Arguments) -> Self {
-        let mut named: Vec<_> = arguments.kwargs.iter().collect();
-        named.sort_unstable_by_key(|(name, _)| *name);
-        let positional = arguments.args.iter().map(shape);
-        let keywords = named.into_iter().map(|(name, value)| format!("{name}:{}", shape(value)));
-        Self(positional.chain(keywords).collect::<Vec<_>>().join(","))
+        Self(joined(arguments, |value| {
+            let mut text = String::new();
+            write_shape(&mut text, &[value], 0, 0);
+            text
+        }))
     }
+
+    /// As older versions wrote it: without the keys of records in lists and of nested objects. Their stores keep
+    /// the digests of these texts.
+    fn without_nested_keys(arguments: &Arguments) -> Self {
+        Self(joined(arguments, shape_without_nested_keys))
+    }
+}
+
+fn joined(arguments: &Arguments, shape: impl Fn(&Value) -> String) -> String {
+    let mut named: Vec<_> = arguments.kwargs.iter().collect();
+    named.sort_unstable_by_key(|(name, _)| *name);
+    let positional = arguments.args.iter().map(&shape);
+    let keywords = named.into_iter().map(|(name, value)| format!("{name}:{}", shape(value)));
+    positional.chain(keywords).collect::<Vec<_>>().join(",")
 }
 
 impl fmt::Display for ArgumentShape {
@@ -49,6 +69,13 @@ impl ShapeDigest {
 }
 
 impl ProvenShapes {
+    /// Whether the version was accepted with arguments of the shape of this call's.
+    pub fn prove(&self, request: &CallRequest) -> bool {
+        let old =
+            || ShapeDigest::of(&ArgumentShape::without_nested_keys(&request.arguments).to_string());
+        self.contains(&ShapeDigest::of_call(request)) || self.contains(&old())
+    }
+
     /// The shapes of recorded calls: those an artifact was accepted with that was stored before shapes were kept.
     pub fn of_corpus(cases: &[Case]) -> Self {
         let shape = |case: &Case| {
@@ -61,7 +88,78 @@ impl ProvenShapes {
     }
 }
 
-fn shape(value: &Value) -> String {
+/// Writes the shape of the values at one place. `level` counts lists and objects around it, `records` objects alone.
+fn write_shape(text: &mut String, values: &[&Value], level: usize, records: usize) {
+    let looks_into = |value: &Value| match value {
+        Value::Array(items) => !items.is_empty() && level < MAX_LEVELS,
+        Value::Object(fields) => {
+            !fields.is_empty() && level < MAX_LEVELS && records < MAX_RECORD_LEVELS
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    };
+    let mut letters: BTreeSet<&str> = BTreeSet::new();
+    let mut items: Vec<&Value> = Vec::new();
+    let mut objects: Vec<&Map<String, Value>> = Vec::new();
+    for value in values {
+        match value {
+            Value::Array(inner) if looks_into(value) => {
+                let room = MAX_ITEMS.saturating_sub(items.len());
+                items.extend(inner.iter().take(room));
+            }
+            Value::Object(fields) if looks_into(value) => objects.push(fields),
+            Value::Array(inner) if inner.is_empty() && level == 0 => text.push_str("[]"),
+            Value::Object(fields) if fields.is_empty() && level == 0 => text.push_str("{}"),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => {
+                letters.insert(letter(value));
+            }
+        }
+    }
+    let begin = text.len();
+    let separate = |text: &mut String| {
+        if text.len() > begin {
+            text.push('|');
+        }
+    };
+    for letter in letters {
+        separate(text);
+        text.push_str(letter);
+    }
+    if !items.is_empty() {
+        separate(text);
+        text.push('[');
+        write_shape(text, &items, level + 1, records);
+        text.push(']');
+    }
+    if !objects.is_empty() {
+        separate(text);
+        write_records(text, &objects, level, records);
+    }
+}
+
+/// Writes the common shape of objects at one place.
+fn write_records(text: &mut String, objects: &[&Map<String, Value>], level: usize, records: usize) {
+    let is_map = objects.iter().any(|fields| fields.len() > MAX_KEYS);
+    let mut keys: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for (key, value) in objects.iter().flat_map(|fields| fields.iter().take(MAX_ITEMS)) {
+        keys.entry(if is_map { "*" } else { key }).or_default().push(value);
+    }
+    text.push('{');
+    for (index, (key, mut values)) in keys.into_iter().enumerate() {
+        let is_optional = !is_map && values.len() < objects.len();
+        let mark = if is_optional { "?" } else { "" };
+        let _ = write!(text, "{}{key}{mark}:", if index > 0 { "," } else { "" });
+        values.truncate(MAX_ITEMS);
+        write_shape(text, &values, level + 1, records + 1);
+    }
+    text.push('}');
+}
+
+fn shape_without_nested_keys(value: &Value) -> String {
     match value {
         Value::Array(items) => {
             let types: BTreeSet<&str> = items.iter().take(MAX_ITEMS).map(letter).collect();
@@ -99,7 +197,7 @@ fn letter(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Map, json};
+    use serde_json::json;
 
     use super::*;
     use crate::admission::Observed;
@@ -117,10 +215,15 @@ mod tests {
             let Value::Array(args) = args else { panic!("{args}") };
             let arguments = Arguments { args, ..Arguments::default() };
             let request = CallRequest { arguments, ..CallRequest::bare("c", "add") };
-            shapes.contains(&ShapeDigest::of_call(&request))
+            shapes.prove(&request)
         };
         assert!(is_proven(json!([7])) && is_proven(json!(["y"])));
         assert!(!is_proven(json!([])) && !is_proven(json!([""])) && !is_proven(json!([1, 2])));
+    }
+
+    fn arguments(args: Value, kwargs: Value) -> Arguments {
+        let (Value::Array(args), Value::Object(kwargs)) = (args, kwargs) else { panic!() };
+        Arguments { args, kwargs }
     }
 
     /// Shapes are kept in stores: their text may not change.
@@ -131,12 +234,16 @@ mod tests {
             (json!([1, "x", null, true]), json!({}), "n,s,z,b"),
             (json!([""]), json!({"limit": 3, "by": "name"}), "s0,by:s,limit:n"),
             (json!([[1, 2.5, "x"], []]), json!({}), "[n|s],[]"),
-            (json!([{"b": 1, "a": [1]}, {}]), json!({}), "{a:a,b:n},{}"),
-            (json!([[[1], []], [{"a": 1}, {}]]), json!({}), "[a|a0],[o|o0]"),
+            (json!([{"b": 1, "a": [1]}, {}]), json!({}), "{a:[n],b:n},{}"),
+            (json!([[[1], []], [{"a": 1}, {}]]), json!({}), "[a0|[n]],[o0|{a:n}]"),
+            (json!([[{"v": 1}, {"v": "x"}]]), json!({}), "[{v:n|s}]"),
+            (json!([[{"v": 1}, {"v": 1, "w": 2}]]), json!({}), "[{v:n,w?:n}]"),
+            (json!([{"user": {"name": "x", "tags": []}}]), json!({}), "{user:{name:s,tags:a0}}"),
+            (json!([{"rows": [{"qty": 1}]}]), json!({}), "{rows:[{qty:n}]}"),
+            (json!([{"a": {"b": {"c": 1}}}]), json!({}), "{a:{b:o}}"),
+            (json!([[[[[[1]]]]]]), json!({}), "[[[[a]]]]"),
         ] {
-            let (Value::Array(args), Value::Object(kwargs)) = (args, kwargs) else { panic!() };
-            let shape = ArgumentShape::of(&Arguments { args, kwargs });
-            assert_eq!(shape.to_string(), expected);
+            assert_eq!(ArgumentShape::of(&arguments(args, kwargs)).to_string(), expected);
         }
         let map = |keys: std::ops::Range<u32>| {
             let fields = keys.map(|key| (format!("k{key}"), json!(1))).collect();
@@ -147,5 +254,32 @@ mod tests {
         };
         assert_eq!(map(0..20), map(100..140), "a map is known by the types of its values");
         assert_ne!(map(0..3), map(1..4), "a record is known by its keys");
+    }
+
+    /// A long list of large records costs no more than a bounded look at it.
+    #[test]
+    fn a_shape_is_bounded() {
+        let record = |n: usize| {
+            let inner: Map<String, Value> =
+                (0..16).map(|k| (format!("i{n}_{k}"), json!(k))).collect();
+            Value::Object((0..16).map(|k| (format!("k{n}_{k}"), json!(inner))).collect())
+        };
+        let records = Value::Array((0..2000).map(record).collect());
+        let shape = ArgumentShape::of(&Arguments { args: vec![records], ..Arguments::default() });
+        assert!(shape.to_string().len() < 1 << 20, "{}", shape.to_string().len());
+    }
+
+    /// The digests of stores of older versions still prove what they proved.
+    #[test]
+    fn shapes_of_older_stores_are_known() {
+        for (args, stored) in [
+            (json!([[{"v": 1}]]), "[o]"),
+            (json!([{"user": {"name": "x"}}]), "{user:o}"),
+            (json!([[[1], []]]), "[a|a0]"),
+        ] {
+            let shapes = ProvenShapes::stored(ShapeDigest::of(stored).as_str().to_owned());
+            let arguments = arguments(args, json!({}));
+            assert!(shapes.prove(&CallRequest { arguments, ..CallRequest::bare("c", "m") }));
+        }
     }
 }

@@ -193,8 +193,9 @@ pub struct Attempt {
     pub result_from: Option<ResultFrom>,
     /// What it reached, as far as the runtime saw it.
     pub observed: Observation,
-    /// Whether it may have sent something that changes the outside: then it is not made again.
-    pub sent: bool,
+    /// The calls by which it may have sent something that changes the outside; `None`: it sent nothing. Otherwise no
+    /// attempt follows it.
+    pub sent: Option<Vec<String>>,
     /// How long it took, model included.
     pub took: Duration,
     /// Its program was advised against or degraded, and ran because no better one could be obtained.
@@ -277,8 +278,8 @@ impl Attempt {
 /// What a call reached: the sources of its last attempt, and whether any attempt sent something.
 pub(crate) fn observed(attempts: &[Attempt]) -> Observation {
     let last = attempts.last().map(|attempt| attempt.observed.clone()).unwrap_or_default();
-    let sent = attempts.iter().any(|attempt| attempt.sent);
-    Observation { sent: last.sent || sent, ..last }
+    let sent = attempts.iter().find_map(|attempt| attempt.sent.clone());
+    Observation { sent, ..last }
 }
 
 /// Rejections so far in one lane.

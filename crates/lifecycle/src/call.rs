@@ -24,7 +24,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::artifact::{Artifact, ShapeDigest};
+use crate::artifact::Artifact;
 use crate::attempt::{self, Attempt, Budgets, Origin, Rejection};
 use crate::blame::GrantedAccess;
 use crate::contract::{Contract, ContractOrigin};
@@ -287,7 +287,7 @@ impl Call {
         known: &[CachedInspection],
     ) -> Step {
         let origin = Origin::Artifact(artifact.checksum);
-        let proven = Some(artifact.repute.shapes.contains(&ShapeDigest::of_call(&self.request)));
+        let proven = Some(artifact.repute.shapes.prove(&self.request));
         let mut underway = Underway { origin, proven, last_resort, ..Underway::default() };
         underway.packages.declared = Some(artifact.manifest.to_json());
         match artifact.manifest.readmitted(artifact.language) {
@@ -393,7 +393,8 @@ impl Call {
         let (role, method) = (self.request.role.clone(), self.request.method.clone());
         let notes = note.into_iter().collect();
         let observed = attempt::observed(&self.attempts);
-        let outcome = Outcome { notes, observed, ..Outcome::new(role, method, result) };
+        let is_weak = result.is_ok() && accepted.is_none() && self.gave_no_result();
+        let outcome = Outcome { notes, is_weak, observed, ..Outcome::new(role, method, result) };
         Step::Commit(Box::new(Commit {
             call: self,
             outcome,

@@ -125,8 +125,9 @@ pub enum ContractFault {
     },
     /// An unknown type name.
     #[error(
-        "`{path}` names the unknown type `{found}`: write object, array, string, number, integer, \
-         boolean or null, or leave it out to allow any"
+        "`{path}` names the unknown type `{found}`: {}write object, array, string, number, integer, \
+         boolean or null, or leave it out to allow any",
+        meant_type(found)
     )]
     UnknownType {
         /// Where in the contract.
@@ -209,6 +210,12 @@ pub enum ContractFault {
         /// What the schema library said, bounded.
         reason: String,
     },
+}
+
+/// The type that was probably meant, as the beginning of a sentence.
+fn meant_type(found: &str) -> String {
+    word::misspelt_type(found)
+        .map_or_else(String::new, |name| format!("did you mean `{name}`? Or "))
 }
 
 /// What to write instead of a key that is not understood.

@@ -9,6 +9,7 @@ mod operand;
 mod python;
 mod recorder;
 mod ruby;
+mod sending;
 mod signature;
 pub mod stdlib;
 
@@ -164,6 +165,8 @@ pub struct Inspection {
     pub returned: Vec<ReturnedValue>,
     /// Whether `args` or `kwargs` is read.
     pub reads_arguments: bool,
+    /// Whether its last statement only prints: the value of `rows.each { |row| puts row }` is not a result.
+    pub ends_in_output: bool,
     /// Every use of a library name of which something is known.
     pub library: Vec<LibraryUse>,
 }
@@ -204,6 +207,17 @@ impl Inspection {
         let mut found = self.definitions.iter().filter(is_it);
         let function = found.next()?;
         found.next().is_none().then_some(function)
+    }
+
+    /// Whether the function that the harness calls for `method` gives no value, whatever it is called with: it is the
+    /// one of that name, or the only one.
+    pub fn function_gives_none(&self, method: &str) -> bool {
+        let is_own = |it: &&Definition| {
+            it.kind == DefinitionKind::Function && it.owner == DefinitionOwner::Program
+        };
+        let mut own = self.definitions.iter().filter(is_own);
+        let only = || own.next().filter(|_| own.next().is_none());
+        self.function(method).or_else(only).is_some_and(|function| !function.gives_value)
     }
 
     /// Whether the program gives a callable object the name of the method: an instance with `__call__`, a
@@ -344,6 +358,8 @@ pub struct Definition {
     pub parameters: Vec<String>,
     /// Whether its body reads any of them.
     pub reads_parameters: bool,
+    /// Whether it may give a value. One that only prints, or that ends without `return` on every path, does not.
+    pub gives_value: bool,
     /// Where.
     pub position: Position,
 }

@@ -337,11 +337,21 @@ pub struct FailedRun {
     pub output: Box<Output>,
     /// The worker that ran it.
     pub worker: Box<WorkerTrace>,
+    /// What it reached.
+    pub observed: Box<Observation>,
+}
+
+impl FailedRun {
+    /// A run that did not start, so that it reached nothing.
+    pub fn not_started(fault: WorkerFault) -> Self {
+        Self { observed: Box::new(Observation::of_no_network()), ..fault.into() }
+    }
 }
 
 impl From<WorkerFault> for FailedRun {
+    /// A run of which nothing is known, not even what it reached.
     fn from(fault: WorkerFault) -> Self {
-        Self { fault, output: Box::default(), worker: Box::default() }
+        Self { fault, output: Box::default(), worker: Box::default(), observed: Box::default() }
     }
 }
 

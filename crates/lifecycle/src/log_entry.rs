@@ -178,9 +178,20 @@ fn program(entry: &mut Map<String, Value>, commit: &Commit) {
         "dependency_notes": packages.map(|p| p.notes.as_slice()).unwrap_or_default(),
         "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
         "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
-        "blame": last.and_then(|attempt| attempt.rejection.as_ref()).map(|it| it.blame().name()),
+        "blame": blame(commit),
         "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
     });
+}
+
+/// What the failure of the call is attributed to. It may be that of an earlier attempt than the last: a stored
+/// program's error comes before that of its repair.
+fn blame(commit: &Commit) -> Option<Value> {
+    let failure = commit.outcome().failure()?;
+    let rejections = commit.attempts().iter().filter_map(|attempt| attempt.rejection.as_ref());
+    let own = rejections.clone().rev().find(|it| it.failure.kind == failure.kind);
+    let rejection = own.or_else(|| rejections.last());
+    let named = || rejection.map(|rejection| rejection.blame().name().into());
+    failure.metadata.get("blame").cloned().or_else(named)
 }
 
 fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {

@@ -1,4 +1,5 @@
-//! Programs that end without a result: null that they neither assigned nor returned, without any effect.
+//! Programs that end without a result: null that they neither assigned nor returned, or a value that they only
+//! print, without any effect.
 //!
 //! Such a null is never accepted silently. The program is rejected, and its feedback says what was seen. When the
 //! retries are spent the caller gets null, marked as weak, and no program is kept.
@@ -6,8 +7,8 @@
 use serde_json::Value;
 
 use crate::attempt::{Reason, Rejection};
-use crate::dialect::Call;
 use crate::dialect::library::{FILES, Facts, NETWORK, PROCESS, SEND};
+use crate::dialect::{Call, Inspection};
 use crate::excerpt::shortened;
 use crate::execution::{Report, ReportEnding, ResultFrom};
 use crate::outcome::{Failure, FailureKind, Reported};
@@ -25,8 +26,10 @@ pub(crate) fn rejection(
     program: &VettedProgram,
     report: &Report,
 ) -> Option<Box<Rejection>> {
-    let is_null = matches!(report.ending, ReportEnding::Value(Value::Null));
-    if !is_null || report.result_from.is_explicit() || has_effect(program, report) {
+    let ReportEnding::Value(value) = &report.ending else { return None };
+    if !is_missing(value, report.result_from, program.inspection(), request)
+        || has_effect(program, report)
+    {
         return None;
     }
     let message = format!("the program gave no result: {}; return the value instead", seen(report));
@@ -45,8 +48,24 @@ pub(crate) fn rejection(
     Some(Box::new(Rejection::new(reason, failure.with("required_correction", correction))))
 }
 
+/// Whether the value is not a result. Null that a program writes down is one; what it only prints is not.
+fn is_missing(
+    value: &Value,
+    result_from: ResultFrom,
+    inspection: &Inspection,
+    request: &CallRequest,
+) -> bool {
+    match result_from {
+        ResultFrom::Assigned | ResultFrom::Returned => false,
+        ResultFrom::Function => inspection.function_gives_none(request.method.as_str()),
+        ResultFrom::Expression => value.is_null() || inspection.ends_in_output,
+        ResultFrom::Nothing => value.is_null(),
+    }
+}
+
 fn seen(report: &Report) -> String {
     match (report.output.stdout.trim(), report.result_from) {
+        ("", ResultFrom::Function) => "its function ended without `return`".to_owned(),
         ("", ResultFrom::Expression) => "its last expression gave null".to_owned(),
         ("", _) => "it ended without a value".to_owned(),
         (printed, _) => format!("it printed `{}`", shortened(printed, MAX_PRINTED_CHARS)),
@@ -60,7 +79,7 @@ fn has_effect(program: &VettedProgram, report: &Report) -> bool {
     !report.changes.set.is_empty()
         || !report.changes.unset.is_empty()
         || !report.observed.sources.is_empty()
-        || report.observed.sent
+        || report.observed.sent.is_some()
         || !report.forged.is_empty()
         || !report.violations.is_empty()
         || inspection.calls.iter().any(Call::makes_agent)

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub result: Result<Value, Failure>,
     /// What the caller should know beside the result.
     pub notes: Vec<String>,
+    /// Whether it is null because no program gave a result.
+    pub is_weak: bool,
     /// What the call reached, as far as the runtime saw it.
     pub observed: Observation,
     /// Facts about the call. `None`: memory was read or written, or the call was refused before it began.
@@ -56,7 +58,7 @@ impl Outcome {
     /// An outcome without facts about its call.
     pub fn new(role: Role, method: Method, result: Result<Value, Failure>) -> Self {
         let observed = Observation::of_no_network();
-        Self { role, method, result, notes: Vec::new(), observed, details: None }
+        Self { role, method, result, notes: Vec::new(), is_weak: false, observed, details: None }
     }
 
     /// Whether the call gave a value.
@@ -103,6 +105,9 @@ impl Outcome {
         }
         if !self.notes.is_empty() {
             metadata.get_or_insert_default().insert("notes".to_owned(), json!(self.notes));
+        }
+        if self.is_weak {
+            metadata.get_or_insert_default().insert("weak_success".to_owned(), json!(true));
         }
         metadata
     }

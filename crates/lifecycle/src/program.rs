@@ -218,11 +218,6 @@ impl VettedProgram {
         self.inspection.imports.iter().any(|i| !stdlib::provides(language, &i.module))
     }
 
-    /// Whether it may send something that changes the outside: what it has sent is never sent again by a retry.
-    pub fn may_send(&self) -> bool {
-        self.inspection.may_send()
-    }
-
     /// Whether the next program in the same worker would be affected by it.
     pub(crate) fn pollutes_worker(&self) -> bool {
         worker_pollution::pollutes_worker(self.program.language, &self.inspection)

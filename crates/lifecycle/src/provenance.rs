@@ -6,11 +6,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::program::VettedProgram;
+use crate::dialect::Inspection;
 use crate::redact::redacted_field;
 
 /// Sources kept of one run.
 pub const MAX_SOURCES: usize = 32;
+/// Calls that sent something, kept of one run.
+const MAX_SENT: usize = 8;
 /// The tool of a source that the program fetched itself.
 const OWN_TOOL: &str = "network";
 /// The mode of a source that was reached during the run.
@@ -23,8 +25,9 @@ pub struct Observation {
     pub complete: bool,
     /// The hosts it reached, each once, in order.
     pub sources: Vec<ObservedSource>,
-    /// Whether something was sent that changes the outside; of a run, by the tools that it called.
-    pub sent: bool,
+    /// The calls by which something may have been sent that changes the outside; of a run, by the tools that it
+    /// called. `None`: nothing was sent.
+    pub sent: Option<Vec<String>>,
 }
 
 /// A host that a run reached.
@@ -62,7 +65,12 @@ impl Observation {
     /// Adds what a call of the tool `name` reached.
     pub fn add_call(&mut self, name: &str, call: &Self) {
         self.complete &= call.complete;
-        self.sent |= call.sent;
+        if let Some(calls) = &call.sent {
+            let sent = self.sent.get_or_insert_default();
+            let named = calls.iter().map(|call| format!("{name}: {call}"));
+            let named = named.chain(calls.is_empty().then(|| name.to_owned()));
+            sent.extend(named.take(MAX_SENT.saturating_sub(sent.len())));
+        }
         for source in &call.sources {
             let tool = source.tool.clone().or_else(|| Some(name.to_owned()));
             self.add(ObservedSource { tool, ..source.clone() });
@@ -74,9 +82,14 @@ impl Observation {
         self.complete && self.sources.is_empty()
     }
 
-    /// Whether something may have been sent that changes the outside, by the program or by a tool that it called.
-    pub fn may_have_sent(&self, program: &VettedProgram) -> bool {
-        self.sent || (program.may_send() && !self.reached_nothing())
+    /// Whether the program itself may have sent something that changes the outside. A program that was seen to reach a
+    /// host must be known to only read; where nothing is seen, its text decides.
+    pub(crate) fn may_have_sent(&self, inspection: &Inspection) -> bool {
+        if !self.complete {
+            return inspection.may_send();
+        }
+        let is_own = |source: &ObservedSource| source.tool.is_none();
+        self.sources.iter().any(is_own) && !inspection.only_reads()
     }
 
     /// The sources of a value: uris that it claims where their host was reached, else the hosts that were.
@@ -195,8 +208,12 @@ mod tests {
         let mut seen = Observation::of_no_network();
         seen.add_call("fetcher", &Observation::of_sources([reached("a.example:443")]));
         assert_eq!(seen.sources[0].tool.as_deref(), Some("fetcher"));
-        assert!(seen.complete && !seen.sent && !seen.reached_nothing());
-        seen.add_call("poster", &Observation { sent: true, ..Observation::default() });
-        assert!(!seen.complete && seen.sent);
+        assert!(seen.complete && seen.sent.is_none() && !seen.reached_nothing());
+        let sent = |calls: &[&str]| Some(calls.iter().map(|&call| call.to_owned()).collect());
+        let posted = sent(&["requests.post"]);
+        seen.add_call("poster", &Observation { sent: posted, ..Observation::default() });
+        seen.add_call("mailer", &Observation { sent: sent(&[]), ..Observation::default() });
+        assert!(!seen.complete);
+        assert_eq!(seen.sent, sent(&["poster: requests.post", "mailer"]));
     }
 }

@@ -1,6 +1,6 @@
 //! Which stored program may run, or why none.
 
-use crate::artifact::{Artifact, Author, RUNTIME_VERSION, ShapeDigest};
+use crate::artifact::{Artifact, Author, RUNTIME_VERSION};
 use crate::contract::Fingerprint;
 use crate::guardrail::is_dynamic;
 use crate::program::Checksum;
@@ -95,7 +95,7 @@ pub(crate) fn degraded(
 ) -> Option<Box<Artifact>> {
     let wanted = request.contract_fingerprint();
     let artifact = stored.iter().find(|artifact| artifact.contract_fingerprint == wanted)?;
-    let is_proven = || artifact.repute.shapes.contains(&ShapeDigest::of_call(request));
+    let is_proven = || artifact.repute.shapes.prove(request);
     let runs = unfit(artifact, mode) == Some(Miss::Degraded) && is_proven();
     runs.then(|| Box::new(artifact.clone()))
 }

@@ -86,7 +86,7 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         worker: None,
         result_from: None,
         observed: Observation::default(),
-        sent: false,
+        sent: None,
         took: Duration::ZERO,
         last_resort: false,
     }

@@ -25,7 +25,7 @@ use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
 use crate::runtime::Runtime;
-use crate::session_queue::{SessionQueue, SessionTurn, TurnFault};
+use crate::session_queue::{SessionQueue, SessionTurn, TurnFault, TurnLimits};
 use crate::store::Owner;
 use crate::tree::Tree;
 
@@ -175,7 +175,11 @@ impl Agent {
 
     fn turn(&self) -> Result<SessionTurn<'_>, TurnFault> {
         let cancellation = self.state().cancellation.clone();
-        self.queue.turn(&cancellation)
+        self.queue.turn(&TurnLimits {
+            wait: self.runtime().config().settings().session_wait_seconds,
+            cancellation: &cancellation,
+            notifying_for: &|thread| self.runtime().observers().notifying_for(thread),
+        })
     }
 
     fn call_method(&self, method: Method, arguments: Arguments) -> Result<Outcome, AgentFault> {

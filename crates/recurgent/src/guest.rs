@@ -55,6 +55,9 @@ pub trait Turn: fmt::Debug {
 
     /// What is known of a run that ended without a report: what it printed, and its worker. Ends the run.
     fn evidence(&mut self) -> (Output, WorkerTrace);
+
+    /// The hosts it connected to, where the host makes its connections; of a run that ended without a report.
+    fn reached(&mut self) -> Vec<ObservedSource>;
 }
 
 /// What a running program sends.

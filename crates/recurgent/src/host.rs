@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
 use crate::grants::Network;
-use crate::guest::{Answer, Ask, RunLimits, Said, Turn};
+use crate::guest::{Answer, Ask, Done, RunLimits, Said, Turn};
 use crate::tree::{AttemptTools, Tree};
 use crate::upkeep::time_before;
 
@@ -60,21 +60,28 @@ impl<'a> Host<'a> {
     }
 
     /// Runs the ordered program to its end, or to the end of the tree's time.
-    pub(crate) fn run(self, environment: &Environment) -> Result<Report, FailedRun> {
-        let tree = self.tree;
-        tree.check_time()?;
-        self.start(environment).map_err(|failed| {
-            // Its limit was cut to what was left of the tree's time.
-            let is_late = matches!(failed.fault, WorkerFault::TimedOut(_));
-            match tree.check_time().err().filter(|_| is_late) {
-                Some(fault) => FailedRun { fault, ..failed },
-                None => failed,
+    pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, FailedRun> {
+        let mut turn = self.start(environment).map_err(FailedRun::not_started)?;
+        match self.converse(turn.as_mut()) {
+            Ok(done) => Ok(self.report(done)),
+            Err(fault) => {
+                // Its limit was cut to what was left of the tree's time.
+                let is_late = matches!(fault, WorkerFault::TimedOut(_));
+                let fault = self.tree.check_time().err().filter(|_| is_late).unwrap_or(fault);
+                let (output, worker) = turn.evidence();
+                let observed = self.observed(turn.reached());
+                Err(FailedRun {
+                    fault,
+                    output: Box::new(output),
+                    worker: Box::new(worker),
+                    observed: Box::new(observed),
+                })
             }
-        })
+        }
     }
 
-    /// Starts the program and answers what it asks until it is done.
-    fn start(self, environment: &Environment) -> Result<Report, FailedRun> {
+    fn start(&self, environment: &Environment) -> Result<Box<dyn Turn>, WorkerFault> {
+        self.tree.check_time()?;
         let run_limits = RunLimits {
             agent: &self.agent.owner().instance,
             time_limit: self.tree.within(self.agent.options().execution_timeout),
@@ -82,14 +89,11 @@ impl<'a> Host<'a> {
             grants: &self.agent.options().grants,
         };
         let guest = self.agent.runtime().guest(self.order.request.language);
-        let mut turn = guest.start(environment, &self.order, &run_limits)?;
-        self.converse(turn.as_mut()).map_err(|fault| {
-            let (output, worker) = turn.evidence();
-            FailedRun { fault, output: Box::new(output), worker: Box::new(worker) }
-        })
+        guest.start(environment, &self.order, &run_limits)
     }
 
-    fn converse(mut self, turn: &mut dyn Turn) -> Result<Report, WorkerFault> {
+    /// Answers what the program asks until it is done.
+    fn converse(&mut self, turn: &mut dyn Turn) -> Result<Done, WorkerFault> {
         let limit = self.order.request.allowance.asks_per_call;
         for _ in 0..=limit {
             match turn.listen()? {
@@ -99,29 +103,38 @@ impl<'a> Host<'a> {
                     self.has_room()?;
                     turn.answer(answer)?;
                 }
-                Said::Done(done) => {
-                    return Ok(Report {
-                        ending: done.ending,
-                        changes: done.changes,
-                        forged: self.tools.to_vec(),
-                        violations: self.violations,
-                        failed_call: self.failed_call,
-                        output: done.output,
-                        observed: observed(
-                            &self.agent.options().grants.network,
-                            done.reached,
-                            self.reached_by_tools,
-                        ),
-                        worker: done.worker,
-                        result_from: done.result_from,
-                    });
-                }
+                Said::Done(done) => return Ok(*done),
             }
         }
         Err(WorkerFault::Limited(
             Limit::Asks,
             format!("the program asked the host more than {limit} times"),
         ))
+    }
+
+    fn report(self, done: Done) -> Report {
+        Report {
+            ending: done.ending,
+            changes: done.changes,
+            forged: self.tools.to_vec(),
+            observed: self.observed(done.reached),
+            violations: self.violations,
+            failed_call: self.failed_call,
+            output: done.output,
+            worker: done.worker,
+            result_from: done.result_from,
+        }
+    }
+
+    /// What the program reached, itself and through tools. Its own connections are not seen under an open network.
+    fn observed(&self, own: Vec<ObservedSource>) -> Observation {
+        let by_tools = &self.reached_by_tools;
+        let complete = by_tools.complete && self.agent.options().grants.network != Network::Open;
+        let mut observation = Observation::of_sources(own);
+        for source in &by_tools.sources {
+            observation.add(source.clone());
+        }
+        Observation { complete, sent: by_tools.sent.clone(), ..observation }
     }
 
     /// Whether the agents the program holds may remember what they do.
@@ -295,20 +308,6 @@ impl<'a> Host<'a> {
         self.held.insert(handle.clone(), agent);
         Ok(Answer::Agent { handle, role })
     }
-}
-
-/// What a program reached, itself and through tools. Its own connections are not seen under an open network.
-fn observed(
-    network: &Network,
-    own: Vec<ObservedSource>,
-    reached_by_tools: Observation,
-) -> Observation {
-    let complete = reached_by_tools.complete && *network != Network::Open;
-    let mut observation = Observation::of_sources(own);
-    for source in reached_by_tools.sources {
-        observation.add(source);
-    }
-    Observation { complete, sent: reached_by_tools.sent, ..observation }
 }
 
 /// Why an ask was not answered; raises in the program.

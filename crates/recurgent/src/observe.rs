@@ -6,7 +6,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use lifecycle::request::CallRequest;
 use serde_json::Value;
@@ -27,23 +29,47 @@ pub trait Observer: Send + Sync {
 
 /// Every observer.
 #[derive(Default)]
-pub(crate) struct Observers(pub(crate) Vec<Box<dyn Observer>>);
+pub(crate) struct Observers {
+    observers: Vec<Box<dyn Observer>>,
+    /// The threads that run observers, and since when.
+    notifying: Mutex<Vec<(ThreadId, Instant)>>,
+}
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Observers({})", self.0.len())
+        write!(f, "Observers({})", self.observers.len())
     }
 }
 
 impl Observers {
+    pub(crate) fn add(&mut self, observer: Box<dyn Observer>) {
+        self.observers.push(observer);
+    }
+
+    /// How long this thread has been running an observer; `None`: it runs none.
+    pub(crate) fn notifying_for(&self, thread: ThreadId) -> Option<Duration> {
+        let notifying = self.notifying();
+        notifying.iter().find(|(known, _)| *known == thread).map(|(_, since)| since.elapsed())
+    }
+
+    fn notifying(&self) -> MutexGuard<'_, Vec<(ThreadId, Instant)>> {
+        self.notifying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notifies every observer; one that panics is ignored. `kind` is made only if there is an observer.
     pub(crate) fn notify(&self, request: &CallRequest, kind: impl FnOnce() -> EventKind) {
-        if self.0.is_empty() {
+        if self.observers.is_empty() {
             return;
         }
         let event = Event { subject: Subject::of(request), kind: kind() };
-        for observer in &self.0 {
+        let own = thread::current().id();
+        self.notifying().push((own, Instant::now()));
+        for observer in &self.observers {
             let _ = catch_unwind(AssertUnwindSafe(|| observer.event(&event)));
+        }
+        let mut notifying = self.notifying();
+        if let Some(last) = notifying.iter().rposition(|(thread, _)| *thread == own) {
+            notifying.swap_remove(last);
         }
     }
 }

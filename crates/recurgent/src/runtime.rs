@@ -225,7 +225,7 @@ impl RuntimeBuilder {
     /// Adds an observer of calls.
     #[must_use]
     pub fn observer(mut self, observer: Box<dyn Observer>) -> Self {
-        self.observers.0.push(observer);
+        self.observers.add(observer);
         self
     }
 

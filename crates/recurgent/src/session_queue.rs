@@ -20,8 +20,9 @@ use thiserror::Error;
 use crate::guest::Cancellation;
 use crate::lock_file::{FileLock, LockFile};
 
-/// Longest wait of a call for the calls of its session that came before it.
-pub(crate) const SESSION_WAIT: Duration = Duration::from_mins(5);
+/// Time an observer may take before a call that waits for its session is refused: an observer that itself waits for
+/// such a call would never return.
+const OBSERVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Characters of a digest that name a session's locks.
@@ -36,8 +37,16 @@ pub(crate) enum TurnFault {
          use another session, or call it after that call has ended"
     )]
     Reentered(String),
+    /// The call that has the turn waits for an observer.
+    #[error(
+        "{0} is in a call whose observer has not returned; an observer must not wait for a call of the same \
+         session: use another session, or call it after that call has ended"
+    )]
+    HeldByObserver(String),
     /// Too many calls came before it, or one took too long.
-    #[error("{name} was in use for {} s; call again", .waited.as_secs())]
+    #[error(
+        "{name} was in use for {} s; call again, or raise session_wait_seconds", .waited.as_secs()
+    )]
     TimedOut {
         /// The session.
         name: String,
@@ -56,7 +65,7 @@ impl TurnFault {
     /// As the failure of a call.
     pub(crate) fn failure(&self) -> Failure {
         let kind = match self {
-            Self::Reentered(_) => FailureKind::InvalidCall,
+            Self::Reentered(_) | Self::HeldByObserver(_) => FailureKind::InvalidCall,
             Self::TimedOut { .. } => FailureKind::ContextConflict,
             Self::Cancelled(_) => FailureKind::Cancelled,
             Self::Unusable(..) => FailureKind::StoreUnavailable,
@@ -69,6 +78,16 @@ impl From<TurnFault> for StoreFault {
     fn from(fault: TurnFault) -> Self {
         Self::Unavailable(fault.to_string())
     }
+}
+
+/// How long a call waits for its turn.
+pub(crate) struct TurnLimits<'a> {
+    /// Longest wait for the calls of its session that came before it.
+    pub(crate) wait: Duration,
+    /// Ends the wait early.
+    pub(crate) cancellation: &'a Cancellation,
+    /// How long a thread has been running an observer.
+    pub(crate) notifying_for: &'a dyn Fn(ThreadId) -> Option<Duration>,
 }
 
 /// The queues of a runtime's sessions.
@@ -174,19 +193,15 @@ impl SessionQueue {
     }
 
     /// Waits for the turn of a call.
-    pub(crate) fn turn(&self, cancellation: &Cancellation) -> Result<SessionTurn<'_>, TurnFault> {
-        let deadline = Instant::now() + SESSION_WAIT;
-        self.wait_in_process(deadline, cancellation)?;
+    pub(crate) fn turn(&self, limits: &TurnLimits<'_>) -> Result<SessionTurn<'_>, TurnFault> {
+        let began = Instant::now();
+        self.wait_in_process(began, limits)?;
         let mut turn = SessionTurn { queue: self, lock: None };
-        turn.lock = self.lock_between_processes(deadline, cancellation)?;
+        turn.lock = self.lock_between_processes(began, limits)?;
         Ok(turn)
     }
 
-    fn wait_in_process(
-        &self,
-        deadline: Instant,
-        cancellation: &Cancellation,
-    ) -> Result<(), TurnFault> {
+    fn wait_in_process(&self, began: Instant, limits: &TurnLimits<'_>) -> Result<(), TurnFault> {
         let own = thread::current().id();
         let mut line = self.line();
         if line.holder == Some(own) {
@@ -201,7 +216,9 @@ impl SessionQueue {
                 line.holder = Some(own);
                 return Ok(());
             }
-            if let Err(fault) = self.may_wait(deadline, cancellation) {
+            let is_held = line.holder.and_then(limits.notifying_for) > Some(OBSERVER_PATIENCE);
+            let held = is_held.then(|| TurnFault::HeldByObserver(self.name.clone()));
+            if let Err(fault) = held.map_or_else(|| self.may_wait(began, limits), Err) {
                 line.tickets.retain(|waiting| *waiting != ticket);
                 self.changed.notify_all();
                 return Err(fault);
@@ -213,8 +230,8 @@ impl SessionQueue {
 
     fn lock_between_processes(
         &self,
-        deadline: Instant,
-        cancellation: &Cancellation,
+        began: Instant,
+        limits: &TurnLimits<'_>,
     ) -> Result<Option<FileLock>, TurnFault> {
         let unusable = |error| TurnFault::Unusable(self.name.clone(), error);
         let Some(SessionLocks { gate, turn }) = self.locks.clone() else { return Ok(None) };
@@ -242,7 +259,7 @@ impl SessionQueue {
         loop {
             match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(lock) => return lock.map(Some).map_err(unusable),
-                Err(RecvTimeoutError::Timeout) => self.may_wait(deadline, cancellation)?,
+                Err(RecvTimeoutError::Timeout) => self.may_wait(began, limits)?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(unusable(io::Error::other("the waiting thread ended")));
                 }
@@ -250,12 +267,12 @@ impl SessionQueue {
         }
     }
 
-    fn may_wait(&self, deadline: Instant, cancellation: &Cancellation) -> Result<(), TurnFault> {
-        if cancellation.is_cancelled() {
+    fn may_wait(&self, began: Instant, limits: &TurnLimits<'_>) -> Result<(), TurnFault> {
+        if limits.cancellation.is_cancelled() {
             return Err(TurnFault::Cancelled(self.name.clone()));
         }
-        if Instant::now() >= deadline {
-            return Err(TurnFault::TimedOut { name: self.name.clone(), waited: SESSION_WAIT });
+        if began.elapsed() >= limits.wait {
+            return Err(TurnFault::TimedOut { name: self.name.clone(), waited: limits.wait });
         }
         Ok(())
     }
@@ -270,6 +287,45 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    fn limits(cancellation: &Cancellation) -> TurnLimits<'_> {
+        TurnLimits { wait: Duration::from_mins(5), cancellation, notifying_for: &|_| None }
+    }
+
+    /// A call that waits for the holder of the turn, which waits for an observer, is refused long before its time.
+    #[test]
+    fn a_call_that_an_observer_may_wait_for_is_refused() {
+        let queues = SessionQueues::default();
+        let (queue, cancellation) = (queues.of("desk"), Cancellation::default());
+        let turn = queue.turn(&limits(&cancellation)).unwrap();
+        thread::scope(|scope| {
+            let refused = scope.spawn(|| {
+                let notifying_for = |_| Some(OBSERVER_PATIENCE * 2);
+                let limits = TurnLimits { notifying_for: &notifying_for, ..limits(&cancellation) };
+                queue.turn(&limits).map(drop).unwrap_err()
+            });
+            let refused = refused.join().unwrap();
+            assert_eq!(refused.failure().kind, FailureKind::InvalidCall, "{refused}");
+        });
+        drop(turn);
+        assert!(queue.turn(&limits(&cancellation)).is_ok(), "its place in the queue is free");
+    }
+
+    #[test]
+    fn a_wait_has_its_limit() {
+        let queues = SessionQueues::default();
+        let (queue, cancellation) = (queues.of("desk"), Cancellation::default());
+        let _turn = queue.turn(&limits(&cancellation)).unwrap();
+        thread::scope(|scope| {
+            let refused = scope.spawn(|| {
+                let limits = TurnLimits { wait: Duration::ZERO, ..limits(&cancellation) };
+                queue.turn(&limits).map(drop).unwrap_err()
+            });
+            let refused = refused.join().unwrap();
+            assert_eq!(refused.failure().kind, FailureKind::ContextConflict);
+            assert!(refused.to_string().contains("session_wait_seconds"), "{refused}");
+        });
+    }
 
     #[test]
     fn a_session_has_one_queue_while_anything_uses_it() {
@@ -286,11 +342,11 @@ mod tests {
     fn a_thread_that_has_the_turn_is_refused_another() {
         let queues = SessionQueues::default();
         let (queue, cancellation) = (queues.of("desk"), Cancellation::default());
-        let turn = queue.turn(&cancellation).unwrap();
-        let refused = queue.turn(&cancellation).unwrap_err();
+        let turn = queue.turn(&limits(&cancellation)).unwrap();
+        let refused = queue.turn(&limits(&cancellation)).unwrap_err();
         assert_eq!(refused.failure().kind, FailureKind::InvalidCall, "{refused}");
         drop(turn);
-        assert!(queue.turn(&cancellation).is_ok());
+        assert!(queue.turn(&limits(&cancellation)).is_ok());
     }
 
     #[test]
@@ -299,13 +355,13 @@ mod tests {
         let other = SessionQueues::new(Some(folder.path().to_owned()));
         let queues = SessionQueues::new(Some(folder.path().to_owned()));
         let (other, queue) = (other.of("desk"), queues.of("desk"));
-        let held = other.turn(&Cancellation::default()).unwrap();
+        let held = other.turn(&limits(&Cancellation::default())).unwrap();
         let cancelled = Cancellation::default();
         cancelled.cancel();
-        let refused = queue.turn(&cancelled).unwrap_err();
+        let refused = queue.turn(&limits(&cancelled)).unwrap_err();
         assert_eq!(refused.failure().kind, FailureKind::Cancelled);
         drop(held);
-        assert!(queue.turn(&Cancellation::default()).is_ok());
+        assert!(queue.turn(&limits(&Cancellation::default())).is_ok());
     }
 
     /// Two sets of queues on one folder stand for two processes: the kernel tells their files apart.
@@ -323,7 +379,7 @@ mod tests {
                     scope.spawn(move || {
                         let queue = queues.of("desk");
                         for _ in 0..20 {
-                            let _turn = queue.turn(&Cancellation::default()).unwrap();
+                            let _turn = queue.turn(&limits(&Cancellation::default())).unwrap();
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                             turns.fetch_add(1, Ordering::SeqCst);
                             inside.fetch_sub(1, Ordering::SeqCst);

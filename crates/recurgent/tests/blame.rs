@@ -13,7 +13,7 @@ use lifecycle::draft::DraftFault;
 use lifecycle::request::{Method, Role};
 use recurgent::config::Config;
 use recurgent::provider::Scripted;
-use recurgent::{Agent, Language, Outcome, Runtime};
+use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
 use serde_json::{Value, json};
 
 /// A runtime with a scripted model.
@@ -105,6 +105,58 @@ fn three_typos_do_not_cost_a_program() {
         assert_eq!(agent.call("add", (4,)).unwrap().value(), Some(&json!(9)));
         assert_eq!(fixture.asked(), asked, "the stored program still runs");
         assert_eq!(fixture.failures("c", "add"), 0);
+    });
+}
+
+/// Also where the typo is inside a record: in a list, in an object of an object, in one record of several.
+#[test]
+fn typos_in_records_do_not_cost_a_program() {
+    let proven = json!([[{"v": 1}, {"v": 2}], {"at": {"day": 3}}]);
+    let typos = [
+        json!([[{"w": 1}], {"at": {"day": 3}}]),
+        json!([[{"v": 1}, {"V": 2}], {"at": {"day": 3}}]),
+        json!([[{"v": "1"}], {"at": {"day": 3}}]),
+        json!([[{"v": 1}], {"at": {"dya": 3}}]),
+    ];
+    check(|fixture| {
+        fixture.writes(
+            "c.total",
+            "def total(rows, when):\n    return sum(row['v'] for row in rows) + when['at']['day']",
+            "def total(rows, at) = rows.sum { |row| row.fetch('v') } + at['at'].fetch('day')",
+        );
+        let agent = fixture.agent("c", "off");
+        let call = |args: &Value| {
+            let args = args.as_array().unwrap().clone();
+            agent.call("total", Arguments { args, ..Arguments::default() }).unwrap()
+        };
+        assert_eq!(call(&proven).value(), Some(&json!(6)));
+        for typo in &typos {
+            fixture.has_no_key("c.total");
+            let outcome = call(typo);
+            assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{typo}: {outcome:?}");
+        }
+        assert_eq!(fixture.failures("c", "total"), 0);
+        let other = json!([[{"v": 5}], {"at": {"day": 0}}]);
+        assert_eq!(call(&other).value(), Some(&json!(5)), "the stored program still runs");
+    });
+}
+
+/// The log names what the failure of the call is attributed to, not that of its last attempt.
+#[test]
+fn the_log_blames_as_the_outcome_does() {
+    check(|fixture| {
+        fixture.writes("c.add", "def add(x):\n    return 5 + x", "def add(x) = 5 + x");
+        let agent = fixture.agent("c", "off");
+        agent.call("add", (3,)).unwrap();
+        fixture.has_no_key("c.add");
+        let outcome = agent.call("add", ("foo",)).unwrap();
+        assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{outcome:?}");
+        let log = std::fs::read_to_string(fixture.state.path().join("recurgent.jsonl")).unwrap();
+        let blames: Vec<Value> = log
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["blame"].clone())
+            .collect();
+        assert_eq!(blames, [Value::Null, json!("caller")]);
     });
 }
 
@@ -220,24 +272,115 @@ fn a_failed_call_of_another_agent_counts_there() {
     });
 }
 
+/// Programs that send and then fail: computed verbs, computed names, raw connections.
+const SENDERS: &[(&str, &str)] = &[
+    (
+        "import urllib.request\ndef notify(url):\n    request = urllib.request.Request(url, data=b'x', method='POST')\n    \
+         urllib.request.urlopen(request).read()\n    raise RuntimeError('after sending')",
+        "require 'net/http'\ndef notify(url)\n  Net::HTTP.post(URI(url), 'x')\n  raise 'after sending'\nend",
+    ),
+    (
+        "import http.client, urllib.parse\ndef notify(url):\n    where = urllib.parse.urlsplit(url)\n    \
+         conn = http.client.HTTPConnection(where.hostname, where.port)\n    verb = 'PO' + 'ST'\n    \
+         getattr(conn, 'request')(verb, '/', 'x')\n    conn.getresponse().read()\n    raise RuntimeError('after')",
+        "require 'net/http'\ndef notify(url)\n  uri = URI(url)\n  kind = {'POST' => Net::HTTP::Post}['POST']\n  \
+         Net::HTTP.start(uri.host, uri.port) { |http| http.request(kind.new('/'), 'x') }\n  raise 'after'\nend",
+    ),
+    (
+        "import asyncio, urllib.parse\nasync def go(where):\n    \
+         reader, writer = await asyncio.open_connection(where.hostname, where.port)\n    \
+         writer.write(b'POST / HTTP/1.0\\r\\n\\r\\n')\n    await reader.read()\ndef notify(url):\n    \
+         asyncio.run(go(urllib.parse.urlsplit(url)))\n    raise RuntimeError('after')",
+        "require 'net/http'\ndef notify(url)\n  uri = URI(url)\n  client = Object.const_get('Net').const_get('HTTP')\n  \
+         client.public_send(:post, uri, 'x')\n  raise 'after'\nend",
+    ),
+    (
+        "import socket, urllib.parse\ndef notify(url):\n    where = urllib.parse.urlsplit(url)\n    \
+         link = socket.create_connection((where.hostname, where.port)).makefile('rwb')\n    \
+         link.write(b'POST / HTTP/1.0\\r\\n\\r\\n')\n    link.flush()\n    link.read()\n    raise RuntimeError('after')",
+        "require 'net/http'\ndef notify(url)\n  uri = URI(url)\n  request = Net::HTTPGenericRequest.new('POST', true, true, '/')\n  \
+         Net::HTTP.start(uri.host, uri.port) { |http| http.request(request, 'x') }\n  raise 'after'\nend",
+    ),
+];
+
 #[test]
 fn nothing_is_sent_twice() {
+    for (python, ruby) in SENDERS {
+        check(|fixture| {
+            let (url, sent) = counting_server(1);
+            fixture.writes("hook.notify", python, ruby);
+            let agent = fixture.agent("hook", "loopback");
+            let outcome = agent.call("notify", (url.as_str(),)).unwrap();
+            assert_eq!(code(&outcome), "execution", "{outcome:?}");
+            assert!(outcome.failure().unwrap().metadata.contains_key("sent"), "{outcome:?}");
+            assert_eq!((fixture.asked(), sent.load(Ordering::SeqCst)), (1, 1), "{outcome:?}");
+        });
+    }
+}
+
+/// A program that only read is run again, also if a helper of it takes the request.
+#[test]
+fn a_reader_is_run_again() {
     check(|fixture| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let sent = Arc::new(AtomicUsize::new(0));
-        let _server = serve(listener, 1, Arc::clone(&sent));
-        fixture.writes(
-            "hook.notify",
-            "import urllib.request\ndef notify(url):\n    request = urllib.request.Request(url, data=b'x', method='POST')\n    \
-             urllib.request.urlopen(request).read()\n    raise RuntimeError('after sending')",
-            "require 'net/http'\ndef notify(url)\n  Net::HTTP.post(URI(url), 'x')\n  raise 'after sending'\nend",
-        );
-        let outcome = fixture.agent("hook", "loopback").call("notify", (url.as_str(),)).unwrap();
-        assert_eq!(code(&outcome), "execution", "{outcome:?}");
-        assert!(outcome.failure().unwrap().metadata.contains_key("sent"), "{outcome:?}");
-        assert_eq!((fixture.asked(), sent.load(Ordering::SeqCst)), (1, 1));
+        let (url, read) = counting_server(2);
+        let python = "import urllib.request\ndef fetch(request):\n    return urllib.request.urlopen(request).status\n\
+                      def look(url):\n    status = fetch(urllib.request.Request(url, headers={'a': 'b'}))\n    ";
+        let ruby = "require 'net/http'\ndef fetch(uri, request)\n  \
+                    Net::HTTP.start(uri.host, uri.port) { |http| http.request(request).code.to_i }\nend\n\
+                    def look(url)\n  uri = URI(url)\n  status = fetch(uri, Net::HTTP::Get.new(uri))\n  ";
+        for (python_end, ruby_end) in [
+            ("raise RuntimeError('after')", "raise 'after'\nend"),
+            ("return status", "status\nend"),
+        ] {
+            fixture.writes(
+                "reader.look",
+                &format!("{python}{python_end}"),
+                &format!("{ruby}{ruby_end}"),
+            );
+        }
+        let outcome = fixture.agent("reader", "loopback").call("look", (url.as_str(),)).unwrap();
+        assert_eq!(outcome.value(), Some(&json!(200)), "{outcome:?}");
+        assert_eq!((fixture.asked(), read.load(Ordering::SeqCst)), (2, 2));
     });
+}
+
+/// What a tool sent is not sent again because its caller fails, raising or killed.
+#[test]
+fn what_a_tool_sent_is_not_sent_twice() {
+    for (python_end, ruby_end) in [
+        ("raise RuntimeError('after')", "raise 'after'"),
+        ("import os\n    os._exit(3)", "exit!(3)"),
+    ] {
+        check(|fixture| {
+            let (url, sent) = counting_server(1);
+            fixture.writes(
+                "boss.announce",
+                &format!("def announce(url):\n    delegate('hook', purpose='notify').notify(url)\n    {python_end}"),
+                &format!("def announce(url)\n  delegate('hook', purpose: 'notify').notify(url)\n  {ruby_end}\nend"),
+            );
+            fixture.writes(
+                "hook.notify",
+                "import urllib.request\ndef notify(url):\n    return urllib.request.urlopen(url, data=b'x').status",
+                "require 'net/http'\ndef notify(url) = Net::HTTP.post(URI(url), 'x').code.to_i",
+            );
+            let agent = fixture.agent("boss", "loopback");
+            let outcome = agent.call("announce", (url.as_str(),)).unwrap();
+            let failure = outcome.failure().unwrap();
+            let named = failure.metadata.get("sent").and_then(|it| it[0].as_str());
+            assert!(named.is_some_and(|it| it.starts_with("hook: ")), "{outcome:?}");
+            assert!(failure.message.contains("hook: "), "{outcome:?}");
+            assert_eq!((fixture.asked(), sent.load(Ordering::SeqCst)), (2, 1), "{outcome:?}");
+        });
+    }
+}
+
+/// A server that answers `count` requests, and how many it answered.
+fn counting_server(count: usize) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let served = Arc::new(AtomicUsize::new(0));
+    drop(serve(listener, count, Arc::clone(&served)));
+    (url, served)
 }
 
 #[test]

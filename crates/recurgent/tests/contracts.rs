@@ -72,6 +72,33 @@ fn an_odd_contract_of_a_program_is_noted_and_the_rest_is_enforced() {
     });
 }
 
+/// The contract of a tool is kept as it was made, also one that a person could not have written: what of it is
+/// understood holds for every later call of the tool.
+#[test]
+fn an_odd_contract_holds_when_its_tool_is_called_again() {
+    check(|fixture| {
+        fixture.writes(
+            "boss.total",
+            "def total(x):\n    adder = delegate('adder', purpose='add', deliverable={'type': 'numeric', 'min_items': 1})\n    \
+             return adder.add(x).value",
+            "def total(x)\n  adder = delegate('adder', purpose: 'add', deliverable: { type: 'numeric', min_items: 1 })\n  \
+             adder.add(x).value\nend",
+        );
+        fixture.writes("adder.add", "def add(x):\n    return x + 5", "def add(x) = x + 5");
+        let boss = fixture.runtime.agent("boss").guest(fixture.language).build().unwrap();
+        assert_eq!(boss.call("total", (3,)).unwrap().value(), Some(&json!(8)));
+        for text in ["one", "two"] {
+            let code = format!("def spell(x):\n    return '{text}' + str(x)");
+            let ruby = format!("def spell(x) = '{text}' + x.to_s");
+            fixture.writes("adder.spell", &code, &ruby);
+        }
+        let adder = boss.tool("adder").unwrap();
+        let outcome = adder.call("spell", (3,)).unwrap();
+        let code = outcome.failure().map(|failure| failure.kind.code());
+        assert_eq!(code, Some("contract_violation"), "{outcome:?}");
+    });
+}
+
 /// The registry is a view: plain data in it holds for the call.
 #[test]
 fn plain_data_written_to_the_registry_is_tolerated_with_a_note() {

@@ -57,7 +57,7 @@ pub(crate) struct CallOptions {
     #[arg(long, value_name = "FILE")]
     example: Option<PathBuf>,
     /// Ask the model for a program even if one is stored
-    #[arg(long)]
+    #[arg(long, conflicts_with = "frozen")]
     regenerate: bool,
     /// Print the outcome as one JSON object
     #[arg(long)]

@@ -14,6 +14,7 @@ const PYTHON_SCRIPT: &str = r#"{
   "echo.flood": [{"code": "result = 'x' * 3_000_000"}],
   "echo.ask": [{"code": "result = 'you asked: ' + args[0]"}],
   "sleeper.sleep": [{"code": "import time\ntime.sleep(25)\nresult = 1"}],
+  "teller.say": [{"code": "def say(x):\n    print(x + 1)"}, {"code": "def say(x):\n    print(x + 2)"}],
   "broken.fail": [{"code": "result = 1 // 0"}],
   "honest.fail": [{"code": "result = Outcome.error(error_type='not_there', error_message='no such thing', retriable=False)"}]
 }"#;
@@ -90,6 +91,13 @@ fn a_line_that_makes_no_sense_exits_with_2() {
             "usage",
             "did you mean `min_items`?",
         ),
+        (
+            &["call", "echo", "back", "--deliverable", r#"{"movies": "arry"}"#],
+            "usage",
+            "did you mean `array`?",
+        ),
+        (&["call", "echo", "back", "--deliverable", "integr"], "usage", "did you mean `integer`?"),
+        (&["call", "echo", "back", "--regenerate", "--frozen"], "usage", "--frozen"),
         (&["call", "echo", "back", "--session", ""], "usage", "--session"),
         (
             &["call", "echo", "back", "--replay", "a", "--provider", "auto"],
@@ -109,6 +117,28 @@ fn a_line_that_makes_no_sense_exits_with_2() {
     for (line, error_type, says) in rows {
         check(&cli, &Refusal { line, env: &[], exit: 2, error_type, says });
     }
+}
+
+/// Prose says what is wanted, and nothing in it is enforced.
+#[test]
+fn a_deliverable_may_be_prose() {
+    let bench = bench();
+    for prose in ["a list of movies", "movies", "whatever was given, as an object"] {
+        let ran = bench.run(&["call", "echo", "back", "1", "--json", "--deliverable", prose]);
+        assert_eq!(ran.exits(0).json()["value"]["args"], json!([1]), "{ran:?}");
+    }
+}
+
+/// A null that no program meant is marked, for people and for programs.
+#[test]
+fn a_null_without_a_result_is_marked() {
+    let bench = bench();
+    let plain = bench.run(&["call", "teller", "say", "3"]);
+    plain.exits(0).prints("null\n").says("no program gave a result").says("it printed `");
+    let json = bench.run(&["call", "teller", "say", "3", "--json"]);
+    let metadata = &json.exits(0).json()["metadata"];
+    assert_eq!(metadata["weak_success"], true, "{json:?}");
+    assert!(metadata["notes"].to_string().contains("no program gave a result"), "{json:?}");
 }
 
 #[test]

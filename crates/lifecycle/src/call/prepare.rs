@@ -119,14 +119,15 @@ impl Execute {
     pub fn executed(self, answer: Result<Report, FailedRun>, took: Duration) -> Step {
         let Self { call, mut underway, program, environment } = self;
         underway.took += environment.prepare_time + took;
-        underway.sent = call.sent(&program);
         let manifest = environment.manifest.clone();
         underway.packages.environment = Some(environment);
         let report = match answer {
             Ok(report) => report,
-            Err(FailedRun { fault, output, worker }) => {
+            Err(FailedRun { fault, output, worker, observed }) => {
                 let (reason, failure) = fault.judged();
                 (underway.output, underway.worker) = (*output, Some(*worker));
+                underway.sent = call.sent(&program, &observed);
+                underway.observed = *observed;
                 let rejection = Rejection {
                     program: Some(program.program().clone()),
                     ..Rejection::new(reason, failure)
@@ -144,8 +145,7 @@ impl Execute {
         };
         underway.output = report.output;
         underway.worker = Some(report.worker);
-        let own = underway.sent.take().filter(|_| !report.observed.reached_nothing());
-        underway.sent = own.or_else(|| report.observed.sent.then(Vec::new));
+        underway.sent = call.sent(&program, &report.observed);
         let standards = Standards {
             request: &call.request,
             guardrails: &call.policy.guardrails,

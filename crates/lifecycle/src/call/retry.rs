@@ -8,6 +8,7 @@ use crate::attempt::{
 use crate::execution::Packages;
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, GeneratedProgram, VettedProgram};
+use crate::provenance::Observation;
 
 use super::generate::asked_wait;
 use super::{Call, Step, Underway};
@@ -85,13 +86,19 @@ impl Call {
             }
             Next::End(failure) if rejection.reason.is_final() => self.end(Err(*failure), None),
             // A program that gave no result did not fail either: the caller gets its null, and nothing is kept.
-            Next::End(_) if self.gave_no_result() => self.end(Ok(Value::Null), None),
+            Next::End(_) if self.gave_no_result() => {
+                let note = format!(
+                    "the value is null because no program gave a result, and none was kept ({})",
+                    rejection.failure.message
+                );
+                self.end_noted(Ok(Value::Null), None, Some(note))
+            }
             Next::End(failure) => self.settle(failure),
         }
     }
 
     /// Whether a program of this call ended without a result.
-    fn gave_no_result(&self) -> bool {
+    pub(super) fn gave_no_result(&self) -> bool {
         let mut rejections = self.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
         rejections.any(|rejection| rejection.reason == Reason::NoResult)
     }
@@ -119,9 +126,21 @@ impl Call {
     }
 
     /// What a program that just ran may have sent; `None`: nothing.
-    pub(super) fn sent(&self, program: &VettedProgram) -> Option<Vec<String>> {
-        let may_send = program.may_send() && self.policy.access.has_network();
-        may_send.then(|| program.inspection().sending_calls())
+    pub(super) fn sent(
+        &self,
+        program: &VettedProgram,
+        observed: &Observation,
+    ) -> Option<Vec<String>> {
+        let has_network = self.policy.access.has_network();
+        let inspection = program.inspection();
+        let own =
+            (has_network && observed.may_have_sent(inspection)).then(|| inspection.sending_calls());
+        match (own, &observed.sent) {
+            (Some(own), by_tools) => {
+                Some(own.into_iter().chain(by_tools.iter().flatten().cloned()).collect())
+            }
+            (None, by_tools) => by_tools.clone(),
+        }
     }
 
     /// A right answer is never lost to advice: the advised program runs before the call fails.

@@ -65,7 +65,7 @@ impl Underway {
     }
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {
-        let (last_resort, sent) = (self.last_resort.is_some(), self.sent.is_some());
+        let last_resort = self.last_resort.is_some();
         let code = code.or(self.code);
         let Self {
             origin,
@@ -76,6 +76,7 @@ impl Underway {
             worker,
             result_from,
             observed,
+            sent,
             ..
         } = self;
         Attempt {

@@ -8,7 +8,7 @@ use crate::excerpt::shortened;
 use super::ContractFault;
 use super::breach::MAX_NAME;
 use super::clause::{Kind, count};
-use super::word::{ContractWord, are_alike, misspelt};
+use super::word::{ContractWord, are_alike, misspelt, misspelt_type};
 
 /// Words that hold one schema.
 const HOLDS_ONE: [&str; 12] = [
@@ -38,12 +38,27 @@ pub(super) fn written_out(
     const AT: &str = "deliverable";
     Ok(match deliverable {
         Value::Null => None,
-        Value::String(text) => Kind::named(text).map(of_kind),
+        Value::String(text) => kind_named(text, AT)?.map(of_kind),
         Value::Object(fields) => Some(schema_object(fields, AT)?),
         // A list of texts that name no types is prose.
-        Value::Array(items) if items.iter().all(is_prose) => None,
-        Value::Array(_) | Value::Number(_) | Value::Bool(_) => Some(example(deliverable)),
+        Value::Array(items) if items.len() != 1 && items.iter().all(is_prose) => None,
+        Value::Array(items) if items.iter().all(is_prose) => {
+            items.iter().try_for_each(|item| example(item, AT).map(drop))?;
+            None
+        }
+        Value::Array(_) | Value::Number(_) | Value::Bool(_) => Some(example(deliverable, AT)?),
     })
+}
+
+/// The type that a text names. A single word that is almost the name of a type is a mistake, not prose.
+fn kind_named(text: &str, at: &str) -> Result<Option<Kind>, ContractFault> {
+    match Kind::named(text) {
+        None if misspelt_type(text).is_some() => Err(ContractFault::UnknownType {
+            path: at.to_owned(),
+            found: shortened(text, MAX_NAME),
+        }),
+        kind => Ok(kind),
+    }
 }
 
 fn is_prose(value: &Value) -> bool {
@@ -169,7 +184,7 @@ fn schema_object(
     if fields.keys().any(|key| unknown(&key)) && !fields.keys().any(is_word) {
         let keys = fields.iter().filter(|(key, _)| !are_alike(key, "description"));
         let keys = keys.map(|(key, value)| (key.clone(), value.clone())).collect();
-        return Ok(example(&Value::Object(keys)));
+        return example(&Value::Object(keys), at);
     }
     let mut written = Map::new();
     for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
@@ -228,7 +243,8 @@ fn child_schema(child: &Value, at: &str) -> Result<Value, ContractFault> {
     match child {
         Value::Object(fields) => schema_object(fields, at).map(Value::Object),
         Value::String(text) => {
-            Ok(Kind::named(text).map_or_else(|| child.clone(), |kind| Value::Object(of_kind(kind))))
+            let kind = kind_named(text, at)?;
+            Ok(kind.map_or_else(|| child.clone(), |kind| Value::Object(of_kind(kind))))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Ok(child.clone()),
     }
@@ -246,31 +262,33 @@ fn of_kind(kind: Kind) -> Map<String, Value> {
 }
 
 /// Shorthand: names of types, and values that stand for their type. Every key is required.
-fn example(value: &Value) -> Map<String, Value> {
+fn example(value: &Value, at: &str) -> Result<Map<String, Value>, ContractFault> {
     let named = |kind: &str| Map::from_iter([("type".to_owned(), json!(kind))]);
-    match value {
+    Ok(match value {
         Value::Null => Map::new(),
         Value::Bool(_) => named("boolean"),
         Value::Number(_) => named("number"),
-        Value::String(text) => Kind::named(text).map_or_else(|| named("string"), of_kind),
+        Value::String(text) => kind_named(text, at)?.map_or_else(|| named("string"), of_kind),
         Value::Array(items) => {
             let mut written = named("array");
-            let item = items.first().map(|item| Value::Object(example(item)));
-            written.extend(item.map(|item| ("items".to_owned(), item)));
+            let item = items.first().map(|item| example(item, &format!("{at}.0"))).transpose()?;
+            written.extend(item.map(|item| ("items".to_owned(), Value::Object(item))));
             written
         }
         Value::Object(fields) if fields.is_empty() => named("object"),
         Value::Object(fields) => {
             let bare = |key: &str| key.strip_prefix(':').unwrap_or(key).to_owned();
-            let properties: Map<String, Value> = fields
-                .iter()
-                .map(|(key, value)| (bare(key), Value::Object(example(value))))
-                .collect();
+            let property = |(key, value): (&String, &Value)| {
+                let at = format!("{at}.{}", shortened(key, MAX_NAME));
+                Ok((bare(key), Value::Object(example(value, &at)?)))
+            };
+            let properties: Map<String, Value> =
+                fields.iter().map(property).collect::<Result<_, _>>()?;
             let mut written = named("object");
             let required: Vec<&String> = properties.keys().collect();
             written.insert("required".to_owned(), json!(required));
             written.insert("properties".to_owned(), Value::Object(properties));
             written
         }
-    }
+    })
 }

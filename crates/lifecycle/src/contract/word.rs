@@ -139,6 +139,29 @@ pub(super) fn misspelt(key: &str) -> Option<&'static str> {
     suggestion(key, CONSTRAINTS.into_iter().chain(SCHEMA).chain(MORE_SCHEMA))
 }
 
+/// Names of types that a deliverable may have.
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+/// Words of English that are almost names of types.
+const NOT_TYPES: [&str; 8] =
+    ["sling", "spring", "stirring", "strong", "strung", "stung", "sting", "swing"];
+
+/// The type that one word was probably meant to name; `None`: it names none, or is something else.
+///
+/// A mistake in the first letter is rarer than another word that differs in it (`member`, `subject`).
+pub(super) fn misspelt_type(text: &str) -> Option<&'static str> {
+    let written = plain(text.trim());
+    let is_word = !written.is_empty() && written.chars().all(|c| c.is_ascii_alphabetic());
+    if !is_word || NOT_TYPES.contains(&written.as_str()) {
+        return None;
+    }
+    let near = |name: &&'static str| {
+        let allowed = if name.len() > 5 { 2 } else { 1 };
+        let begins_alike = name.as_bytes().first() == written.as_bytes().first();
+        begins_alike && distance(&written, name) <= allowed
+    };
+    TYPES.into_iter().filter(near).min_by_key(|name| distance(&written, name))
+}
+
 /// Letters to insert, remove, replace or swap with a neighbour to get from one word to the other.
 fn distance(one: &str, other: &str) -> usize {
     strsim::osa_distance(one, other)
@@ -147,6 +170,30 @@ fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_type_is_found_and_another_word_is_not() {
+        for (word, expected) in [
+            ("arry", Some("array")),
+            ("arrays", Some("array")),
+            ("integr", Some("integer")),
+            ("Strng", Some("string")),
+            ("nubmer", Some("number")),
+            ("bolean", Some("boolean")),
+            ("obejct", Some("object")),
+            ("nul", Some("null")),
+            ("movies", None),
+            ("member", None),
+            ("subject", None),
+            ("spring", None),
+            ("gray", None),
+            ("a string of beads", None),
+            ("string!", None),
+            ("", None),
+        ] {
+            assert_eq!(misspelt_type(word), expected, "{word}");
+        }
+    }
 
     #[test]
     fn a_misspelt_word_is_found_and_a_word_of_its_own_is_not() {

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use summary::constant;
 
-use super::recorder::{InspectionRecorder, without_filled};
+use super::recorder::{InspectionRecorder, ScopeFrame, without_filled};
 use super::{
     Definition, DefinitionKind, DefinitionOwner, Inspection, Operand, Parameter, ParameterKind,
     Position, Signature, SyntaxFault,
@@ -64,8 +64,8 @@ struct Reader<'s> {
     level: Cell<usize>,
     /// What a lambda among the arguments of the call being read is given.
     lambda_element: Option<Operand>,
-    /// The parameters of the lambda read last, and whether it reads any of them.
-    last_lambda: Option<(Vec<String>, bool)>,
+    /// The lambda read last.
+    last_lambda: Option<ScopeFrame>,
 }
 
 impl Reader<'_> {
@@ -77,6 +77,7 @@ impl Reader<'_> {
             self.visit_expr(&statement.value);
             let value = self.summary(&statement.value);
             self.recorder.returned(value, statement.start().to_usize());
+            self.recorder.found.ends_in_output = prints_each(&statement.value);
         } else {
             self.visit_stmt(last);
         }
@@ -95,24 +96,28 @@ impl Reader<'_> {
         let classes = std::mem::take(&mut self.classes);
         walk_body(self, &node.body);
         self.classes = classes;
-        let (parameters, reads_parameters) = self.recorder.leave();
+        let frame = self.recorder.leave();
         let is_plain = node.decorator_list.is_empty();
         let signature =
             is_plain.then(|| signature(&node.parameters, owner == DefinitionOwner::Program));
         self.define(DefinitionKind::Function, &node.name, node.name.start().to_usize(), |it| {
             it.signature = signature;
-            (it.owner, it.parameters, it.reads_parameters) = (owner, parameters, reads_parameters);
+            // What a decorator makes of it is not known.
+            it.gives_value = frame.gives_value || !is_plain;
+            (it.owner, it.parameters) = (owner, frame.parameters);
+            it.reads_parameters = frame.reads_parameters;
         });
     }
 
     /// `name = lambda …` defines a function of that name.
     fn named_lambda(&mut self, target: &Expr, value: &Expr) {
-        let Some((parameters, reads_parameters)) = self.last_lambda.take() else { return };
+        let Some(frame) = self.last_lambda.take() else { return };
         let (Expr::Name(name), Expr::Lambda(_)) = (target, value) else { return };
         let owner =
             if self.classes > 0 { DefinitionOwner::Class } else { DefinitionOwner::Program };
         self.define(DefinitionKind::Lambda, &name.id, target.start().to_usize(), |it| {
-            (it.owner, it.parameters, it.reads_parameters) = (owner, parameters, reads_parameters);
+            (it.owner, it.parameters) = (owner, frame.parameters);
+            it.reads_parameters = frame.reads_parameters;
         });
     }
 
@@ -145,6 +150,7 @@ impl Reader<'_> {
             signature: None,
             parameters: Vec::new(),
             reads_parameters: false,
+            gives_value: true,
             position: self.recorder.position(offset),
         };
         refine(&mut definition);
@@ -316,6 +322,7 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                 walk_stmt(self, statement);
                 if let Some(value) = &node.value {
                     let value = self.summary(value);
+                    self.recorder.gives_value();
                     self.recorder.returned(value, node.start().to_usize());
                 }
             }
@@ -373,6 +380,10 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                 self.last_lambda = Some(self.recorder.leave());
                 self.lambda_element = element.map(|(element, _)| element);
             }
+            Expr::Yield(_) | Expr::YieldFrom(_) => {
+                self.recorder.gives_value();
+                walk_expr(self, expression);
+            }
             Expr::BoolOp(node) if node.op == BoolOp::Or => {
                 for (index, value) in node.values.iter().enumerate() {
                     // Each but the last has a default.
@@ -412,6 +423,12 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
             ruff_python_ast::visitor::source_order::walk_interpolated_string_element(self, element);
         }
     }
+}
+
+/// `[print(row) for row in rows]`: a list of nothing.
+fn prints_each(expression: &Expr) -> bool {
+    let Expr::ListComp(list) = expression else { return false };
+    list.elt.as_call_expr().is_some_and(|call| is_named(&call.func, "print"))
 }
 
 fn is_named(function: &Expr, name: &str) -> bool {

@@ -52,10 +52,14 @@ pub(super) struct InspectionRecorder<'s> {
     pub(super) optional: usize,
 }
 
-/// The parameters of one function being read.
+/// One function being read.
+#[derive(Default)]
 pub(super) struct ScopeFrame {
-    parameters: Vec<String>,
-    reads_parameters: bool,
+    pub(super) parameters: Vec<String>,
+    /// Whether it read any of its parameters.
+    pub(super) reads_parameters: bool,
+    /// Whether it returned or yielded a value.
+    pub(super) gives_value: bool,
     /// How many bindings had been replaced when it was entered.
     mark: usize,
 }
@@ -98,12 +102,19 @@ impl<'s> InspectionRecorder<'s> {
         if let Some(filled) = filled {
             self.bind(filled, &Operand::Context);
         }
-        self.frames.push(ScopeFrame { parameters, reads_parameters: false, mark });
+        self.frames.push(ScopeFrame { parameters, mark, ..ScopeFrame::default() });
     }
 
-    /// Leaves a function: its parameters, and whether it read any of them.
-    pub(super) fn leave(&mut self) -> (Vec<String>, bool) {
-        let Some(frame) = self.frames.pop() else { return (Vec::new(), false) };
+    /// The function being read gives a value.
+    pub(super) fn gives_value(&mut self) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.gives_value = true;
+        }
+    }
+
+    /// Leaves a function.
+    pub(super) fn leave(&mut self) -> ScopeFrame {
+        let Some(frame) = self.frames.pop() else { return ScopeFrame::default() };
         for parameter in &frame.parameters {
             self.parameters.get_mut(parameter).map(Vec::pop);
         }
@@ -111,7 +122,7 @@ impl<'s> InspectionRecorder<'s> {
             let Some((name, before)) = self.replaced.pop() else { break };
             self.restore(name, before);
         }
-        (frame.parameters, frame.reads_parameters)
+        frame
     }
 
     /// A name is read: a parameter, or an input of the program.

@@ -1,6 +1,7 @@
 //! Reads Ruby with prism, Ruby's own parser.
 
 mod dispatch;
+mod output;
 mod parameters;
 mod summary;
 mod write;
@@ -55,7 +56,11 @@ impl<'pr> Reader<'_> {
     fn program(&mut self, node: &prism::Node<'pr>) {
         self.visit(node);
         if let Some(program) = node.as_program_node() {
-            self.last_statement(Some(program.statements()));
+            let statements = program.statements();
+            let last = statements.body().last();
+            self.recorder.found.ends_in_output =
+                last.is_some_and(|last| output::only_prints(&last));
+            self.last_statement(Some(statements));
         }
     }
 
@@ -193,6 +198,7 @@ impl<'pr> Reader<'_> {
             signature: None,
             parameters: Vec::new(),
             reads_parameters: false,
+            gives_value: true,
             position: self.recorder.position(at),
         });
         self.modules.push(name);
@@ -336,7 +342,8 @@ impl<'pr> Visit<'pr> for Reader<'_> {
             self.last_statement(body.as_statements_node());
         }
         self.modules = modules;
-        let (parameters, reads_parameters) = self.recorder.leave();
+        let frame = self.recorder.leave();
+        let prints = node.body().is_none_or(|body| output::only_prints(&body));
         let position = self.recorder.position(self.at(&node.name_loc()));
         let (kind, name) = (DefinitionKind::Function, text(node.name().as_slice()));
         let signature =
@@ -346,8 +353,9 @@ impl<'pr> Visit<'pr> for Reader<'_> {
             name,
             owner,
             signature,
-            parameters,
-            reads_parameters,
+            parameters: frame.parameters,
+            reads_parameters: frame.reads_parameters,
+            gives_value: frame.gives_value || !prints,
             position,
         });
     }
@@ -373,6 +381,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
             signature: None,
             parameters: Vec::new(),
             reads_parameters: false,
+            gives_value: true,
             position: self.recorder.position(self.at(&node.location())),
         });
         self.modules.push("<singleton>".to_owned());
@@ -467,6 +476,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
     fn visit_return_node(&mut self, node: &prism::ReturnNode<'pr>) {
         prism::visit_return_node(self, node);
         if let Some(value) = node.arguments().and_then(|given| given.arguments().first()) {
+            self.recorder.gives_value();
             let value = self.summary(&value);
             self.recorder.returned(value, self.at(&node.location()));
         }

@@ -116,7 +116,8 @@ def plain_converted(value, converted, ancestors):
     return copy
 
 
-VIEWS = (range, type({}.keys()), type({}.values()))
+VIEWS = (range, type({}.keys()), type({}.values()), type({}.items()))
+ITERATORS = (types.GeneratorType, map, filter, zip, enumerate, reversed)
 
 
 def converted_form(value):
@@ -125,15 +126,41 @@ def converted_form(value):
         return sorted_list(value)
     if isinstance(value, VIEWS) or is_of_class(value, "collections", "deque"):
         return list(value)
+    if isinstance(value, ITERATORS) or type(value).__module__ == "itertools":
+        return listed(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return decoded(bytes(value))
+    if is_of_class(value, "datetime", "timedelta"):
+        seconds = value.total_seconds()
+        return int(seconds) if seconds.is_integer() else seconds
     if is_of_class(value, "fractions", "Fraction"):
         return value.numerator if value.denominator == 1 else value.numerator / value.denominator
     kind = type(value)
     fields = getattr(kind, "__dataclass_fields__", None)
     if fields is not None:
         return {name: getattr(value, name) for name in fields if hasattr(value, name)}
+    if isinstance(value, types.SimpleNamespace):
+        return dict(vars(value))
+    if callable(getattr(kind, "keys", None)) and hasattr(kind, "__getitem__"):  # a mapping that is not a dict
+        return {key: value[key] for key in value.keys()}
     if callable(getattr(kind, "tolist", None)):  # numbers and arrays of numpy, and others like them
         return value.tolist()
     return value
+
+
+def listed(items):
+    """The items of an iterator, which may have no end."""
+    found = list(islice(items, MAX_ITEMS + 1))
+    if len(found) > MAX_ITEMS:
+        raise NotSerializable(f"an iterator of more than {MAX_ITEMS} items is not a JSON value; use a shorter list")
+    return found
+
+
+def decoded(value):
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise NotSerializable("bytes that are not UTF-8 are not a JSON value; use text, such as base64") from None
 
 
 def sorted_list(items):
@@ -179,7 +206,12 @@ def plain_key(key):
         return int.__repr__(key)
     if isinstance(key, str):
         return plain_text(key)
-    raise NotSerializable(f"key {key!r} is neither text nor an integer")
+    if isinstance(key, float) and math.isfinite(key):
+        return float.__repr__(key)
+    text = text_of(key)
+    if text is not None:
+        return plain_text(text)
+    raise NotSerializable(f"key {key!r} is not text, a number or a date")
 
 
 def plain_text(text):
@@ -200,13 +232,21 @@ TEXT_FORMS = {
 }
 
 
-def text_form(value):
+def text_of(value):
+    """The text that a value obviously means; None if there is none."""
     if isinstance(value, os.PathLike) and isinstance(value.__fspath__(), str):
         return value.__fspath__()
     for kind in type(value).__mro__:
         form = TEXT_FORMS.get((kind.__module__, kind.__qualname__))
         if form:
             return getattr(value, form)()
+    return None
+
+
+def text_form(value):
+    text = text_of(value)
+    if text is not None:
+        return text
     if isinstance(value, Member):
         raise NotSerializable(repr(value))
     raise NotSerializable(f"{class_name(type(value))} is not a JSON value; {advice(value)}")
@@ -214,8 +254,6 @@ def text_form(value):
 
 def advice(value):
     kind = type(value)
-    if isinstance(value, (bytes, bytearray)):
-        return "use text: decode it"
     if isinstance(value, Agent):
         return "call one of its methods"
     if hasattr(kind, "__iter__"):

@@ -14,6 +14,26 @@ class ContextState:
         self.lazy = {}        # values of LAZY keys asked for in this execution
 
 
+def missing(name, context):
+    """What is wrong when a key is read that the context does not have; the same text in every guest."""
+    keys = sorted(map(str, dict.keys(context)))
+    held = "it is empty" if not keys else "it has " + ", ".join(keys[:MAX_NAMED_KEYS])
+    return f'the context has no key "{name}"; {held}'
+
+
+class MissingKey(KeyError):
+    """A `KeyError` that says which keys there are."""
+
+    __module__, __qualname__ = "builtins", "KeyError"
+
+    def __init__(self, name, context):
+        super().__init__(name)
+        self.message = missing(name, context)
+
+    def __str__(self):
+        return self.message
+
+
 class Context(dict):
     """The agent's context. A value handed out may be changed in place, so reading a key touches it;
     `delta` re-encodes only touched keys. Looking at keys alone touches nothing."""
@@ -29,7 +49,10 @@ class Context(dict):
         if key in LAZY:
             return self._ask(key)
         self._touch(key)
-        return dict.__getitem__(self, context_key(key))
+        name = context_key(key)
+        if not dict.__contains__(self, name):
+            raise MissingKey(name, self)
+        return dict.__getitem__(self, name)
 
     def __setitem__(self, key, value):
         self._writable(key)
@@ -49,14 +72,14 @@ class Context(dict):
             return self[name]
         if name in ("context", "memory"):  # `self.context`, in a function that takes `self`
             return self
-        raise AttributeError(f"the context has no {name!r}")
+        raise AttributeError(missing(name, self))
 
     def __setattr__(self, name, value):
         self[name] = value
 
     def __delattr__(self, name):
         if name not in self:
-            raise AttributeError(f"the context has no {name!r}")
+            raise AttributeError(missing(name, self))
         del self[name]
 
     def __iter__(self):  # overridden so that dict(context) and **context read through __getitem__

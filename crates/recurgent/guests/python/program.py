@@ -103,7 +103,8 @@ class Returned:
 
 def split_value(tree, may_return, method):
     """Takes what gives the program's value off the tree, as an expression of its own, and tells how it is given:
-    the last expression or, when the program returns at top level, a call of the function its tail becomes."""
+    the last expression, the name that a last assignment sets or, when the program returns at top level, a call of the
+    function its tail becomes."""
     for index, statement in enumerate(tree.body if may_return else ()):
         if any(isinstance(node, ast.Return) for node in same_scope([statement])):
             tree.body[index:], given = tail_function(tree.body[index:], method)
@@ -111,7 +112,20 @@ def split_value(tree, may_return, method):
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         given = kind_of_value(tree.body[-1], method)
         return ast.Expression(tree.body.pop().value), given
+    name = assigned_last(tree.body)
+    if name:
+        return ast.parse(name, mode="eval"), "expression"
     return None, "none"
+
+
+def assigned_last(statements):
+    """The name that the last statement assigns, as in `answer = 42`. An assignment of `result` is a result already."""
+    last = statements[-1] if statements else None
+    targets = last.targets if isinstance(last, ast.Assign) else [getattr(last, "target", None)]
+    if not isinstance(last, (ast.Assign, ast.AnnAssign, ast.AugAssign)) or not getattr(last, "value", None):
+        return None
+    name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else None
+    return None if name == "result" else name
 
 
 def may_be_null(node):

@@ -43,6 +43,7 @@ module Recurgent
       when Set then plain(sorted(value), ancestors)
       when Struct then plain_members(value, ancestors)
       when Range then plain(listed(value), ancestors)
+      when Enumerator then plain(items(value), ancestors)
       else members?(value) ? plain_members(value, ancestors) : plain_text(text_form(value))
       end
     end
@@ -70,6 +71,14 @@ module Recurgent
       return range.to_a if whole && range.size <= MAX_RANGE
 
       raise NotSerializable, "a Range of other than at most #{MAX_RANGE} whole numbers is not a JSON value; use an Array"
+    end
+
+    # The items of an enumerator, which may have no end.
+    def items(enumerator)
+      found = enumerator.first(MAX_RANGE + 1)
+      return found if found.size <= MAX_RANGE
+
+      raise NotSerializable, "an Enumerator of more than #{MAX_RANGE} items is not a JSON value; use a shorter Array"
     end
 
     def plain_container(value, ancestors)
@@ -110,7 +119,8 @@ module Recurgent
       when String then plain_text(key)
       when Symbol then plain_text(key.name)
       when Integer then key.to_s
-      else raise NotSerializable, "a key of class #{key.class} is neither text nor an integer"
+      when Float then key.finite? ? key.to_s : raise(NotSerializable, "key #{key} is not text, a number or a date")
+      else text_of(key) || raise(NotSerializable, "a key of class #{key.class} is not text, a number or a date")
       end
     end
 
@@ -126,16 +136,22 @@ module Recurgent
       raise NotSerializable, "text is not valid UTF-8"
     end
 
-    def text_form(value)
+    # The text that a value obviously means; nil if there is none.
+    def text_of(value)
       case value
       when Time then value.strftime("%FT%T#{fraction(value.subsec)}#{value.utc? ? 'Z' : '%:z'}")
       when DateTime then value.strftime("%FT%T#{fraction(value.sec_fraction)}%:z")
       when Date then value.strftime("%F")
       else
-        return value.to_s("F") if defined?(::BigDecimal) && value.is_a?(::BigDecimal)
+        return value.to_s("F") if defined?(::BigDecimal) && ::BigDecimal === value
 
-        raise NotSerializable, "#{Recurgent.class_name(value)} is not a JSON value; #{advice(value)}"
+        value.to_s if (defined?(::Pathname) && ::Pathname === value) || (defined?(::URI::Generic) && ::URI::Generic === value)
       end
+    end
+
+    def text_form(value)
+      text_of(value) ||
+        raise(NotSerializable, "#{Recurgent.class_name(value)} is not a JSON value; #{advice(value)}")
     end
 
     def advice(value)

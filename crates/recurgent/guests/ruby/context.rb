@@ -47,7 +47,7 @@ module Recurgent
                key? has_key? include? member? to_hash].freeze
     VALUELESS = %i[keys size length empty? each_key inspect to_s hash default default_proc
                    compare_by_identity? eql? ==].freeze
-    GET, SET, DELETE, HAS, CLEAR = %i[[] []= delete key? clear].map { |name| Hash.instance_method(name) }
+    GET, SET, DELETE, HAS, CLEAR, KEYS = %i[[] []= delete key? clear keys].map { |name| Hash.instance_method(name) }
 
     # What else every program expects of a Hash; a key named like another method of it is read by that name.
     EXPECTED = %i[each each_pair values to_a to_h map select filter reject any? all? none? sort_by min_by max_by
@@ -69,6 +69,9 @@ module Recurgent
 
         writable(key) if name == :delete
         touch(key)
+        if name == :fetch && rest.empty? && !block && !HAS.bind_call(self, key)
+          raise KeyError.new(missing(key), receiver: self, key: key)
+        end
         super(key, *rest, &block)
       end
     end
@@ -123,10 +126,18 @@ module Recurgent
       return self[key.chomp("=")] = args[0] if key.end_with?("=") && args.size == 1
       return self[key] if args.empty? && key?(key)
 
-      super
+      args.empty? ? raise(NoMethodError.new(missing(key), name, args, receiver: self)) : super
     end
 
     def respond_to_missing?(name, _private = false) = name.end_with?("=") || key?(name)
+
+    # What is wrong when a key is read that the context does not have; the same text in every guest.
+    def missing(name)
+      keys = KEYS.bind_call(self).map(&:to_s).sort
+      held = keys.empty? ? "it is empty" : "it has #{keys.first(MAX_NAMED_KEYS).join(', ')}"
+      %(the context has no key "#{name}"; #{held})
+    end
+    private :missing
 
     # Go from the version agreed last to the one the host names.
     def __advance(change)

@@ -29,7 +29,9 @@ module Recurgent
     def initialize(source, method)
       @method = method
       text = without_examples(without_data(source))
-      @factory = COMPILE.call(HEAD + text + TAIL, FILE, FILE, 0, frozen_string_literal: frozen?(text)).eval
+      # A function that is a local variable can be seen at the end of the text only.
+      tail = @assigns_function ? "\n#{method}#{TAIL}" : TAIL
+      @factory = COMPILE.call(HEAD + text + tail, FILE, FILE, 0, frozen_string_literal: frozen?(text)).eval
     rescue ScriptError, ArgumentError, EncodingError => problem
       raise InvalidCode, problem.message
     end
@@ -43,7 +45,8 @@ module Recurgent
       return [result.call, "assigned"] unless nil == result.call # a BasicObject has no `nil?`
       return [value, "returned"] unless ended.call
 
-      function = method_function(main, execution) unless @value_from == "function"
+      function = @assigns_function && callable?(value) ? value : nil
+      function ||= method_function(main, execution) unless @value_from == "function"
       return [call_function(function, execution), "function"] if function
       return [nil, "assigned"] if @assigns_result && (nil == value || @value_from == "none")
       return [nil, "returned"] if nil == value && @writes_null
@@ -79,7 +82,8 @@ module Recurgent
     # and columns of the rest stay.
     def without_examples(text)
       statements = scan(text)
-      defined = statements.index { |it| it.type == :DEFN && it.children[0] == @method }
+      defined = statements.index { |it| defines?(it) }
+      @assigns_function = !defined.nil? && statements[defined].type == :LASGN
       examples = defined ? statements.drop(defined + 1).select { |it| example?(it) && !heredoc?(text, it) } : []
       return text if examples.empty?
 
@@ -92,6 +96,18 @@ module Recurgent
       scan(text) # what is left is not a program
       text
     end
+
+    # Whether a statement defines the method's function: `def add(x)`, `add = ->(x) { … }`, `add = proc { |x| … }`.
+    def defines?(node)
+      name, value = node.children
+      return name == @method if node.type == :DEFN
+      return false unless node.type == :LASGN && name == @method && NODE === value
+
+      value.type == :LAMBDA || (value.type == :ITER && %i[lambda proc].include?(value.children[0].children[0])) ||
+        (value.type == :CALL && value.children[1] == :method)
+    end
+
+    def callable?(value) = Proc === value || Method === value
 
     # Whether a statement may begin a heredoc, whose text lies outside it.
     def heredoc?(text, node)

@@ -168,6 +168,7 @@ settings! {
     max_running_workers:         usize            = 0                                  , count::<_, 0, MANY>                 , Plain    , "programs running at once; 0: twice the cores";
     max_live_workers:            usize            = 256                                , count::<_, 1, MANY>                 , Plain    , "worker processes alive at once, idle ones included";
     queue_timeout_seconds:       Duration         = secs(60)                           , seconds                             , Plain    , "time a call may wait for its turn to run, or for a worker";
+    session_wait_seconds:        Duration         = secs(300)                          , seconds                             , Plain    , "time a call may wait for the earlier calls of its session";
     max_worker_restarts:         u32              = 5                                  , count::<_, 0, MANY>                 , Plain    , "workers one agent may lose in a row before it must wait";
     network:                     Network          = Network::Off                       , network                             , Plain    , "the network that programs may use: off, loopback, open, or hosts separated by commas";
     read_paths:                  Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may read, separated by colons";

@@ -207,6 +207,8 @@ pub(super) struct WorkerTurn {
     /// The ask that waits for its answer.
     asked: Option<(u64, Answering)>,
     last_ask: u64,
+    /// The connections of a worker that was ended.
+    reached: Vec<ObservedSource>,
 }
 
 /// Why a turn did not start.
@@ -257,6 +259,7 @@ impl WorkerTurn {
             output: Output::default(),
             asked: None,
             last_ask: 0,
+            reached: Vec::new(),
         })
     }
 
@@ -336,6 +339,7 @@ impl WorkerTurn {
             | WorkerFault::Uncontained(_) => {}
         }
         self.output = worker.link.take_output();
+        self.reached = worker.take_connections();
         (self.trace.exit_status, self.trace.signal) = match worker.exit {
             Some(WorkerExit::Exit(status)) => (Some(status), None),
             Some(WorkerExit::Signal(signal)) => (None, Some(signal_label(signal))),
@@ -368,6 +372,12 @@ impl Turn for WorkerTurn {
     fn evidence(&mut self) -> (Output, WorkerTrace) {
         self.abandon(&WorkerFault::Cancelled); // if the host ended the turn
         (std::mem::take(&mut self.output), std::mem::take(&mut self.trace))
+    }
+
+    fn reached(&mut self) -> Vec<ObservedSource> {
+        let connections = self.worker.as_ref().map(Worker::take_connections);
+        self.reached.extend(connections.unwrap_or_default());
+        std::mem::take(&mut self.reached)
     }
 }
 

@@ -12,7 +12,6 @@ mod server;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use lifecycle::event::{Event, EventKind};
@@ -74,15 +73,41 @@ impl Observer for Witness {
 }
 
 /// What came of the programs of one guest.
+#[derive(Default)]
 struct Measured {
     programs: usize,
     /// The rules that objected, each with the program and its message.
     objections: Vec<(Rule, String)>,
     /// Programs that did not end as they must.
     wrong: Vec<String>,
+    /// Programs that made requests which only read.
+    readers: usize,
+    /// Those of them that count as senders: they are not run again after a failure.
+    taken_for_senders: Vec<String>,
+    /// Programs that made other requests.
+    senders: usize,
+    /// Those of them that count as readers: a retry may send twice.
+    taken_for_readers: Vec<String>,
 }
 
 impl Measured {
+    /// Notes a program that made requests, and whether the runtime takes it for what it is.
+    fn count_requests(
+        &mut self,
+        before: [usize; 2],
+        after: [usize; 2],
+        program: &Program,
+        outcome: &Outcome,
+    ) {
+        let [read, sent] = [after[0] > before[0], after[1] > before[1]];
+        let counts_as_sender = outcome.observed.sent.is_some();
+        let name = || program.name.clone();
+        self.readers += usize::from(read && !sent);
+        self.senders += usize::from(sent);
+        self.taken_for_senders.extend((read && !sent && counts_as_sender).then(name));
+        self.taken_for_readers.extend((sent && !counts_as_sender).then(name));
+    }
+
     fn of_rule(&self, rule: Rule) -> usize {
         self.objections.iter().filter(|(objected, _)| *objected == rule).count()
     }
@@ -90,14 +115,8 @@ impl Measured {
 
 #[test]
 fn guardrails_leave_honest_programs_alone() {
-    let server = Server::start();
     let [python, ruby] = std::thread::scope(|scope| {
-        let run = |language| {
-            scope.spawn({
-                let server = &server;
-                move || measure(language, server)
-            })
-        };
+        let run = |language| scope.spawn(move || measure(language, &Server::start()));
         [run(Language::Python), run(Language::Ruby)].map(|guest| guest.join().unwrap())
     });
     let table = table(&python, &ruby);
@@ -105,6 +124,10 @@ fn guardrails_leave_honest_programs_alone() {
     let shown = shown_table(&table);
     for guest in [&python, &ruby] {
         println!("{:#?}\n{:#?}", guest.objections, guest.wrong);
+        println!(
+            "readers {}, of which taken for senders: {:#?}\nsenders {}, of which taken for readers: {:#?}",
+            guest.readers, guest.taken_for_senders, guest.senders, guest.taken_for_readers
+        );
     }
     for guest in [&python, &ruby] {
         assert!(guest.programs >= LEAST_PROGRAMS, "only {} programs", guest.programs);
@@ -114,8 +137,11 @@ fn guardrails_leave_honest_programs_alone() {
         assert_eq!(guest.objections.iter().find(ends_call), None, "it would end the call");
         let rate = guest.objections.len() * 100;
         assert!(rate < guest.programs, "1 % or more: {:#?}", guest.objections);
+        assert!(guest.senders > 0, "no webhook was sent");
+        assert_eq!(guest.taken_for_readers, [""; 0], "a retry may send twice");
+        let lost = guest.taken_for_senders.len() * 10;
+        assert!(lost <= guest.readers, "more than 10 %: {:#?}", guest.taken_for_senders);
     }
-    assert!(server.posts.load(Ordering::SeqCst) > 0, "no webhook was sent");
     assert!(shown == table, "docs/guardrails.md is stale; run this test with UPDATE_DOCS=1");
 }
 
@@ -133,14 +159,15 @@ fn measure(language: Language, server: &Server) -> Measured {
         .observer(Box::new(Witness(Arc::clone(&objections))))
         .build()
         .unwrap();
-    let mut measured =
-        Measured { programs: programs.len(), objections: Vec::new(), wrong: Vec::new() };
+    let mut measured = Measured { programs: programs.len(), ..Measured::default() };
     for (index, program) in programs.iter().enumerate() {
         // Each has its own agent, so that no program is a sibling of another.
         let role = format!("{} {index}", program.role);
         let key = format!("{role}.{}", program.method);
         script.add(&key, json!({"code": program.code}));
+        let [read, sent] = server.requests();
         let outcome = call(&runtime, language, &role, program, server);
+        measured.count_requests([read, sent], server.requests(), program, &outcome);
         let found = objections.0.lock().unwrap().remove(&key).unwrap_or_default();
         let named = |(rule, message)| (rule, format!("{}: {message}", program.name));
         if let Some(expected) = &program.violates {

@@ -14,8 +14,14 @@ const PAGE: &str = "<html><head><title>Hello</title></head><body><a href='/a'>A<
 pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) dead_port: u16,
-    /// How many POST requests it received.
-    pub(crate) posts: Arc<AtomicUsize>,
+    pub(crate) received: Arc<Received>,
+}
+
+/// How many requests it received.
+#[derive(Default)]
+pub(crate) struct Received {
+    pub(crate) reading: AtomicUsize,
+    pub(crate) sending: AtomicUsize,
 }
 
 impl Server {
@@ -24,16 +30,21 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-        let posts = Arc::new(AtomicUsize::new(0));
+        let received = Arc::new(Received::default());
         let server =
-            Self { port: port(&listener), dead_port: port(&dead), posts: Arc::clone(&posts) };
+            Self { port: port(&listener), dead_port: port(&dead), received: Arc::clone(&received) };
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let posts = Arc::clone(&posts);
-                thread::spawn(move || answer(&stream, &posts));
+                let received = Arc::clone(&received);
+                thread::spawn(move || answer(&stream, &received));
             }
         });
         server
+    }
+
+    /// How many requests it received: those that only read, and others.
+    pub(crate) fn requests(&self) -> [usize; 2] {
+        [&self.received.reading, &self.received.sending].map(|count| count.load(Ordering::SeqCst))
     }
 
     /// The places that programs may reach.
@@ -43,7 +54,7 @@ impl Server {
 }
 
 /// Answers one request; a client that only connects gets nothing.
-fn answer(mut stream: &TcpStream, posts: &AtomicUsize) -> Option<()> {
+fn answer(mut stream: &TcpStream, received: &Received) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -60,7 +71,9 @@ fn answer(mut stream: &TcpStream, posts: &AtomicUsize) -> Option<()> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    posts.fetch_add(usize::from(method == "POST"), Ordering::SeqCst);
+    let only_reads = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let count = if only_reads { &received.reading } else { &received.sending };
+    count.fetch_add(1, Ordering::SeqCst);
     let (status, kind, text) = reply(&method, &target, length);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

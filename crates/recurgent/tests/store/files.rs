@@ -225,6 +225,7 @@ fn a_place_that_cannot_be_written_is_named_with_what_to_do() {
         unavailable(folder.path()).contains(folder.path().to_str().unwrap()),
         "a folder is not a file"
     );
+    assert!(!beside(folder.path(), ".lock").exists(), "a refused store leaves nothing");
 }
 
 /// What a model would be shown cannot be looked up: the store is to blame, not the model, which is not asked.

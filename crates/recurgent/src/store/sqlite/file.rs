@@ -90,6 +90,10 @@ pub(super) fn open(path: &Path, check: FileCheck) -> Result<Opened, SqliteFault>
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(about(folder))?;
+    // Before the lock, which would stay beside it.
+    if path.is_dir() {
+        return Err(about(path)(io::ErrorKind::IsADirectory.into()));
+    }
     let _lock = lock(path)?;
     let mut notices = Vec::new();
     let connections = match connect(path, check) {

@@ -1,0 +1,292 @@
+//! Which programs may send something that changes the outside: a retry must not send it again.
+//!
+//! Decided from the syntax tree and the table of library facts. A program that reaches the network is
+//! a reader only if every network call in it is known to read. A computed verb, a computed name or an unknown
+//! function of a network library counts as sending.
+
+use std::collections::BTreeSet;
+
+use super::library::{DYNAMIC, NETWORK, PROCESS, SEND, SEND_METHOD, SOCKET, WRITE_METHOD};
+use super::{Call, Inspection, Operand, Target, UseKind};
+
+/// Names of sending calls that are reported.
+const MAX_NAMES: usize = 4;
+
+/// Features and modules that reach the network. Sorted.
+const NETWORK_LIBRARIES: &[&str] = &[
+    "aiohttp",
+    "asyncio",
+    "curb",
+    "excon",
+    "faraday",
+    "ftplib",
+    "http",
+    "http.client",
+    "httparty",
+    "httpclient",
+    "httpx",
+    "imaplib",
+    "mechanize",
+    "net/ftp",
+    "net/http",
+    "net/imap",
+    "net/pop",
+    "net/smtp",
+    "open-uri",
+    "patron",
+    "poplib",
+    "requests",
+    "rest-client",
+    "smtplib",
+    "socket",
+    "telnetlib",
+    "typhoeus",
+    "urllib.request",
+    "urllib3",
+    "websocket",
+    "websockets",
+];
+
+/// Functions whose first argument is the verb: passed on uncalled, the verb is not known.
+const VERB_FUNCTIONS: &[&str] = &[
+    "aiohttp.request",
+    "httpx.request",
+    "httpx.stream",
+    "requests.api.request",
+    "requests.request",
+    "urllib.request.Request",
+    "urllib3.request",
+];
+
+/// Methods that send, or take the verb: taken as a value, what they are given is not known.
+const SENDING_ATTRIBUTES: &[&str] =
+    &["patch", "post", "put", "putrequest", "request", "send", "sendall", "sendmail", "sendto"];
+
+impl Inspection {
+    /// Whether the program may send something that changes the outside.
+    pub fn may_send(&self) -> bool {
+        let is_network_program = self.uses_any(NETWORK) || self.imports_network();
+        let sends_unseen = || {
+            self.uses_any(SEND_METHOD.and(DYNAMIC).and(PROCESS))
+                || self.passes_sender()
+                || self.changes_request()
+        };
+        self.uses_any(SEND)
+            || (self.uses_any(SOCKET) && self.calls_any(WRITE_METHOD))
+            || (is_network_program && sends_unseen())
+    }
+
+    /// Whether the program reaches the network only by calls that are known to read.
+    pub fn only_reads(&self) -> bool {
+        self.uses_any(NETWORK) && !self.may_send()
+    }
+
+    /// The names of the calls that may send something, each once and at most a few.
+    pub fn sending_calls(&self) -> Vec<String> {
+        let mut facts = SEND.and(SEND_METHOD).and(DYNAMIC).and(PROCESS);
+        if self.uses_any(SOCKET) {
+            facts = facts.and(WRITE_METHOD);
+        }
+        let named = |call: &Call| call.path().unwrap_or_else(|| call.name.clone());
+        let called = self.calls_with(facts).map(|(call, _)| named(call));
+        let mentioned = self.library.iter().filter(|it| it.facts.any(SEND.and(SEND_METHOD)));
+        let mentioned = mentioned.filter(|it| it.kind == UseKind::Named).map(|it| it.name.clone());
+        let names: BTreeSet<String> = called.chain(mentioned).collect();
+        names.into_iter().take(MAX_NAMES).collect()
+    }
+
+    fn imports_network(&self) -> bool {
+        let is_network = |module: &str| NETWORK_LIBRARIES.binary_search(&module).is_ok();
+        self.imports.iter().any(|import| is_network(&import.module))
+    }
+
+    /// Whether a function that sends or takes the verb is used as a value.
+    fn passes_sender(&self) -> bool {
+        let uncalled = |name: &&str| {
+            let uses = |is: fn(&UseKind) -> bool| {
+                self.library.iter().filter(|it| it.name == **name && is(&it.kind)).count()
+            };
+            uses(|kind| *kind == UseKind::Named) > uses(|kind| matches!(kind, UseKind::Called(_)))
+        };
+        let taken = |name: &&str| {
+            let looked_up = self.lookups.iter().filter(|it| it.key == **name).count();
+            let called = self.calls.iter().filter(|it| it.receiver.is_some() && it.name == **name);
+            looked_up > called.count()
+        };
+        let gets_attribute = |call: &Call| {
+            let name = call.argument(1).and_then(Operand::text);
+            call.receiver.is_none()
+                && call.name == "getattr"
+                && name.is_some_and(|name| SENDING_ATTRIBUTES.contains(&name))
+        };
+        VERB_FUNCTIONS.iter().any(|name| uncalled(name))
+            || SENDING_ATTRIBUTES.iter().any(|name| taken(name))
+            || self.calls.iter().any(gets_attribute)
+    }
+
+    /// Whether the verb or the body of a request is set after it was made.
+    fn changes_request(&self) -> bool {
+        let sets = |target: &Target| match target {
+            Target::Attribute { name, .. } if matches!(name.as_str(), "get_method" | "method") => {
+                true
+            }
+            Target::Attribute { object, name } => name == "data" && is_request(object),
+            Target::Name(_) | Target::Item { .. } => false,
+        };
+        self.defines("get_method") || self.assignments.iter().any(|it| sets(&it.target))
+    }
+}
+
+/// Whether this may be a request of `urllib`: it is one, or a variable of which nothing is known.
+fn is_request(object: &Operand) -> bool {
+    match object.held() {
+        Operand::Instance(Some(class)) => &**class == "urllib.request.Request",
+        Operand::Unknown => object.name().is_some_and(|name| name.starts_with("req")),
+        Operand::Context
+        | Operand::Tools
+        | Operand::ToolEntry
+        | Operand::ToolItem
+        | Operand::ToolItems
+        | Operand::Agent(_)
+        | Operand::Path(_)
+        | Operand::Function
+        | Operand::Instance(None)
+        | Operand::Literal(_)
+        | Operand::Variable { .. }
+        | Operand::Group(_)
+        | Operand::Fallback(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::Language::{self, Python, Ruby};
+    use crate::dialect::inspect;
+
+    fn check(language: Language, sends: bool, sources: &[&str]) {
+        for source in sources {
+            let inspection = inspect(language, source).unwrap();
+            assert_eq!(inspection.may_send(), sends, "{source}\n{:#?}", inspection.library);
+        }
+    }
+
+    #[test]
+    fn lists_are_sorted() {
+        assert!(NETWORK_LIBRARIES.is_sorted());
+    }
+
+    #[test]
+    fn python_programs_that_may_send_are_found() {
+        check(
+            Python,
+            true,
+            &[
+                "import requests\nresult = requests.post(args[0], json={}).status_code",
+                "import requests\ns = requests.Session()\ns.put(args[0])",
+                "import requests\nwith requests.Session() as s:\n    s.post(args[0])",
+                "import requests\nresult = requests.request('POST', args[0])",
+                "import requests\nresult = requests.request(args[1], args[0])",
+                "import requests\nresult = requests.request(url=args[0], **args[1])",
+                "import requests\nresult = requests.api.post(args[0])",
+                "import requests\nresult = getattr(requests, args[0])(args[1])",
+                "import requests\nresult = getattr(requests, 'post')(args[1])",
+                "import requests\nresult = {'POST': requests.post}[args[0]](args[1])",
+                "import requests\nresult = list(map(requests.post, args))",
+                "import requests, functools\nresult = functools.partial(requests.request, 'POST')(args[0])",
+                "import requests\nresult = requests.brand_new(args[0])",
+                "import requests\nresult = requests.Session().brand_new(args[0])",
+                "import requests\ns = requests.Session()\nresult = s.send(requests.Request(args[1], args[0]).prepare())",
+                "import urllib.request as u\nu.urlopen(args[0], data=b'x')",
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], method='DELETE'))",
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], method=args[1]))",
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], **args[1]))",
+                "import urllib.request as u\nreq = u.Request(args[0])\nreq.data = b'x'\nu.urlopen(req)",
+                "import urllib.request as u\nreq = u.Request(args[0])\nreq.method = args[1]\nu.urlopen(req)",
+                "import urllib.request as u\nreq = u.Request(args[0])\nreq.get_method = lambda: 'PUT'\nu.urlopen(req)",
+                "import http.client as h\nc = h.HTTPConnection('x')\nc.request('POST', '/')",
+                "import http.client as h\nc = h.HTTPConnection('x')\nc.request(args[0], '/')",
+                "import http.client as h\nc = h.HTTPConnection('x')\ngetattr(c, 'request')('POST', '/')",
+                "import http.client as h\nc = h.HTTPConnection('x')\ngo = c.request\ngo('POST', '/')",
+                "import http.client as h\ndef go(c, verb):\n    c.request(verb, '/')\ngo(h.HTTPConnection('x'), 'POST')",
+                "import smtplib\nwith smtplib.SMTP('x') as s:\n    s.sendmail('a', 'b', 'c')",
+                "import socket\ns = socket.create_connection(('x', 1))\ns.sendall(b'x')",
+                "import socket\ns = socket.socket()\ns.connect(('x', 1))\nf = s.makefile('wb')\nf.write(b'x')",
+                "import asyncio\nasync def go():\n    r, w = await asyncio.open_connection('x', 1)\n    w.write(b'x')",
+                "import importlib\nm = importlib.import_module('requ' + 'ests')\nimport socket\nm.post(args[0])",
+                "import slack_sdk\nslack_sdk.WebClient('t').chat_postMessage(channel='c')",
+            ],
+        );
+    }
+
+    #[test]
+    fn python_programs_that_only_read_are_known() {
+        check(
+            Python,
+            false,
+            &[
+                "import requests\nresult = requests.get(args[0]).json()",
+                "import requests\nresult = requests.get(args[0], params={'a': 1}, timeout=5).json()",
+                "import requests\nresult = requests.request('get', args[0])",
+                "import requests\ntry:\n    r = requests.get(args[0])\n    r.raise_for_status()\nexcept requests.exceptions.RequestException as e:\n    r = None",
+                "import requests\ns = requests.Session()\ns.headers.update({'a': 'b'})\nresult = s.get(args[0]).text",
+                "import urllib.request as u\nu.urlopen(args[0], timeout=3)",
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], method='HEAD'))",
+                "import urllib.request as u\nu.urlopen(u.Request(args[0], headers={'a': 'b'}))",
+                "from urllib.request import urlopen\nfrom concurrent.futures import ThreadPoolExecutor\n\
+             with ThreadPoolExecutor() as pool:\n    result = list(pool.map(urlopen, args[0]))",
+                "import http.client as h\nc = h.HTTPConnection('x')\nc.request('GET', '/')\nr = c.getresponse()",
+                "import socket\nsocket.create_connection(('x', 1)).close()",
+                "import urllib.request as u, json\nd = json.load(u.urlopen(args[0]))\nn = getattr(d, 'name', None)\nd.pop('x')",
+                "queue = args[0]\nqueue.post(1)\nqueue.put(2)",
+                "import queue, requests\nq = queue.Queue()\nq.put(requests.get(args[0]).text)",
+            ],
+        );
+    }
+
+    #[test]
+    fn ruby_programs_that_may_send_are_found() {
+        check(
+            Ruby,
+            true,
+            &[
+                "require 'net/http'\nNet::HTTP.post(URI(args[0]), 'x')",
+                "require 'net/http'\nNet::HTTP.start('x') { |h| h.request(Net::HTTP::Post.new('/')) }",
+                "require 'net/http'\nNet::HTTP.start('x') { |h| h.put('/', 'x') }",
+                "require 'net/http'\nhttp = Net::HTTP.new('x')\nhttp.delete('/')",
+                "require 'net/http'\nk = {'POST' => Net::HTTP::Post}[args[0]]\nNet::HTTP.new('x').request(k.new('/'))",
+                "require 'net/http'\nk = Net::HTTP.const_get(args[0])\nNet::HTTP.new('x').request(k.new('/'))",
+                "require 'net/http'\nk = Object.const_get('Net').const_get('HTTP')\nk.get(URI(args[0]))",
+                "require 'net/http'\nNet::HTTP.public_send(:post, URI(args[0]), 'x')",
+                "require 'net/http'\nNet::HTTP.public_send(args[1], URI(args[0]), 'x')",
+                "require 'net/http'\nNet::HTTP.method(args[1]).call(URI(args[0]), 'x')",
+                "require 'net/http'\nr = Net::HTTPGenericRequest.new(args[0], true, true, '/')\nNet::HTTP.new('x').request(r)",
+                "require 'net/http'\nNet::HTTP.new('x').send_request(args[0], '/')",
+                "require 'net/http'\ndef go(http, path) = http.put(path, 'x')\ngo(Net::HTTP.new('x'), '/')",
+                "require 'net/http'\nNet::HTTP.brand_new(URI(args[0]))",
+                "require 'socket'\ns = TCPSocket.new('x', 1)\ns.puts 'x'",
+                "require 'socket'\nSocket.tcp('x', 1) { |s| s << 'x' }",
+                "require 'socket'\ndef say(s) = s.write('x')\nsay(TCPSocket.new('x', 1))",
+            ],
+        );
+    }
+
+    #[test]
+    fn ruby_programs_that_only_read_are_known() {
+        check(
+            Ruby,
+            false,
+            &[
+                "require 'net/http'\nNet::HTTP.get(URI(args[0]))",
+                "require 'net/http'\nres = Net::HTTP.get_response(URI(args[0]))\nres.is_a?(Net::HTTPSuccess) ? res.body : nil",
+                "require 'net/http'\nNet::HTTP.start('x') { |h| h.request(Net::HTTP::Get.new('/')) }",
+                "require 'net/http'\nres = Net::HTTP.start('x') { |h| h.get('/') }\nres.body",
+                "require 'net/http'\nhttp = Net::HTTP.new('x')\nhttp.use_ssl = true\nhttp.request(Net::HTTP::Head.new('/')).code",
+                "require 'net/http'\nrequire 'json'\nd = JSON.parse(Net::HTTP.get(URI(args[0])))\nd.delete('x')\nd",
+                "require 'open-uri'\nURI.open(args[0]).read",
+                "require 'socket'\nTCPSocket.new('x', 1).close",
+                "h = {}\nh.delete(1)\nh.post(2)",
+            ],
+        );
+    }
+}
