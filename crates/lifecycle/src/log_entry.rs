@@ -188,8 +188,9 @@ fn program(entry: &mut Map<String, Value>, commit: &Commit) {
 fn blame(commit: &Commit) -> Option<Value> {
     let failure = commit.outcome().failure()?;
     let rejections = commit.attempts().iter().filter_map(|attempt| attempt.rejection.as_ref());
-    let own = rejections.clone().rev().find(|it| it.failure.kind == failure.kind);
-    let rejection = own.or_else(|| rejections.last());
+    let mut latest = rejections.rev();
+    let own = latest.clone().find(|it| it.failure.kind == failure.kind);
+    let rejection = own.or_else(|| latest.next());
     let named = || rejection.map(|rejection| rejection.blame().name().into());
     failure.metadata.get("blame").cloned().or_else(named)
 }

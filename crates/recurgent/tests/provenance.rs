@@ -6,7 +6,6 @@
 mod server;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use recurgent::config::Config;
 use recurgent::provider::Scripted;
@@ -147,7 +146,7 @@ fn nothing_is_sent_twice_to_learn_where_data_came_from() {
     check(Server::network, &programs, |runtime, language, server| {
         let sent = agent(runtime, language, "hook").call("send", (url(server, "/hook"),)).unwrap();
         assert_eq!(sent.value(), Some(&json!(200)), "{language} {sent:?}");
-        assert_eq!(server.received.sending.load(Ordering::SeqCst), 1, "{language}");
+        assert_eq!(server.requests()[1], 1, "{language}");
         let ports = agent(runtime, language, "ports");
         let open = ports.call("is_open", ("127.0.0.1", server.port)).unwrap();
         assert_eq!(open.value(), Some(&json!(true)), "{language} {open:?}");

@@ -15,12 +15,10 @@ const MAX_NAMES: usize = 4;
 /// Features and modules that reach the network. Sorted.
 const NETWORK_LIBRARIES: &[&str] = &[
     "aiohttp",
-    "asyncio",
     "curb",
     "excon",
     "faraday",
     "ftplib",
-    "http",
     "http.client",
     "httparty",
     "httpclient",
@@ -119,8 +117,17 @@ impl Inspection {
                 && call.name == "getattr"
                 && name.is_some_and(|name| SENDING_ATTRIBUTES.contains(&name))
         };
-        VERB_FUNCTIONS.iter().any(|name| uncalled(name))
-            || SENDING_ATTRIBUTES.iter().any(|name| taken(name))
+        // `partial(urlopen, data=body)`, `submit(urlopen, url, body)`
+        let passes_body = |call: &Call| {
+            let mut given = call
+                .arguments
+                .iter()
+                .skip_while(|it| it.value.path() != Some("urllib.request.urlopen"));
+            given.next().is_some() && (call.keyword("data").is_some() || given.count() > 1)
+        };
+        VERB_FUNCTIONS.iter().any(uncalled)
+            || self.calls.iter().any(passes_body)
+            || SENDING_ATTRIBUTES.iter().any(taken)
             || self.calls.iter().any(gets_attribute)
     }
 

@@ -103,8 +103,17 @@ module Recurgent
       return name == @method if node.type == :DEFN
       return false unless node.type == :LASGN && name == @method && NODE === value
 
-      value.type == :LAMBDA || (value.type == :ITER && %i[lambda proc].include?(value.children[0].children[0])) ||
-        (value.type == :CALL && value.children[1] == :method)
+      value.type == :LAMBDA || makes_function?(value.type == :ITER ? value.children[0] : value)
+    end
+
+    # `lambda`, `proc` and `Proc.new` with a block, `method(:name)`.
+    def makes_function?(call)
+      first, second = call.children
+      case call.type
+      when :FCALL then %i[lambda proc method].include?(first)
+      when :CALL then second == :method || (second == :new && first.type == :CONST && first.children[0] == :Proc)
+      else false
+      end
     end
 
     def callable?(value) = Proc === value || Method === value

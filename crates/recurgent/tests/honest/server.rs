@@ -14,14 +14,14 @@ const PAGE: &str = "<html><head><title>Hello</title></head><body><a href='/a'>A<
 pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) dead_port: u16,
-    pub(crate) received: Arc<Received>,
+    received: Arc<Received>,
 }
 
 /// How many requests it received.
 #[derive(Default)]
-pub(crate) struct Received {
-    pub(crate) reading: AtomicUsize,
-    pub(crate) sending: AtomicUsize,
+struct Received {
+    reading: AtomicUsize,
+    sending: AtomicUsize,
 }
 
 impl Server {

@@ -72,6 +72,9 @@ fn a_result_is_assigned_returned_or_the_last_expression() {
         ("1 if not args else None", "args.empty? ? 1 : nil", Value::Null, ResultFrom::Returned),
         ("[].clear()", "[].first", Value::Null, ResultFrom::Expression),
         ("print(42)", "puts 42", Value::Null, ResultFrom::Nothing),
+        ("answer = args[1]", "answer = args[1]", json!(2), ResultFrom::Expression),
+        ("a = 1\na += args[1]", "a = 1\na += args[1]", json!(3), ResultFrom::Expression),
+        ("answer = 2\nprint(answer)", "answer = 2\nputs answer", Value::Null, ResultFrom::Nothing),
         (
             "if not args: return 7\nprint(1)",
             "return 7 if args.empty?\nputs 1",
@@ -104,6 +107,48 @@ fn a_result_is_assigned_returned_or_the_last_expression() {
             ResultFrom::Assigned,
         ),
     ]);
+}
+
+/// A function that is assigned to the method's name is the method's function.
+#[test]
+fn a_lambda_of_the_methods_name_is_called() {
+    let given = |python, ruby| (python, ruby, json!(3), ResultFrom::Function);
+    check(&[
+        given("check = lambda a, b, n=0: a + b", "check = ->(a, b, n: 0) { a + b }"),
+        given(
+            "check = lambda a, b, n=0: a + b\nprint(check(5, 6))",
+            "check = lambda { |a, b, n: 0| a + b }\nputs check.call(5, 6)",
+        ),
+        given(
+            "from functools import partial\ndef add(c, a, b, n=0): return a + b\ncheck = partial(add, 0)",
+            "check = proc { |a, b, n: 0| a + b }",
+        ),
+        given(
+            "def add(a, b, n=0): return a + b\ncheck = add",
+            "def add(a, b, n: 0) = a + b\ncheck = method(:add)",
+        ),
+    ]);
+}
+
+#[test]
+fn a_key_that_the_context_lacks_is_named_alike() {
+    let driver = Driver::new();
+    let context = Context::restored(1, [("b".to_owned(), json!(3)), ("a".to_owned(), json!(9))]);
+    for (language, code, class) in [
+        (Language::Python, "result = context['n']", "KeyError"),
+        (Language::Python, "result = context.n", "AttributeError"),
+        (Language::Ruby, "result = context.fetch(:n)", "KeyError"),
+        (Language::Ruby, "result = context.n", "NoMethodError"),
+    ] {
+        let program = Program { language, code, context: context.clone(), ..Program::default() };
+        let ended = driver.run(&program);
+        let Ok(Done { ending: ReportEnding::Raised { class: raised, message, .. }, .. }) = &ended
+        else {
+            panic!("{code}: {ended:?}")
+        };
+        let expected = "the context has no key \"n\"; it has a, b";
+        assert_eq!((raised.as_str(), message.as_str()), (class, expected), "{code}");
+    }
 }
 
 #[test]
@@ -143,6 +188,43 @@ fn obvious_values_are_converted() {
             "from datetime import date\n(date(2024, 3, 1) - date(2024, 1, 1)).days",
             "require 'date'\nDate.new(2024, 3, 1) - Date.new(2024, 1, 1)",
             json!(60),
+            ResultFrom::Expression,
+        ),
+        (
+            "from datetime import timedelta\n[timedelta(hours=1), timedelta(seconds=1.5)]",
+            "[Time.at(3600) - Time.at(0), Time.at(1.5) - Time.at(0)].map { |it| it % 1 == 0 ? it.to_i : it }",
+            json!([3600, 1.5]),
+            ResultFrom::Expression,
+        ),
+        (
+            "def check(a, b, n=0):\n    yield a\n    yield b",
+            "def check(a, b, n: 0) = [a, b].each",
+            json!([1, 2]),
+            ResultFrom::Function,
+        ),
+        (
+            "[map(str, [1]), zip([1], [2])]",
+            "[['1'].lazy, [[1, 2]].each_entry]",
+            json!([["1"], [[1, 2]]]),
+            ResultFrom::Expression,
+        ),
+        ("b'h\\xc3\\xa9'", "\"h\\xC3\\xA9\".b", json!("h\u{e9}"), ResultFrom::Expression),
+        (
+            "from datetime import date\n{date(2024, 1, 1): 1, 1.5: 2}",
+            "require 'date'\n{ Date.new(2024, 1, 1) => 1, 1.5 => 2 }",
+            json!({"2024-01-01": 1, "1.5": 2}),
+            ResultFrom::Expression,
+        ),
+        (
+            "from types import SimpleNamespace, MappingProxyType\n[SimpleNamespace(x=1), MappingProxyType({'x': 1})]",
+            "require 'ostruct'\n[OpenStruct.new(x: 1), { x: 1 }.freeze]",
+            json!([{"x": 1}, {"x": 1}]),
+            ResultFrom::Expression,
+        ),
+        (
+            "from pathlib import Path\nPath('/x/y')",
+            "require 'pathname'\nPathname.new('/x/y')",
+            json!("/x/y"),
             ResultFrom::Expression,
         ),
         ("range(3)", "0..2", json!([0, 1, 2]), ResultFrom::Expression),
