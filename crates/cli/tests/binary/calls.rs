@@ -122,9 +122,9 @@ fn a_line_that_makes_no_sense_exits_with_2() {
 /// Prose says what is wanted, and nothing in it is enforced.
 #[test]
 fn a_deliverable_may_be_prose() {
-    let bench = bench();
+    let cli = cli();
     for prose in ["a list of movies", "movies", "whatever was given, as an object"] {
-        let ran = bench.run(&["call", "echo", "back", "1", "--json", "--deliverable", prose]);
+        let ran = cli.run(&["call", "echo", "back", "1", "--json", "--deliverable", prose]);
         assert_eq!(ran.exits(0).json()["value"]["args"], json!([1]), "{ran:?}");
     }
 }
@@ -132,10 +132,14 @@ fn a_deliverable_may_be_prose() {
 /// A null that no program meant is marked, for people and for programs.
 #[test]
 fn a_null_without_a_result_is_marked() {
-    let bench = bench();
-    let plain = bench.run(&["call", "teller", "say", "3"]);
-    plain.exits(0).prints("null\n").says("no program gave a result").says("it printed `");
-    let json = bench.run(&["call", "teller", "say", "3", "--json"]);
+    let cli = cli();
+    let plain = cli.run(&["call", "teller", "say", "3"]);
+    plain
+        .exits(0)
+        .prints("null\n")
+        .stderr_contains("no program gave a result")
+        .stderr_contains("it printed `");
+    let json = cli.run(&["call", "teller", "say", "3", "--json"]);
     let metadata = &json.exits(0).json()["metadata"];
     assert_eq!(metadata["weak_success"], true, "{json:?}");
     assert!(metadata["notes"].to_string().contains("no program gave a result"), "{json:?}");
