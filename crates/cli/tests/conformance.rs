@@ -305,7 +305,7 @@ scenarios:
             "fail  a.bad (a.yaml) step 2 assert_role: role: expected \"b\", got \"a\"",
             "error a.unknown (a.yaml): step 2 dance: unknown operation `dance`",
             "skip  a.elsewhere (a.yaml): not for python",
-            "1 passed, 2 failed",
+            "1 passed, 2 failed, 1 skipped",
         ]
     );
     let output = conformance(directory.path(), "python", &["--only", "*.good"]);
