@@ -118,6 +118,8 @@ facts! {
     WRITE_METHOD = 26,
     /// Calls something by a computed name, or evaluates text: what it calls is not known.
     DYNAMIC = 27,
+    /// Runs code that the program's text does not show: evaluated text, or a library with a computed name.
+    UNSEEN_CODE = 28,
 }
 
 /// What makes the value of a program differ from run to run, its arguments and memory being the same.

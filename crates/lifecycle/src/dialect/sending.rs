@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::library::{DYNAMIC, NETWORK, PROCESS, SEND, SEND_METHOD, SOCKET, WRITE_METHOD};
+use super::library::{
+    DYNAMIC, NETWORK, PROCESS, SEND, SEND_METHOD, SOCKET, UNSEEN_CODE, WRITE_METHOD,
+};
 use super::{Call, Inspection, Operand, Target, UseKind};
 
 /// Names of sending calls that are reported.
@@ -72,6 +74,12 @@ impl Inspection {
         self.uses_any(SEND)
             || (self.uses_any(SOCKET) && self.calls_any(WRITE_METHOD))
             || (is_network_program && sends_unseen())
+    }
+
+    /// Whether the program may send something where its connections are not seen: code that its text does not show
+    /// may do anything.
+    pub fn may_send_unseen(&self) -> bool {
+        self.may_send() || self.calls_any(UNSEEN_CODE)
     }
 
     /// Whether the program reaches the network only by calls that are known to read.
@@ -224,6 +232,24 @@ mod tests {
                 "import slack_sdk\nslack_sdk.WebClient('t').chat_postMessage(channel='c')",
             ],
         );
+    }
+
+    #[test]
+    fn code_that_the_text_does_not_show_may_send() {
+        for (language, source, sends) in [
+            (Python, "exec(args[0])", true),
+            (Python, "result = eval(args[0])", true),
+            (Python, "m = __import__('req' + 'uests')", true),
+            (Python, "import json\nresult = json.loads(args[0])", false),
+            (Python, "m = __import__('json')\nresult = m.dumps(1)", false),
+            (Ruby, "eval(args[0])", true),
+            (Ruby, "require args[0]", true),
+            (Ruby, "require 'json'\nJSON.parse(args[0])", false),
+        ] {
+            let inspection = inspect(language, source).unwrap();
+            assert_eq!(inspection.may_send_unseen(), sends, "{source}");
+            assert!(!inspection.may_send(), "{source}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     CLOCK, CSV, DATABASE, DATES, DYNAMIC, FILES, HOST, HTML, JSON, MUTATES, NETWORK, NOTHING,
     OUTPUT, PDF, POLLUTES, PROCESS, RANDOM, RSS, SCREEN, SEND, SEND_METHOD, SETS_ATTRIBUTE, SOCKET,
-    STATISTICS, WRITE_METHOD, XML, YAML,
+    STATISTICS, UNSEEN_CODE, WRITE_METHOD, XML, YAML,
 };
 use super::{Row, When, row};
 
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
     row(".write", WRITE_METHOD),
     row(".writelines", WRITE_METHOD),
     row("__import__", HOST),
-    row("__import__", DYNAMIC).when(When::Computed(0)),
+    row("__import__", DYNAMIC.and(UNSEEN_CODE)).when(When::Computed(0)),
     row("_ctypes.*", PROCESS),
     row("_posixsubprocess.*", PROCESS),
     row("_thread.start_new_thread", POLLUTES),
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
     row("calendar.*", DATES),
     row("cffi.*", PROCESS),
     row("commands.*", PROCESS),
-    row("compile", HOST.and(DYNAMIC)),
+    row("compile", HOST.and(DYNAMIC).and(UNSEEN_CODE)),
     row("concurrent.futures.ProcessPoolExecutor", PROCESS.and(HOST)),
     row("concurrent.futures.ThreadPoolExecutor", POLLUTES),
     row("concurrent.futures.process.*", PROCESS.and(HOST)),
@@ -126,8 +126,8 @@ pub(super) const ROWS: &[Row] = &[
     row("decimal.setcontext", POLLUTES),
     row("delattr", SETS_ATTRIBUTE),
     row("discord.*", NETWORK.and(SEND)),
-    row("eval", HOST.and(POLLUTES).and(DYNAMIC)),
-    row("exec", HOST.and(POLLUTES).and(DYNAMIC)),
+    row("eval", HOST.and(POLLUTES).and(DYNAMIC).and(UNSEEN_CODE)),
+    row("exec", HOST.and(POLLUTES).and(DYNAMIC).and(UNSEEN_CODE)),
     row("feedparser.*", RSS),
     row("fileinput.*", FILES),
     row("firebase_admin.*", NETWORK.and(SEND)),
@@ -257,7 +257,7 @@ pub(super) const ROWS: &[Row] = &[
     row("imaplib.IMAP4_SSL.append", NETWORK.and(SEND)),
     row("imaplib.IMAP4_SSL.copy", NETWORK.and(SEND)),
     row("imaplib.IMAP4_SSL.store", NETWORK.and(SEND)),
-    row("importlib.import_module", DYNAMIC).when(When::Computed(0)),
+    row("importlib.import_module", DYNAMIC.and(UNSEEN_CODE)).when(When::Computed(0)),
     row("importlib.reload", POLLUTES),
     row("input", HOST),
     row("io.open", FILES),

@@ -2,7 +2,7 @@
 use super::{
     CLOCK, CSV, DATABASE, DATES, DYNAMIC, FILES, HOST, HTML, JSON, MUTATES, NETWORK, NOTHING,
     OUTPUT, PDF, POLLUTES, PROCESS, RANDOM, REDEFINES, REDEFINES_CLASS, RSS, SCREEN, SEND,
-    SEND_METHOD, SOCKET, STATISTICS, WRITE_METHOD, XML, YAML,
+    SEND_METHOD, SOCKET, STATISTICS, UNSEEN_CODE, WRITE_METHOD, XML, YAML,
 };
 use super::{Row, When, row};
 
@@ -344,7 +344,7 @@ pub(super) const ROWS: &[Row] = &[
     row("csv.*", CSV),
     row("curses.*", SCREEN),
     row("date.*", DATES),
-    row("eval", HOST.and(POLLUTES).and(DYNAMIC)),
+    row("eval", HOST.and(POLLUTES).and(DYNAMIC).and(UNSEEN_CODE)),
     row("exec", PROCESS.and(HOST)).when(When::Arguments),
     row("feedjira.*", RSS),
     row("fileutils.*", FILES),
@@ -355,6 +355,7 @@ pub(super) const ROWS: &[Row] = &[
     row("gtk3.*", SCREEN),
     row("gtk4.*", SCREEN),
     row("json.*", JSON),
+    row("load", UNSEEN_CODE).when(When::Computed(0)),
     row("numo.*", STATISTICS),
     row("oj.*", JSON),
     row("open", FILES),
@@ -370,6 +371,7 @@ pub(super) const ROWS: &[Row] = &[
     row("public_send", DYNAMIC),
     row("puts", OUTPUT),
     row("rand", RANDOM),
+    row("require", UNSEEN_CODE).when(When::Computed(0)),
     row("rexml.*", XML),
     row("rss.*", RSS),
     row("send", DYNAMIC),
