@@ -69,6 +69,48 @@ fn a_store_can_be_checked() {
     assert!(ran.stderr.contains(".recover") && !ran.stderr.contains("export"), "{}", ran.stderr);
 }
 
+/// What a call, a session or an export would stumble over.
+#[test]
+fn a_check_reads_all_that_calls_read() {
+    let bench = grown();
+    let call = ["call", "clerk", "greet", "Ada", "--session", "desk"];
+    bench.run(&call);
+    let file = bench.path("state/recurgent.sqlite");
+    let insert_memory = "INSERT INTO context_entries SELECT id, 'k', '{no json' FROM owners";
+    for (damage, expected) in [
+        ("DROP TABLE history", "the table history is missing"),
+        ("DROP INDEX tools_by_usage", "the index tools_by_usage is missing"),
+        (
+            "ALTER TABLE artifacts DROP COLUMN pinned",
+            "the column artifacts.pinned INTEGER is missing",
+        ),
+        (insert_memory, "cannot be read at \"k\""),
+        ("UPDATE artifact_versions SET version = -version", "negative version"),
+        ("UPDATE owners SET context_version = -1", "negative context_version"),
+        ("UPDATE artifact_versions SET code = 'result = 0'", "does not match its checksum"),
+        ("UPDATE artifact_versions SET manifest = '7'", "cannot be read"),
+        ("UPDATE tools SET contract = '[]'", "cannot be read"),
+        ("UPDATE patterns SET event = '{}'", "cannot be read"),
+        ("UPDATE history SET record = 'x'", "the history record"),
+        ("UPDATE artifacts SET challenger = 77", "has no waiting program"),
+        ("PRAGMA foreign_keys = OFF; DELETE FROM owners", "refers to no row of owners"),
+    ] {
+        let whole = fs::read(&file).unwrap();
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        connection.execute_batch(damage).unwrap();
+        connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        drop(connection);
+        let checked = bench.json(&["store", "check"]);
+        assert_eq!(checked["ok"], false, "{damage}");
+        assert!(
+            checked["problems"].to_string().contains(&expected.replace('"', "\\\"")),
+            "{damage}: {checked}"
+        );
+        fs::write(&file, whole).unwrap();
+    }
+    assert_eq!(bench.json(&["store", "check"])["ok"], true);
+}
+
 /// A store to import that takes many pages to write.
 fn large_export(cli: &CliFixture) {
     cli.run(&["store", "export", "large"]);

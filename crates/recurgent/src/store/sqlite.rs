@@ -4,6 +4,7 @@
 //! `versions` those about stored programs;
 //! `fault` explains what went wrong; `column` is how our types look in a column.
 
+mod check;
 mod column;
 mod fault;
 mod file;
@@ -372,7 +373,7 @@ impl ToolStore for SqliteStore {
 
 impl AdminStore for SqliteStore {
     fn check(&self) -> Result<Vec<String>, StoreFault> {
-        self.read(read::problems)
+        self.read(check::problems)
     }
 
     fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault> {

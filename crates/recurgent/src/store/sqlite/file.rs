@@ -184,7 +184,7 @@ fn check_integrity(connection: &Connection) -> Result<(), SqliteFault> {
 }
 
 /// Applies the migrations that the file has not seen yet: all of them or none, in one process at a time.
-fn migrate(connection: &Connection) -> Result<(), SqliteFault> {
+pub(super) fn migrate(connection: &Connection) -> Result<(), SqliteFault> {
     if user_version(connection)? == MIGRATIONS.len() {
         return Ok(());
     }

@@ -285,28 +285,6 @@ pub(super) fn session_context(
         .collect()
 }
 
-const INTEGRITY: &str = "PRAGMA integrity_check(100)";
-const DANGLING: &str = "PRAGMA foreign_key_check";
-const POINTERS: &str = "
-    SELECT role, method FROM artifacts a WHERE NOT EXISTS (
-      SELECT 1 FROM artifact_versions WHERE artifact_id = a.id AND version = a.current) LIMIT 100";
-
-/// What is wrong with the file: its pages and indexes, references to nothing, artifacts without a program.
-pub(super) fn problems(connection: &Connection) -> Result<Vec<String>, SqliteFault> {
-    let mut problems = rows(connection, INTEGRITY, [], |row| row.get::<_, String>(0))?;
-    problems.retain(|problem| problem != "ok");
-    problems.extend(rows(connection, DANGLING, [], |row| {
-        let (table, id, parent) =
-            (row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, String>(2)?);
-        Ok(format!("row {} of {table} refers to no row of {parent}", id.unwrap_or_default()))
-    })?);
-    problems.extend(rows(connection, POINTERS, [], |row| {
-        let (role, method) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?);
-        Ok(format!("{role}.{method} has no current program"))
-    })?);
-    Ok(problems)
-}
-
 pub(super) fn rows<T>(
     connection: &Connection,
     sql: &str,
