@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::excerpt::shortened;
 
+/// Longest name of a chat template's mark.
+const MAX_MARK_BYTES: usize = 40;
+
 /// How far strings and lists are cut, in turn, until a value fits its budget.
 const CUTS: [(usize, usize); 6] = [(600, 48), (300, 24), (120, 12), (60, 8), (30, 4), (10, 2)];
 
@@ -36,16 +39,25 @@ fn cut(value: &Value, chars: usize, items: usize) -> Value {
 }
 
 /// JSON without what a reader of the prompt may take for more than text: line ends JSON allows, and the
-/// beginnings of tags and of chat templates' marks (`<|im_end|>`, `</s>`).
+/// beginnings of tags and of chat templates' marks (`<|im_end|>`, `</s>`, `[INST]`).
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    let mut rest = json.chars().peekable();
+    let mut rest = json.chars();
+    let mut in_text = false;
     while let Some(c) = rest.next() {
-        let opens = |next: &char| {
-            matches!(next, '|' | '/' | '!' | '_' | '\u{ff5c}') || next.is_alphabetic()
-        };
+        let opens =
+            |next: char| matches!(next, '|' | '/' | '!' | '_' | '\u{ff5c}') || next.is_alphabetic();
         match c {
-            '<' if rest.peek().is_some_and(opens) => out.push_str("\\u003c"),
+            '"' => {
+                in_text = !in_text;
+                out.push(c);
+            }
+            '\\' => {
+                out.push(c);
+                out.extend(rest.next());
+            }
+            '<' if rest.clone().next().is_some_and(opens) => out.push_str("\\u003c"),
+            '[' if in_text && begins_mark(rest.as_str()) => out.push_str("\\u005b"),
             '\u{85}' => out.push_str("\\u0085"),
             '\u{2028}' => out.push_str("\\u2028"),
             '\u{2029}' => out.push_str("\\u2029"),
@@ -54,6 +66,20 @@ fn escaped(json: &str) -> String {
         }
     }
     out
+}
+
+/// Whether `[` before this text begins a mark of a chat template: a name in capitals (`INST]`, `/INST]`, `gMASK]`,
+/// `TOOL_CALLS]`) or `|`. An index such as `row[key]` does not.
+fn begins_mark(rest: &str) -> bool {
+    let name = rest.strip_prefix('/').unwrap_or(rest);
+    if name.starts_with('|') {
+        return true;
+    }
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let length = name.bytes().take(MAX_MARK_BYTES).take_while(is_part).count();
+    let (name, after) = name.split_at_checked(length).unwrap_or_default();
+    let capitals = |pair: &[u8]| pair.iter().all(u8::is_ascii_uppercase);
+    after.starts_with(']') && name.as_bytes().windows(2).any(capitals)
 }
 
 #[cfg(test)]
@@ -69,5 +95,36 @@ mod tests {
             assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
         }
         assert_eq!(encoded(&json!("a < b <|x|> </s>"), 99), "\"a < b \\u003c|x|> \\u003c/s>\"");
+    }
+
+    #[test]
+    fn no_mark_of_a_chat_template_passes() {
+        for mark in [
+            "[INST]",
+            "[/INST]",
+            "[SYSTEM_PROMPT]",
+            "[/SYSTEM_PROMPT]",
+            "[TOOL_CALLS]",
+            "[AVAILABLE_TOOLS]",
+            "[gMASK]",
+            "[|system|]",
+            "<<SYS>>",
+            "<|im_start|>",
+            "<s>",
+            "</s>",
+            "<start_of_turn>",
+            "<\u{ff5c}User\u{ff5c}>",
+        ] {
+            for value in [json!(mark), json!([{mark: format!("x \\ \" {mark}")}])] {
+                let text = encoded(&value, 999);
+                assert!(!text.contains(mark), "{text}");
+                assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            }
+        }
+        for plain in
+            [json!("row[key] x[N] ENV['A'] [1, 2] [see] [A]"), json!([true, [null], ["IN"]])]
+        {
+            assert_eq!(encoded(&plain, 999), plain.to_string());
+        }
     }
 }
