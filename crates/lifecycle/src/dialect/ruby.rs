@@ -22,7 +22,31 @@ use parameters::{block_parameters, parameters, signature};
 use summary::{constant, text};
 use write::{updates, writes};
 
+/// Prefix operators and opening brackets that follow each other, at most. Each is a level of nesting, and the time that
+/// Prism takes grows with the square of the levels.
+const MAX_OPENING_RUN: usize = 2000;
+
+/// Where a run of prefix operators and opening brackets becomes longer than [`MAX_OPENING_RUN`].
+fn long_run(source: &str) -> Option<usize> {
+    let mut run = 0;
+    source.bytes().position(|byte| {
+        match byte {
+            b'!' | b'~' | b'-' | b'+' | b'*' | b'&' | b'(' | b'[' | b'{' | b'^' | b':' | b'?' => {
+                run += 1;
+            }
+            byte if byte.is_ascii_whitespace() => {}
+            _ => run = 0,
+        }
+        run > MAX_OPENING_RUN
+    })
+}
+
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
+    if let Some(offset) = long_run(source) {
+        let message = "the program is nested too deeply".to_owned();
+        let position = InspectionRecorder::new(source).position(offset);
+        return Err(SyntaxFault { message, position });
+    }
     let parsed = prism::parse(source.as_bytes());
     let recorder = InspectionRecorder::new(source);
     if let Some(error) = parsed.errors().next() {

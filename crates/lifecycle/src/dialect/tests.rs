@@ -218,6 +218,17 @@ fn nesting_never_exhausts_the_stack() {
     }
 }
 
+/// What Prism would take seconds for.
+#[test]
+fn long_runs_of_prefix_operators_are_refused_before_they_are_parsed() {
+    for run in ["!", "! ", "-!", "~", "!\n", "(", "[!", "&"] {
+        let source = run.repeat(MAX_SOURCE_BYTES / run.len());
+        let fault = inspect(Ruby, &source).unwrap_err();
+        assert_eq!(fault.message, "the program is nested too deeply", "{run:?}");
+    }
+    read(Ruby, &format!("x = '{}'", "-".repeat(1_000)));
+}
+
 #[test]
 fn ordinary_length_is_not_depth() {
     let python =

@@ -28,6 +28,8 @@ evaluated text, cannot be seen here: the sandbox of the worker stops them.",
         passes(Python, "system = {\"kill\": 1}\nresult = system[\"kill\"]"),
         violates(Ruby, "`ls`"),
         violates(Ruby, "IO.popen(\"ls\").read"),
+        violates(Ruby, "IO.read(\"|ls\")"),
+        passes(Ruby, "IO.read(\"ls\")"),
         passes(Ruby, "system = { kill: 1 }\nsystem[:kill]"),
     ],
 };
