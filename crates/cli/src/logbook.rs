@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use recurgent::config::Config;
+use recurgent::observe::set_aside_files;
 use serde_json::Value;
 
 use crate::exit::CommandFault;
@@ -36,22 +37,12 @@ pub(crate) fn entry(line: &[u8]) -> Option<Value> {
 
 /// The files of a log, oldest first: those set aside when they were full, and the one in use.
 pub(crate) fn files(log: &Path) -> Vec<PathBuf> {
-    let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let parent = log.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let entries = std::fs::read_dir(parent.unwrap_or(Path::new("."))).into_iter().flatten();
-    let aside = |path: PathBuf| {
-        let since = path.file_name()?.to_str()?.strip_prefix(name)?.strip_prefix('.')?;
-        Some((since.parse::<u64>().ok()?, path))
-    };
-    let mut files: Vec<(u64, PathBuf)> =
-        entries.filter_map(Result::ok).filter_map(|entry| aside(entry.path())).collect();
-    files.sort();
-    files.into_iter().map(|(_, path)| path).chain([log.to_owned()]).collect()
+    set_aside_files(log).into_iter().map(|(_, path)| path).chain([log.to_owned()]).collect()
 }
 
 /// Gives every entry of a file to `take`; how many lines were none.
 pub(crate) fn read(file: &Path, take: impl FnMut(Value)) -> Result<usize, CommandFault> {
-    File::open(file).and_then(|log| entries(log, take)).map_err(|error| unreadable(file, &error))
+    open(file).and_then(|log| entries(log, take)).map_err(|error| unreadable(file, &error))
 }
 
 fn entries(log: impl Read, mut take: impl FnMut(Value)) -> io::Result<usize> {
@@ -68,6 +59,14 @@ fn entries(log: impl Read, mut take: impl FnMut(Value)) -> io::Result<usize> {
             None => skipped += 1,
         }
     }
+}
+
+/// Opens a file of a log. A pipe in its place would block.
+fn open(file: &Path) -> io::Result<File> {
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    File::open(file)
 }
 
 fn unreadable(file: &Path, error: &io::Error) -> CommandFault {
@@ -98,7 +97,7 @@ struct Opened {
 
 impl Opened {
     fn at_start(log: &Path) -> io::Result<Self> {
-        let file = File::open(log)?;
+        let file = open(log)?;
         let meta = file.metadata()?;
         Ok(Self { file, id: (meta.dev(), meta.ino()), at: 0 })
     }
@@ -138,7 +137,7 @@ impl Follower {
                     }
                 }
             };
-            match File::open(&file).and_then(|log| entries(log.take(bytes), keep)) {
+            match open(&file).and_then(|log| entries(log.take(bytes), keep)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(unreadable(&file, &error));
                 }
@@ -285,8 +284,7 @@ mod tests {
         append(&log, &line("c"));
         assert_eq!(calls(&follower.before(9, |_| true).unwrap()), ["a"]);
         assert_eq!(calls(&follower.news()), ["b", "c"]);
-        let folder = Follower::at_end(place.path()).unwrap();
-        let said = folder.before(1, |_| true).unwrap_err().message;
+        let said = Follower::at_end(place.path()).unwrap_err().message;
         assert!(said.contains("cannot read") && said.contains("--set log="), "{said}");
     }
 }

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::history::HISTORY_KEY;
-use crate::request::encoded_bytes;
+use crate::request::{decoded_bytes, encoded_bytes};
 
 /// Removals remembered before older workers are sent the whole context again.
 const MAX_REMOVALS: usize = 256;
+
+/// Most that an agent may remember, of keys and of values as JSON: it must fit a worker's frame beside arguments.
+pub const MAX_CONTEXT_BYTES: usize = 24 << 20;
 
 /// Keys that are views the runtime provides, never part of the memory itself.
 pub const VIEWS: [&str; 2] = ["tools", HISTORY_KEY];
@@ -27,6 +30,8 @@ pub struct Context {
     horizon: u64,
     /// Of all keys and values.
     bytes: usize,
+    /// Memory that the values take.
+    decoded_bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +40,15 @@ struct Entry {
     version: u64,
     /// Of its key and its value's JSON text.
     bytes: usize,
+    /// Memory that its value takes.
+    decoded_bytes: usize,
 }
 
 impl Entry {
     fn new(key: &str, value: Value, version: u64) -> Self {
         let bytes = key.len().saturating_add(encoded_bytes(&value));
-        Self { value: Arc::new(value), version, bytes }
+        let decoded_bytes = decoded_bytes(&value);
+        Self { value: Arc::new(value), version, bytes, decoded_bytes }
     }
 }
 
@@ -82,7 +90,9 @@ impl Context {
         };
         let entries: BTreeMap<String, Entry> = entries.into_iter().map(entry).collect();
         let bytes = entries.values().map(|entry| entry.bytes).sum();
-        Self { version, entries, removals: BTreeMap::new(), horizon: version, bytes }
+        let decoded_bytes = entries.values().map(|entry| entry.decoded_bytes).sum();
+        let removals = BTreeMap::new();
+        Self { version, entries, removals, horizon: version, bytes, decoded_bytes }
     }
 
     /// Counts every change.
@@ -115,6 +125,30 @@ impl Context {
         self.bytes
     }
 
+    /// Memory that the values take.
+    pub fn decoded_bytes(&self) -> usize {
+        self.decoded_bytes
+    }
+
+    /// Why changes cannot be applied: the memory would be larger than [`MAX_CONTEXT_BYTES`], and larger than it is. A
+    /// memory that is too large can be made smaller.
+    pub fn over_limit(&self, changes: &ContextChanges) -> Option<String> {
+        if changes.is_empty() {
+            return None;
+        }
+        let is_set = |key: &&String| changes.set.contains_key(*key);
+        let gone = changes.set.keys().chain(changes.unset.iter().filter(|key| !is_set(key)));
+        let gone: usize = gone.filter_map(|key| self.entries.get(key)).map(|it| it.bytes).sum();
+        let added = changes.set.iter().map(|(key, value)| key.len() + encoded_bytes(value));
+        let after = (self.bytes - gone.min(self.bytes)).saturating_add(added.sum());
+        (after > MAX_CONTEXT_BYTES && after > self.bytes).then(|| {
+            format!(
+                "the agent would remember {after} bytes, and {MAX_CONTEXT_BYTES} is the most; remember less, or \
+                 remove keys it no longer needs"
+            )
+        })
+    }
+
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -134,6 +168,7 @@ impl Context {
         for key in changes.unset {
             if let Some(removed) = self.entries.remove(&key) {
                 self.bytes = self.bytes.saturating_sub(removed.bytes);
+                self.decoded_bytes = self.decoded_bytes.saturating_sub(removed.decoded_bytes);
                 self.removals.insert(key, self.version);
             }
         }
@@ -141,8 +176,10 @@ impl Context {
             self.removals.remove(&key);
             let entry = Entry::new(&key, value, self.version);
             self.bytes = self.bytes.saturating_add(entry.bytes);
+            self.decoded_bytes = self.decoded_bytes.saturating_add(entry.decoded_bytes);
             if let Some(replaced) = self.entries.insert(key, entry) {
                 self.bytes = self.bytes.saturating_sub(replaced.bytes);
+                self.decoded_bytes = self.decoded_bytes.saturating_sub(replaced.decoded_bytes);
             }
         }
         if self.removals.len() > MAX_REMOVALS {
@@ -184,6 +221,37 @@ mod tests {
 
     fn set(key: &str, value: Value) -> ContextChanges {
         ContextChanges { set: Map::from_iter([(key.to_owned(), value)]), unset: Vec::new() }
+    }
+
+    #[test]
+    fn a_memory_does_not_grow_past_its_limit_and_can_always_shrink() {
+        let mut context = Context::default();
+        let half = || json!("x".repeat(MAX_CONTEXT_BYTES / 2));
+        context.apply(set("a", half()));
+        assert!(context.over_limit(&set("b", half())).is_some());
+        assert!(context.over_limit(&set("a", half())).is_none(), "it replaces");
+        let mut both = set("b", half());
+        both.unset.push("a".to_owned());
+        assert!(context.over_limit(&both).is_none());
+        // Written by an older version.
+        let entries = ["a", "b", "c"].map(|key| (key.to_owned(), half()));
+        let context = Context::restored(1, entries);
+        assert!(context.over_limit(&set("a", json!(1))).is_none(), "still too large, but less");
+        assert!(context.over_limit(&set("d", json!(1))).is_some());
+        let removal = ContextChanges { unset: vec!["a".to_owned()], ..ContextChanges::default() };
+        assert!(context.over_limit(&removal).is_none());
+    }
+
+    #[test]
+    fn many_small_values_cost_more_than_their_text() {
+        let small = json!(vec![json!({"a": 1}); 1000]);
+        assert!(decoded_bytes(&small) > 50 * encoded_bytes(&small), "{}", decoded_bytes(&small));
+        let text = json!("x".repeat(100_000));
+        assert!(decoded_bytes(&text) < 101_000);
+        let mut context = Context::default();
+        context.apply(set("a", small));
+        context.apply(set("a", json!(1)));
+        assert_eq!(context.decoded_bytes(), decoded_bytes(&json!(1)));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The log line of one call: a pure projection of what happened, in the wire names of
 //! `specs/log-entry.schema.json`. See `docs/observability.md` for what each field means.
 
+mod named;
+mod programs;
+
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -17,10 +20,12 @@ use crate::history::{HISTORY_KEY, bounded, bounded_list, bounded_map};
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
-use crate::redact::redacted;
+use crate::redact::{NamedSecrets, redacted};
 use crate::select::Miss;
 use crate::settlement::{Timing, milliseconds};
 use crate::standing::{POLICY_VERSION, StandingMode};
+
+pub use programs::{AlreadyLogged, digests, fill_programs, program_texts, restore_programs};
 
 /// Characters of the outcome's own message.
 const MAX_OUTCOME_MESSAGE_CHARS: usize = 4000;
@@ -54,6 +59,8 @@ pub struct Circumstances {
     pub prep_ticket_id: Option<String>,
     /// Prompts and context, when asked for.
     pub debug: Option<Debug>,
+    /// Values that the call tree named as secrets.
+    pub secrets: NamedSecrets,
 }
 
 /// What `debug` adds.
@@ -114,11 +121,12 @@ macro_rules! set {
 }
 
 /// Projects a finished call to its log entry.
-pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
+pub fn project(commit: &Commit, circumstances: &Circumstances, before: &AlreadyLogged) -> Value {
     let mut entry = Map::with_capacity(FIELDS);
     identity(&mut entry, commit, circumstances);
-    program(&mut entry, commit);
-    attempts(&mut entry, commit);
+    let digests = digests(commit);
+    program(&mut entry, commit, &digests, before);
+    attempts(&mut entry, commit, &digests, before);
     contract(&mut entry, commit);
     artifact(&mut entry, commit);
     promotion(&mut entry, commit);
@@ -133,6 +141,10 @@ pub fn project(commit: &Commit, circumstances: &Circumstances) -> Value {
         entry.insert("context".into(), json!(bounded_map(&debug.context)));
         entry.insert("error_backtrace".into(), json!(backtrace(commit)));
     }
+    if before.dropped_entries > 0 {
+        entry.insert("log_entries_dropped".into(), json!(before.dropped_entries));
+    }
+    named::remove_named(&mut entry, &circumstances.secrets);
     redacted(Value::Object(entry))
 }
 
@@ -166,12 +178,21 @@ fn identity(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Cir
     });
 }
 
-fn program(entry: &mut Map<String, Value>, commit: &Commit) {
+/// The text of the last attempt's program is here, not at the attempt, unless the file already has it.
+fn program(
+    entry: &mut Map<String, Value>,
+    commit: &Commit,
+    digests: &[Option<Checksum>],
+    before: &AlreadyLogged,
+) {
     let last = commit.attempts().last();
+    let digest = digests.last().and_then(Option::as_ref);
+    let is_new = digest.is_some_and(|digest| !before.programs.contains(digest));
     let packages = last.map(|attempt| &attempt.packages);
     let repaired = |attempt: &&Attempt| attempt.origin.program_source() == "repaired";
     set!(entry, {
-        "code": last.and_then(|attempt| attempt.code.as_deref()),
+        "code_digest": digest,
+        "code": last.filter(|_| is_new).and_then(|attempt| attempt.code.as_deref()),
         "program_source": last.map(|attempt| attempt.origin.program_source()),
         "program_dependencies": packages.and_then(|p| p.declared.as_ref()).map(bounded),
         "normalized_dependencies": packages.and_then(|p| p.effective.as_ref()),
@@ -195,7 +216,12 @@ fn blame(commit: &Commit) -> Option<Value> {
     failure.metadata.get("blame").cloned().or_else(named)
 }
 
-fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
+fn attempts(
+    entry: &mut Map<String, Value>,
+    commit: &Commit,
+    digests: &[Option<Checksum>],
+    before: &AlreadyLogged,
+) {
     let (attempts, policy) = (commit.attempts(), commit.guardrails());
     let last = attempts.last();
     let rejected = attempts.iter().rfind(|attempt| attempt.rejection.is_some());
@@ -211,7 +237,7 @@ fn attempts(entry: &mut Map<String, Value>, commit: &Commit) {
     set!(entry, {
         "attempt_id": attempts.len(),
         "attempt_stage": last.and_then(|attempt| attempt.stages().last().copied()),
-        "attempts": attempts.iter().enumerate().map(|(index, a)| one(index + 1, a, policy)).collect::<Vec<_>>(),
+        "attempts": each(attempts, digests, policy, before),
         "validation_failure_type": rejected.map(|rejection| rejection.failure.kind.code()),
         "guardrail_violation_subtype":
             rejected.and_then(|rejection| rejection.violations.first()).map(Violation::subtype),
@@ -245,14 +271,39 @@ fn retries(commit: &Commit, lane: RetryLane) -> u32 {
     spent(commit.attempts(), lane).min(commit.budgets().of(lane))
 }
 
-fn one(id: usize, attempt: &Attempt, policy: &GuardrailPolicy) -> Value {
+fn each(
+    attempts: &[Attempt],
+    digests: &[Option<Checksum>],
+    policy: &GuardrailPolicy,
+    before: &AlreadyLogged,
+) -> Vec<Value> {
+    let one = |(index, attempt): (usize, &Attempt)| {
+        let (earlier, later) = digests.split_at_checked(index).unwrap_or_default();
+        let own = later.first().and_then(Option::as_ref);
+        let is_new = own.is_some_and(|own| {
+            let is_own = |other: &Option<Checksum>| other.as_ref() == Some(own);
+            !before.programs.contains(own)
+                && !earlier.iter().any(is_own)
+                && !digests.last().is_some_and(is_own)
+        });
+        one(index + 1, attempt, (own, is_new), policy)
+    };
+    attempts.iter().enumerate().map(one).collect()
+}
+
+fn one(
+    id: usize,
+    attempt: &Attempt,
+    (digest, is_new): (Option<&Checksum>, bool),
+    policy: &GuardrailPolicy,
+) -> Value {
     let worker = attempt.worker.as_ref();
     let mut tried = json!({
         "attempt_id": id,
         "program_source": attempt.origin.program_source(),
         "stages": attempt.stages(),
-        "code_digest": digest(attempt),
-        "code": attempt.code,
+        "code_digest": digest,
+        "code": attempt.code.as_deref().filter(|_| is_new),
         "lane": attempt.lane().map(RetryLane::name),
         "failure": failure(id, attempt, policy),
         "result_from": attempt.result_from.map(ResultFrom::name),

@@ -1,13 +1,23 @@
-//! Secrets do not reach the log or the store: values under names such as `password`, and texts that look like keys.
+//! Secrets do not reach the log, the store or a recording: values under names such as `password`, wherever else they
+//! appear, and texts that look like keys.
+
+mod assignment;
+mod key;
+mod named;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde_json::Value;
+
+use assignment::TextKind;
+
+pub use named::NamedSecrets;
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";
 /// Names whose value is a secret, as whole words of a key.
-const SECRET_WORDS: [&str; 9] = [
+const SECRET_WORDS: [&str; 12] = [
     "password",
     "passwd",
     "passphrase",
@@ -17,32 +27,23 @@ const SECRET_WORDS: [&str; 9] = [
     "authorization",
     "credential",
     "credentials",
+    "creds",
+    "passcode",
+    "pwd",
 ];
+/// The field of a program's text.
+const PROGRAM_FIELD: &str = "code";
 /// The letters of which every such name has all of one of these: most names are ruled out quickly.
-const SECRET_LETTERS: [u32; 6] = [
+const SECRET_LETTERS: [u32; 8] = [
     letters("pas"),
+    letters("pwd"),
+    letters("creds"),
     letters("secret"),
     letters("key"),
     letters("token"),
     letters("authorization"),
     letters("credential"),
 ];
-/// How well-known keys begin.
-const KEY_PREFIXES: [&str; 10] = [
-    "sk-",
-    "sk_live_",
-    "pk_live_",
-    "ghp_",
-    "gho_",
-    "github_pat_",
-    "xoxb-",
-    "xoxp-",
-    "AKIA",
-    "AIza",
-];
-/// Characters after such a beginning that make it a key.
-const KEY_CHARS: usize = 12;
-
 /// A named value without its secrets, as [`redacted`] gives it; copied only if it holds any.
 pub(crate) fn redacted_field<'a>(name: &str, value: &'a Value) -> Cow<'a, Value> {
     if is_secret(name, value) {
@@ -53,11 +54,12 @@ pub(crate) fn redacted_field<'a>(name: &str, value: &'a Value) -> Cow<'a, Value>
 
 fn holds_secrets(value: &Value) -> bool {
     match value {
-        Value::String(text) => holds_key(text),
+        Value::String(text) => holds_secret(text, TextKind::Prose),
         Value::Array(items) => items.iter().any(holds_secrets),
-        Value::Object(fields) => {
-            fields.iter().any(|(name, value)| is_secret(name, value) || holds_secrets(value))
-        }
+        Value::Object(fields) => fields.iter().any(|(name, value)| match value {
+            Value::String(text) if name == PROGRAM_FIELD => holds_secret(text, TextKind::Program),
+            _ => is_secret(name, value) || holds_secrets(value),
+        }),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
@@ -76,6 +78,8 @@ fn redact(value: &mut Value) {
             for (name, value) in fields {
                 if is_secret(name, value) {
                     *value = Value::String(REDACTED.to_owned());
+                } else if let (PROGRAM_FIELD, Value::String(text)) = (name.as_str(), &mut *value) {
+                    *text = without_secrets(std::mem::take(text), TextKind::Program);
                 } else {
                     redact(value);
                 }
@@ -98,9 +102,15 @@ pub(crate) fn names_a_secret(name: &str) -> bool {
     let spaced = spaced(name);
     let words = || spaced.split(' ');
     words().any(|word| SECRET_WORDS.contains(&word))
-        || words()
-            .zip(words().skip(1))
-            .any(|pair| matches!(pair, ("api" | "private" | "access" | "secret", "key")))
+        || words().zip(words().skip(1)).any(|pair| {
+            matches!(
+                pair,
+                (
+                    "api" | "private" | "access" | "secret" | "signing" | "encryption" | "master",
+                    "key"
+                )
+            )
+        })
         || words().flat_map(str::chars).eq("apikey".chars())
 }
 
@@ -134,37 +144,53 @@ fn spaced(name: &str) -> String {
     words
 }
 
-/// A text without what looks like a key.
+/// A text without what looks like a key or is named as a secret in it.
 pub fn redacted_text(text: String) -> String {
-    if !holds_key(&text) {
-        return text;
-    }
-    let mut clean = String::with_capacity(text.len());
-    for piece in text.split_inclusive(|c: char| !is_key_char(c)) {
-        let word = piece.trim_end_matches(|c: char| !is_key_char(c));
-        if looks_like_a_key(word.as_bytes()) {
-            clean.push_str(REDACTED);
-            clean.push_str(piece.get(word.len()..).unwrap_or_default());
-        } else {
-            clean.push_str(piece);
+    without_secrets(text, TextKind::Prose)
+}
+
+fn without_secrets(text: String, kind: TextKind) -> String {
+    let Some(mut secret) = next_secret(text.as_bytes(), 0, kind) else { return text };
+    let (mut clean, mut done) = (String::with_capacity(text.len()), 0);
+    loop {
+        clean.push_str(text.get(done..secret.start).unwrap_or_default());
+        clean.push_str(REDACTED);
+        done = secret.end;
+        match next_secret(text.as_bytes(), done, kind) {
+            Some(next) => secret = next,
+            None => break,
         }
     }
+    clean.push_str(text.get(done..).unwrap_or_default());
     clean
 }
 
-/// Whether a text holds what looks like a key: one look at each of its bytes, since most texts hold none.
-fn holds_key(text: &str) -> bool {
-    let words = text.as_bytes().split(|byte| !is_key_char(char::from(*byte)));
-    words.filter(|word| word.len() > KEY_CHARS).any(looks_like_a_key)
+fn holds_secret(text: &str, kind: TextKind) -> bool {
+    next_secret(text.as_bytes(), 0, kind).is_some()
 }
 
-fn is_key_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '-' || c == '_'
-}
-
-fn looks_like_a_key(word: &[u8]) -> bool {
-    let rest = |prefix: &&str| word.strip_prefix(prefix.as_bytes());
-    KEY_PREFIXES.iter().filter_map(rest).any(|rest| rest.len() >= KEY_CHARS)
+/// The first secret of a text after a place: one look at each of its bytes, since most texts hold none. Secrets
+/// begin and end at ASCII characters or at the end of the text.
+fn next_secret(text: &[u8], from: usize, kind: TextKind) -> Option<Range<usize>> {
+    let mut word = from;
+    for at in from..=text.len() {
+        let byte = text.get(at).copied().unwrap_or(b' ');
+        if key::is_word(byte) {
+            continue;
+        }
+        if word < at
+            && let Some(found) = key::at_word(text, word..at)
+        {
+            return Some(found);
+        }
+        if (byte == b':' || byte == b'=')
+            && let Some(found) = assignment::at_sign(text, at, kind)
+        {
+            return Some(found);
+        }
+        word = at + 1;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -198,8 +224,106 @@ mod tests {
             (json!("a risk-free task"), json!("a risk-free task")),
             (json!("sk-abcdefghijk üsk-abcdefghijkl"), json!("sk-abcdefghijk ü[redacted]")),
             (json!("Bearer ghp_abcdefghijklmnop"), json!("Bearer [redacted]")),
+            (json!({"code": "password = args[0]"}), json!({"code": "password = args[0]"})),
         ] {
-            assert_eq!(redacted(value), expected);
+            let clean = redacted(value);
+            assert_eq!(clean, expected);
+            assert_eq!(redacted(clean.clone()), clean, "a second time changes nothing");
+        }
+    }
+
+    #[test]
+    fn keys_of_services_go() {
+        let token =
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
+        let many = "0123456789abcdef".repeat(8);
+        for secret in [
+            token,
+            "glpat-abcdefghij0123456789",
+            "hf_abcdefghijklmnopqrstuvwxyz",
+            "rk_live_abcdefghijklmnop",
+            "sk_test_abcdefghijklmnop",
+            "ASIAABCDEFGHIJKLMNOP",
+            "AKIAABCDEFGHIJKLMNOP",
+            "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "ghs_abcdefghijklmnopqrstuvwxyz0123456789",
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nabc\n-----END RSA PRIVATE KEY-----",
+            &format!("SG.{many}"),
+            &format!("hvs.{many}"),
+            &format!("dop_v1_{many}"),
+            &format!("pypi-AgEIcHlwaS5vcmc{many}"),
+        ] {
+            for (before, after) in
+                [("", ""), ("use ", ", now"), ("{\"a\":\"", "\"}"), ("x=", "&y=1")]
+            {
+                let clean = redacted_text(format!("{before}{secret}{after}"));
+                assert_eq!(clean, format!("{before}{REDACTED}{after}"), "{secret}");
+            }
+        }
+        for plain in [
+            "ASIA-PACIFIC-REGION-2024",
+            "ASIAN countries",
+            "eyJhbGciOiJIUzI1NiJ9",
+            "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+            "----------------------------",
+            "skeleton-of-a-very-long-word",
+            "SKilled",
+            "api_org_chart",
+            "hf_hub",
+        ] {
+            assert_eq!(redacted_text(plain.to_owned()), plain);
+        }
+    }
+
+    #[test]
+    fn what_a_text_names_as_a_secret_goes() {
+        for (text, expected) in [
+            ("password=hunter2", "password=[redacted]"),
+            ("user=ada&password=hunter2&x=1", "user=ada&password=[redacted]&x=1"),
+            ("DB_PASSWORD='hunter2'", "DB_PASSWORD='[redacted]'"),
+            ("db_password: hunter2\nport: 1", "db_password: [redacted]\nport: 1"),
+            (r#"{"password": "hunter2", "a": 1}"#, r#"{"password": "[redacted]", "a": 1}"#),
+            (r#"{\"token\":\"hunter2\"}"#, r#"{\"token\":\"[redacted]\"}"#),
+            (":api_key => 'hunter2'", ":api_key => '[redacted]'"),
+            ("Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"),
+            ("-H 'Authorization: Basic YWRhOng='", "-H 'Authorization: Basic [redacted]'"),
+            ("postgres://ada:hunter2@db.example/x", "postgres://ada:[redacted]@db.example/x"),
+            ("https://:t0ken@host", "https://:[redacted]@host"),
+            ("two token=abc1 token=def2", "two token=[redacted] token=[redacted]"),
+        ] {
+            let clean = redacted_text(text.to_owned());
+            assert_eq!(clean, expected);
+            assert_eq!(redacted_text(clean.clone()), clean, "a second time changes nothing");
+        }
+        for plain in [
+            "input_tokens=7000",
+            "the password is long",
+            "password == other",
+            "token = next(tokens)",
+            "password=null",
+            "http://ada@host/x:y@z",
+            "secret::value",
+            "monkey=banana",
+        ] {
+            assert_eq!(redacted_text(plain.to_owned()), plain);
+        }
+    }
+
+    #[test]
+    fn of_a_program_only_literals_go() {
+        for (code, expected) in [
+            ("connect(password='hunter22')", "connect(password='[redacted]')"),
+            ("token = \"abc123def\"", "token = \"[redacted]\""),
+            ("connect(password=password)", "connect(password=password)"),
+            (
+                "headers = {'Authorization': 'Bearer ' + token}",
+                "headers = {'Authorization': 'Bearer ' + token}",
+            ),
+            ("{'Authorization': f'Bearer {key1}'}", "{'Authorization': f'Bearer {key1}'}"),
+            ("{'token': 'bearer'}", "{'token': 'bearer'}"),
+            ("key = 'sk-abcdefghijklmnop'", "key = '[redacted]'"),
+        ] {
+            assert_eq!(redacted(json!({"code": code})), json!({"code": expected}));
         }
     }
 }

@@ -233,6 +233,12 @@ impl Arguments {
             self.kwargs.iter().map(|(key, value)| key.len() + encoded_bytes(value)).sum();
         args + kwargs
     }
+
+    /// Memory that they take, at least.
+    pub fn decoded_bytes(&self) -> usize {
+        let values = self.args.iter().chain(self.kwargs.values());
+        values.map(decoded_bytes).sum()
+    }
 }
 
 impl fmt::Display for Arguments {
@@ -269,6 +275,32 @@ pub fn encoded_bytes(value: &Value) -> usize {
     match serde_json::to_writer(&mut count, value) {
         Ok(()) => count.0,
         Err(_) => usize::MAX,
+    }
+}
+
+/// Memory that a value takes when it is decoded, at least: far more than its JSON text where it holds many small values.
+pub fn decoded_bytes(value: &Value) -> usize {
+    /// One value, without what it points to.
+    const SLOT: usize = size_of::<Value>();
+    /// What an allocation takes beside its contents.
+    const ALLOCATION: usize = 16;
+    /// An object that is not empty: its table, and room for this many entries.
+    const TABLE: usize = 96;
+    const ENTRIES: usize = 4;
+    const ENTRY: usize = SLOT + size_of::<String>() + 2 * size_of::<usize>();
+    match value {
+        Value::Null | Value::Bool(_) => SLOT,
+        Value::Number(number) => SLOT + ALLOCATION + number.as_str().len(),
+        Value::String(text) => SLOT + ALLOCATION + text.len(),
+        Value::Array(items) => SLOT + ALLOCATION + items.iter().map(decoded_bytes).sum::<usize>(),
+        Value::Object(fields) if fields.is_empty() => SLOT,
+        Value::Object(fields) => {
+            let entry = |(key, value): (&String, &Value)| {
+                ALLOCATION + key.len() + decoded_bytes(value) - SLOT
+            };
+            let entries: usize = fields.iter().map(entry).sum();
+            SLOT + TABLE + ENTRY * fields.len().max(ENTRIES) + entries
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::pattern::PatternEvent;
 use crate::program::{Checksum, VettedProgram};
 use crate::purity::is_pure;
-use crate::redact::redacted_text;
+use crate::redact::{NamedSecrets, redacted_text};
 use crate::request::CallRequest;
 use crate::select::Miss;
 use crate::standing::{Decision, Standing, Window};
@@ -114,6 +114,24 @@ pub struct Changes {
     pub event: PatternEvent,
     /// What it counts as, if its role is a tool.
     pub counted: ToolCount,
+}
+
+impl Changes {
+    /// Removes values that were named as secrets from what is kept to be read: the record and the contents. Memory
+    /// keeps what programs put there.
+    pub fn remove_secrets(&mut self, secrets: &NamedSecrets) {
+        if secrets.is_empty() {
+            return;
+        }
+        for field in ["args", "kwargs", "outcome_summary"] {
+            if let Some(value) = self.record.get_mut(field) {
+                *value = secrets.out_of(value.take());
+            }
+        }
+        for content in &mut self.contents {
+            content.payload = secrets.out_of_text(std::mem::take(&mut content.payload));
+        }
+    }
 }
 
 /// What the store made of them.

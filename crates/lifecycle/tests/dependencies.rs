@@ -16,11 +16,12 @@ use lifecycle::execution::{
     Environment, EnvironmentFault, FailedPreparation, Output, Report, ReportEnding, ResultFrom,
     WorkerFault, WorkerTrace,
 };
-use lifecycle::log_entry::{self, Circumstances};
+use lifecycle::log_entry::{self, AlreadyLogged, Circumstances};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PromptContext;
 use lifecycle::provenance::Observation;
+use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -467,8 +468,9 @@ fn logged(commit: &Commit) -> Value {
         grants: json!({"network": "off", "read": [], "write": []}),
         prep_ticket_id: Some("ticket-1".into()),
         debug: None,
+        secrets: NamedSecrets::default(),
     };
-    let entry = log_entry::project(commit, &circumstances);
+    let entry = log_entry::project(commit, &circumstances, &AlreadyLogged::default());
     let schema = include_str!("../../../specs/log-entry.schema.json");
     let schema =
         jsonschema::validator_for(&schema.parse::<serde_json::StandardValue>().unwrap()).unwrap();

@@ -301,6 +301,9 @@ impl Agent {
 
     fn write(&self, entries: Map<String, Value>) -> Result<(), AgentFault> {
         let changes = ContextChanges { set: entries, unset: Vec::new() };
+        if let Some(problem) = self.state().context.over_limit(&changes) {
+            return Err(AgentFault::Value(problem));
+        }
         if self.owner.session.is_some() {
             let version = self.state().context.version();
             self.runtime.store().remember(&self.owner, version, &changes)?;
@@ -317,6 +320,11 @@ impl Agent {
     /// The whole memory.
     pub fn runtime_context(&self) -> Context {
         self.state().context.clone()
+    }
+
+    /// Memory that what it remembers takes in this process.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.state().context.decoded_bytes()
     }
 
     /// Whether a name is answered without a model: setters and memory keys.

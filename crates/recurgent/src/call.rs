@@ -15,6 +15,7 @@ use lifecycle::log_entry::{self, Circumstances, Debug};
 use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
 use lifecycle::provenance::Observation;
+use lifecycle::redact::NamedSecrets;
 use lifecycle::request::CallRequest;
 use lifecycle::select::is_first_call;
 use lifecycle::settlement::{Kept, Timing};
@@ -25,10 +26,11 @@ use crate::environment::Aim;
 use crate::grants::Grants;
 use crate::guest::{RunLimits, Said};
 use crate::host::Host;
+use crate::observe::LogRequest;
 use crate::provider::DraftRequest;
 use crate::single_flight::FirstCallLock;
 use crate::tree::Tree;
-use crate::upkeep::time_before;
+use crate::upkeep::{now, time_before};
 
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
@@ -227,18 +229,21 @@ impl Performance<'_> {
     /// Commits, then writes the log line from what was committed.
     fn settle(&self, commit: Commit) -> (Outcome, Option<Kept>) {
         let runtime = self.agent.runtime();
-        let now = jiff::Timestamp::now();
+        let now = now();
         let moment = Timing {
             timestamp: now.to_string(),
             since_epoch_ms: u64::try_from(now.as_millisecond()).unwrap_or_default(),
             duration: self.started.elapsed(),
         };
+        self.tree.note_secrets(commit.request(), commit.outcome());
+        let secrets = self.tree.secrets();
         let mut changes = commit.changes(&moment);
+        changes.remove_secrets(&secrets);
         changes.contents_kept_since = runtime.config().content_ttl().map(time_before);
         let answer = runtime.store().commit(self.agent.owner(), commit.request(), &changes);
         let settled = commit.committed(answer);
         let summary = changes.record.get_mut("outcome_summary").map(Value::take);
-        self.log(&settled, moment, summary.unwrap_or_default());
+        self.log(&settled, moment, summary.unwrap_or_default(), secrets);
         if let Some(challenger) = settled.challenger() {
             let key = ArtifactKey::of(settled.commit().request());
             runtime.trials().enqueue(key, challenger.clone());
@@ -269,7 +274,7 @@ impl Performance<'_> {
         }
     }
 
-    fn log(&self, settled: &Settled, moment: Timing, summary: Value) {
+    fn log(&self, settled: &Settled, moment: Timing, summary: Value, secrets: NamedSecrets) {
         let Some(log) = self.agent.runtime().log() else { return };
         let options = self.agent.options();
         let commit = settled.commit();
@@ -288,7 +293,13 @@ impl Performance<'_> {
                 user_prompt: self.prompt.as_ref().map(|prompt| prompt.user.clone()),
                 context: settled.context_after().to_object(),
             }),
+            secrets,
         };
-        log.append(&log_entry::project(commit, &circumstances));
+        log.append(&LogRequest {
+            share: &self.tree.log_share,
+            is_root: commit.request().lineage.depth() == 0,
+            programs: log_entry::digests(commit).into_iter().flatten().collect(),
+            project: &|before| log_entry::project(commit, &circumstances, before),
+        });
     }
 }

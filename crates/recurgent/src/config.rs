@@ -17,6 +17,7 @@ use etcetera::BaseStrategy;
 use thiserror::Error;
 
 use crate::provider::{Secret, key_variables};
+use crate::regular_file::read_regular;
 
 #[doc(hidden)]
 pub use agent::AgentOptions;
@@ -215,7 +216,7 @@ impl Config {
 
     fn read_file(&mut self, path: &Path) -> Result<(), ConfigFault> {
         let fault = |problem: String| ConfigFault::File { path: path.to_owned(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        let text = read_regular(path).map_err(|error| fault(error.to_string()))?;
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| fault(error.to_string()))?;
         let origin = SettingOrigin::File(path.to_owned());

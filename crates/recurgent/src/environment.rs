@@ -379,7 +379,7 @@ impl Plan<'_> {
             lock_checksum: ready::lock_checksum(self.language, &self.root)?,
             source_mode: self.policy.packages.source_mode.name().to_owned(),
             sources: self.supply.addresses(),
-            prepared_at: jiff::Timestamp::now().to_string(),
+            prepared_at: crate::upkeep::now().to_string(),
             packages,
             provides: installed.provides,
             library: installed.library,

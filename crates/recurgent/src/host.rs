@@ -8,14 +8,14 @@ use lifecycle::execution::{Environment, FailedRun, Order, Report, WorkerFault};
 use lifecycle::guardrail::{Violation, attached, check_role};
 use lifecycle::outcome::Limit;
 use lifecycle::provenance::{Observation, ObservedSource};
-use lifecycle::request::{Arguments, Role};
+use lifecycle::request::{Arguments, Role, decoded_bytes};
 use serde_json::{Map, Value};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
 use crate::grants::Network;
 use crate::guest::{Answer, Ask, Done, RunLimits, Said, Turn};
-use crate::tree::{AttemptTools, Tree};
+use crate::tree::{AttemptTools, MemoryCharge, Tree};
 use crate::upkeep::time_before;
 
 /// Most history records one ask may read.
@@ -24,8 +24,6 @@ const MAX_HISTORY: usize = 1000;
 const MAX_TOOLS: usize = 1000;
 /// Most agents one program may hold.
 const MAX_AGENTS: usize = 1000;
-/// Most they may remember together, as JSON: it is kept by the host, which no limit of a worker's bounds.
-const MAX_AGENT_MEMORY: usize = 64 << 20;
 /// Most violations reported of one attempt.
 const MAX_VIOLATIONS: usize = 16;
 
@@ -36,6 +34,10 @@ pub(crate) struct Host<'a> {
     tree: &'a Tree,
     /// Agents the program holds, by handle.
     held: BTreeMap<String, Agent>,
+    /// Memory that the arguments take, if a program passed them, and the contracts of those agents.
+    received_bytes: usize,
+    /// The host's memory for this attempt: no limit of a worker bounds it.
+    memory: MemoryCharge,
     /// Tools it forged, and those that accepted calls under it forged.
     tools: Arc<AttemptTools>,
     violations: Vec<Violation>,
@@ -47,11 +49,15 @@ pub(crate) struct Host<'a> {
 
 impl<'a> Host<'a> {
     pub(crate) fn new(agent: &'a Agent, order: Order<'a>, tree: &'a Tree) -> Self {
+        let is_nested = order.request.lineage.depth() > 0;
+        let received_bytes = if is_nested { order.request.arguments.decoded_bytes() } else { 0 };
         Self {
             agent,
             order,
             tree,
             held: BTreeMap::new(),
+            received_bytes,
+            memory: tree.charge(),
             tools: AttemptTools::new(tree),
             violations: Vec::new(),
             reached_by_tools: Observation::of_no_network(),
@@ -80,8 +86,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    fn start(&self, environment: &Environment) -> Result<Box<dyn Turn>, WorkerFault> {
+    fn start(&mut self, environment: &Environment) -> Result<Box<dyn Turn>, WorkerFault> {
         self.tree.check_time()?;
+        self.has_room(0)?;
         let run_limits = RunLimits {
             agent: &self.agent.owner().instance,
             time_limit: self.tree.within(self.agent.options().execution_timeout),
@@ -100,10 +107,16 @@ impl<'a> Host<'a> {
                 Said::Ask(ask) => {
                     let answer = self.answer(ask);
                     self.tree.check_time()?;
-                    self.has_room()?;
+                    self.has_room(0)?;
                     turn.answer(answer)?;
                 }
-                Said::Done(done) => return Ok(*done),
+                Said::Done(done) => {
+                    if let Some(problem) = self.order.context().over_limit(&done.changes) {
+                        return Err(WorkerFault::Limited(Limit::Memory, problem));
+                    }
+                    self.has_room(done.changes.set.values().map(decoded_bytes).sum())?;
+                    return Ok(*done);
+                }
             }
         }
         Err(WorkerFault::Limited(
@@ -137,15 +150,20 @@ impl<'a> Host<'a> {
         Observation { complete, sent: by_tools.sent.clone(), ..observation }
     }
 
-    /// Whether the agents the program holds may remember what they do.
-    fn has_room(&self) -> Result<(), WorkerFault> {
-        let bytes: usize = self.held.values().map(|agent| agent.runtime_context().bytes()).sum();
-        if bytes <= MAX_AGENT_MEMORY {
+    /// Whether the host may keep what the call tree makes it keep: arguments, and the contracts and memories of the
+    /// agents that programs hold.
+    fn has_room(&mut self, more: usize) -> Result<(), WorkerFault> {
+        let memories: usize = self.held.values().map(Agent::memory_bytes).sum();
+        let total = self.memory.set(memories + self.received_bytes + more);
+        let limit = self.agent.runtime().config().max_tree_memory_bytes();
+        if total <= limit {
             return Ok(());
         }
         let message = format!(
-            "the agents the program holds remember {bytes} bytes, and {MAX_AGENT_MEMORY} is the most; \
-             give them less to remember"
+            "the host would keep {} MB for this call and all it calls, and the limit is {} MB; pass and remember less \
+             at a time, or raise max_tree_memory_mb",
+            total >> 20,
+            limit >> 20
         );
         Err(WorkerFault::Limited(Limit::Memory, message))
     }
@@ -234,6 +252,7 @@ impl<'a> Host<'a> {
     ) -> Result<Answer, Refusal> {
         self.other_role(role)?;
         let mut child = self.child(role);
+        self.received_bytes += options.values().map(decoded_bytes).sum::<usize>();
         for (name, value) in options {
             child = match (name.as_str(), value) {
                 (_, Value::Null) => child,

@@ -36,7 +36,7 @@ fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     // The kernel's generator does not fail once the machine has booted; a clock keeps ids distinct if it does.
     if getrandom::fill(&mut bytes).is_err() {
-        let now = jiff::Timestamp::now().as_nanosecond().to_le_bytes();
+        let now = crate::upkeep::now().as_nanosecond().to_le_bytes();
         bytes.iter_mut().zip(now).for_each(|(byte, tick)| *byte = tick);
     }
     bytes

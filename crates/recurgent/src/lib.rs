@@ -27,6 +27,7 @@ mod call;
 mod host;
 mod identity;
 mod preparation;
+mod regular_file;
 mod runtime;
 mod inspection_cache;
 mod lock_file;

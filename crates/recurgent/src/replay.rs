@@ -13,9 +13,9 @@ use lifecycle::contract;
 use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::history::{MAX_RECORDED_VALUE_BYTES, bounded};
-use lifecycle::log_entry::logged_message;
+use lifecycle::log_entry::{logged_message, restore_programs};
 use lifecycle::outcome::Outcome;
-use lifecycle::redact::REDACTED;
+use lifecycle::redact::{REDACTED, redacted, redacted_text};
 use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -82,8 +82,12 @@ pub struct Difference {
 }
 
 /// Runs a logged call again with the programs the log has for it and for the calls it made. `entries` are
-/// those of its trace, in the log's order; nothing is stored or logged.
+/// those of its trace, in the log's order, and any others of the log that hold its programs' texts; nothing is stored
+/// or logged.
 pub fn replay(config: &Config, entries: &[Value], call_id: &str) -> Result<Replayed, ReplayFault> {
+    let mut entries = entries.to_vec();
+    restore_programs(&mut entries);
+    let entries = entries.as_slice();
     let unknown = || ReplayFault::Unknown(call_id.to_owned());
     let root =
         entries.iter().find(|entry| text(entry, "call_id") == call_id).ok_or_else(unknown)?;
@@ -165,6 +169,16 @@ fn check(entry: &Value, is_root: bool) -> Result<(), ReplayFault> {
         return incomplete(format!(
             "an argument of more than {MAX_RECORDED_VALUE_BYTES} bytes is logged by a preview only"
         ));
+    }
+    let lacks_text = |attempt: &Value| {
+        attempt.get("code_digest").is_some_and(Value::is_string)
+            && attempt.get("code").is_none_or(Value::is_null)
+    };
+    if attempts(entry).any(lacks_text) {
+        return incomplete(
+            "a program's text is in an entry of the log that is not given or was removed"
+                .to_owned(),
+        );
     }
     let codes = attempts(entry).filter_map(|attempt| attempt.get("code"));
     if given.to_string().contains(REDACTED)
@@ -250,12 +264,16 @@ fn differences(
     rejected_then.sort_by_key(Value::to_string);
     let pairs = [
         ("outcome_status", logged("outcome_status"), json!(outcome.status())),
-        ("outcome_value", logged("outcome_value"), json!(outcome.value().map(bounded))),
+        (
+            "outcome_value",
+            logged("outcome_value"),
+            json!(outcome.value().map(bounded).map(redacted)),
+        ),
         ("outcome_error_type", logged("outcome_error_type"), json!(failure.map(|f| f.kind.code()))),
         (
             "outcome_error_message",
             logged("outcome_error_message"),
-            json!(failure.map(|f| logged_message(&f.message))),
+            json!(failure.map(|f| redacted_text(logged_message(&f.message)))),
         ),
         ("attempt_failures", json!(rejected_then), json!(seen)),
     ];

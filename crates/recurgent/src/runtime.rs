@@ -260,7 +260,7 @@ impl RuntimeBuilder {
             workers: Arc::clone(&workers),
             environments: Arc::clone(&environments),
         });
-        let log = config.log_path()?.map(Log::new);
+        let log = config.log_path()?.map(|path| Log::new(path, config.log_limits()));
         Ok(Runtime(Arc::new(Shared {
             config,
             trials,

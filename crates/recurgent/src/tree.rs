@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use lifecycle::draft::{DraftFault, Usage};
 use lifecycle::execution::WorkerFault;
+use lifecycle::outcome::Outcome;
 use lifecycle::prompt::Prompt;
-use lifecycle::request::{Allowance, Role};
+use lifecycle::redact::NamedSecrets;
+use lifecycle::request::{Allowance, CallRequest, Role};
 use lifecycle::spending::{ModelCall, Reservation, Spent, allowance_spent};
 use lifecycle::tool::Tool;
 use serde_json::json;
 
 use crate::guest::Cancellation;
+use crate::observe::TreeShare;
 use crate::provider::Pricing;
 
 /// How often a waiting call checks whether it was cancelled.
@@ -28,6 +31,12 @@ pub(crate) struct Tree {
     first_calls: Arc<AtomicUsize>,
     /// Tools forged by the attempt that made this call; `None` at the root.
     attempt: Option<Arc<AttemptTools>>,
+    /// Memory that the host keeps for the tree.
+    memory: Arc<AtomicUsize>,
+    /// Values that calls of the tree named as secrets.
+    secrets: Arc<Mutex<NamedSecrets>>,
+    /// What the tree has written to the log.
+    pub(crate) log_share: Arc<TreeShare>,
     pub(crate) cancellation: Cancellation,
 }
 
@@ -77,10 +86,47 @@ impl Drop for FirstCallCount {
     }
 }
 
+/// The memory that the host keeps for one attempt, counted for its tree until dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryCharge {
+    account: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl MemoryCharge {
+    /// Replaces what is counted; gives what the whole tree takes.
+    pub(crate) fn set(&mut self, bytes: usize) -> usize {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let total = self.account.fetch_add(bytes, Ordering::SeqCst).saturating_add(bytes);
+        self.account.fetch_sub(before, Ordering::SeqCst);
+        total.saturating_sub(before)
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        self.account.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
 impl Tree {
+    /// Counts the memory that the host keeps for an attempt.
+    pub(crate) fn charge(&self) -> MemoryCharge {
+        MemoryCharge { account: Arc::clone(&self.memory), bytes: 0 }
+    }
+
     pub(crate) fn new(allowance: Allowance, cancellation: Cancellation) -> Self {
-        let (spent, first_calls) = (Arc::default(), Arc::default());
-        Self { allowance, spent, started: Instant::now(), first_calls, attempt: None, cancellation }
+        Self {
+            allowance,
+            spent: Arc::default(),
+            started: Instant::now(),
+            first_calls: Arc::default(),
+            attempt: None,
+            memory: Arc::default(),
+            secrets: Arc::default(),
+            log_share: Arc::default(),
+            cancellation,
+        }
     }
 
     /// The same tree, seen by a child whose own allowance may be narrower.
@@ -199,6 +245,20 @@ impl Tree {
                 Some(left) => std::thread::sleep(left.min(POLL_INTERVAL).min(tree_left)),
             }
         }
+    }
+
+    /// Notes what a call names as secrets, for everything that is written about the tree.
+    pub(crate) fn note_secrets(&self, request: &CallRequest, outcome: &Outcome) {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.note_request(request);
+        if let Some(value) = outcome.value() {
+            secrets.note("", value);
+        }
+    }
+
+    /// What calls of the tree named as secrets.
+    pub(crate) fn secrets(&self) -> NamedSecrets {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn spent(&self) -> MutexGuard<'_, Spent> {

@@ -1,7 +1,7 @@
 //! Maintenance of tools outside calls: how they are doing, which are unused, what should be done about them.
 //! Nothing here changes what a call does.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lifecycle::call::StoreFault;
 use lifecycle::correction::CorrectedAnswers;
@@ -89,9 +89,20 @@ pub fn health(
     Ok(Health::of(&counts, &store.patterns(&tool.name)?, corrected))
 }
 
+/// The current time. A clock outside the years that can be written (−9999 to 9999) reads as the first or the last of them.
+pub(crate) fn now() -> jiff::Timestamp {
+    timestamp(SystemTime::now())
+}
+
+fn timestamp(time: SystemTime) -> jiff::Timestamp {
+    let limit =
+        if time < SystemTime::UNIX_EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    jiff::Timestamp::try_from(time).unwrap_or(limit)
+}
+
 /// The time `age` ago, as the store writes times.
 pub fn time_before(age: Duration) -> String {
-    let now = jiff::Timestamp::now();
+    let now = now();
     let then = jiff::SignedDuration::try_from(age).ok().and_then(|age| now.checked_sub(age).ok());
     then.unwrap_or(jiff::Timestamp::MIN).strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
@@ -102,4 +113,21 @@ pub fn stale(bundle: &Bundle, used_before: &str) -> Vec<ToolEntry> {
     let mut stale: Vec<ToolEntry> = bundle.tools.iter().filter(unused).cloned().collect();
     stale.sort_by(|a, b| (&a.last_used_at, &a.name).cmp(&(&b.last_used_at, &b.name)));
     stale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_past_the_year_9999_is_read_as_the_last_time_that_can_be_written() {
+        let years = |count: u64| Duration::from_secs(count * 365 * 24 * 60 * 60);
+        for (time, expected) in [
+            (SystemTime::UNIX_EPOCH, jiff::Timestamp::UNIX_EPOCH),
+            (SystemTime::UNIX_EPOCH + years(9000), jiff::Timestamp::MAX),
+            (SystemTime::UNIX_EPOCH - years(20_000), jiff::Timestamp::MIN),
+        ] {
+            assert_eq!(timestamp(time), expected);
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
+use lifecycle::log_entry::restore_programs;
 use lifecycle::program::Checksum;
 use recurgent::config::Config;
 use recurgent::observe::Observer;
@@ -38,7 +39,10 @@ struct Try {
 // ---- From the log ----
 
 fn rebuilt(log: &str) -> Vec<(String, RecordedCall)> {
-    log.lines().map(|line| rebuilt_call(&serde_json::from_str(line).unwrap())).collect()
+    let entries = log.lines().map(|line| serde_json::from_str(line).unwrap());
+    let mut entries: Vec<Value> = entries.collect();
+    restore_programs(&mut entries);
+    entries.iter().map(rebuilt_call).collect()
 }
 
 fn rebuilt_call(entry: &Value) -> (String, RecordedCall) {

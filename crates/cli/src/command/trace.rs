@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
 use recurgent::config::Config;
+use recurgent::lifecycle::log_entry::{fill_programs, program_texts};
 use recurgent::replay::{ReplayFault, Replayed, replay};
 use serde_json::{Value, json};
 
@@ -159,14 +160,21 @@ impl Found {
             skipped += logbook::read(file, |entry| meant.extend(Meant::by(id.trim(), &entry)))?;
         }
         let meant = only(id, meant)?;
-        let mut entries = Vec::new();
+        let (mut entries, mut texts) = (Vec::new(), BTreeMap::new());
         for file in files {
             // It could be read a moment ago; if it was removed since, the rest is shown.
             let _ = logbook::read(&file, |entry| {
+                let new = program_texts(&entry).filter(|(digest, _)| !texts.contains_key(*digest));
+                let new: Vec<_> =
+                    new.map(|(digest, text)| (digest.to_owned(), text.to_owned())).collect();
+                texts.extend(new);
                 if text(&entry, "trace_id") == meant.trace {
                     entries.push(entry);
                 }
             });
+        }
+        for entry in &mut entries {
+            fill_programs(entry, &texts);
         }
         Ok(Self { meant, entries, skipped })
     }

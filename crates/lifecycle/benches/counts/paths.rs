@@ -13,10 +13,11 @@ use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage, salvage};
 use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
-use lifecycle::log_entry::{self, Circumstances};
+use lifecycle::log_entry::{self, AlreadyLogged, Circumstances};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
 use lifecycle::prompt::{self, PromptContext};
 use lifecycle::provenance::Observation;
+use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::settlement::{Receipt, Timing};
 use lifecycle::tool::{KnownTool, Tool};
@@ -144,9 +145,12 @@ fn log_entry() -> Work {
         grants: json!({}),
         prep_ticket_id: None,
         debug: None,
+        secrets: NamedSecrets::default(),
     };
     Box::new(move || {
-        black_box(log_entry::project(&commit, &circumstances).to_string());
+        black_box(
+            log_entry::project(&commit, &circumstances, &AlreadyLogged::default()).to_string(),
+        );
         Box::new((commit, circumstances))
     })
 }

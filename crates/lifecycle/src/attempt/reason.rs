@@ -56,6 +56,18 @@ impl Default for Budgets {
 }
 
 impl Budgets {
+    /// These budgets, none larger than the other's: what an agent that a program makes may spend.
+    #[must_use]
+    pub fn within(self, other: &Self) -> Self {
+        Self {
+            generation: self.generation.min(other.generation),
+            guardrail: self.guardrail.min(other.guardrail),
+            execution: self.execution.min(other.execution),
+            outcome: self.outcome.min(other.outcome),
+            transport: self.transport.min(other.transport),
+        }
+    }
+
     /// What `lane` has in all.
     pub fn of(&self, lane: RetryLane) -> u32 {
         match lane {

@@ -205,6 +205,8 @@ impl AgentBuilder {
         options.execution_timeout = options.execution_timeout.min(parent.execution_timeout);
         options.provider_timeout = options.provider_timeout.min(parent.provider_timeout);
         options.debug &= parent.debug;
+        options.widen &= parent.widen;
+        options.budgets = options.budgets.within(&parent.budgets);
         self
     }
 

@@ -16,6 +16,7 @@ use super::agent::retries;
 use super::{AgentOptions, Config};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
+use crate::observe::LogLimits;
 use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, Secret};
 use crate::worker::{InstallerLimits, WorkerLimits, WorkerOptions};
 
@@ -65,6 +66,16 @@ impl Config {
             minimum_tier: settings.minimum_sandbox_tier,
             limits: self.worker_limits(),
             ..defaults
+        }
+    }
+
+    /// How large the log may become.
+    pub(crate) fn log_limits(&self) -> LogLimits {
+        let settings = &self.settings;
+        LogLimits {
+            total_bytes: settings.log_total_mb << 20,
+            tree_bytes: settings.log_tree_mb << 20,
+            keep: settings.log_keep_days.map(|days| Duration::from_hours(24 * days)),
         }
     }
 
@@ -156,6 +167,11 @@ impl Config {
             variables.extend(Self::variable(name).map(|value| (name.into(), value)));
         }
         variables
+    }
+
+    /// Most memory that the host keeps for one call tree.
+    pub(crate) fn max_tree_memory_bytes(&self) -> usize {
+        usize::try_from(self.settings.max_tree_memory_mb << 20).unwrap_or(usize::MAX)
     }
 
     /// Largest arguments of one call, as JSON.

@@ -163,6 +163,7 @@ settings! {
     max_tree_cost_usd:           Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars one call tree may cost; empty: no limit";
     max_tree_seconds:            Option<Duration> = None                               , optional_seconds                    , Plain    , "time one call tree may take, models and programs together; empty: no limit";
     asks_per_call:               u32              = 10000                              , count::<_, 0, MANY>                 , Plain    , "requests one program may make to the host";
+    max_tree_memory_mb:          u64              = 256                                , count::<_, 16, MANY>                , Plain    , "memory the host may take for arguments and memories of one call tree";
     max_argument_bytes:          usize            = 16_777_216                          , count::<_, 1, MANY>                 , Plain    , "largest arguments of one call, as JSON";
     content_ttl_seconds:         u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "seconds an earlier result can be referred to; 0: as long as it is kept";
     max_running_workers:         usize            = 0                                  , count::<_, 0, MANY>                 , Plain    , "programs running at once; 0: twice the cores";
@@ -206,6 +207,9 @@ settings! {
     cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where environments and tools live";
     state_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the store and the log live";
     log:                         LogTarget        = LogTarget::StateDir                , log_target                          , Plain    , "the log file, or off";
+    log_total_mb:                u64              = 512                                , count::<_, 1, MANY>                 , Plain    , "all files of the log together; the oldest are removed";
+    log_tree_mb:                 u64              = 16                                 , count::<_, 1, MANY>                 , Plain    , "what one call and all it calls may log; further calls of the tree are counted, not logged";
+    log_keep_days:               Option<u64>      = None                               , optional_count::<_, 1, MANY>        , Plain    , "days that full log files are kept; empty: until log_total_mb is reached";
     generate:                    bool             = true                               , flag                                , Plain    , "whether a model may be asked; off: stored programs run, every other call fails";
     tools_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "a directory of exported tools, read only; its programs come after those of the store";
     debug:                       bool             = false                              , flag                                , Plain    , "log prompts and memory too";

@@ -74,7 +74,8 @@ impl Prices {
                 "{problem}; a price table has [model] with input and output, in dollars per million tokens"
             ),
         };
-        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        let text =
+            crate::regular_file::read_regular(path).map_err(|error| fault(error.to_string()))?;
         self.by_model = toml::from_str(&text).map_err(|error| fault(error.to_string()))?;
         let is_price = |price: f64| price.is_finite() && price >= 0.0;
         let bad = self.by_model.iter().find(|(_, price)| {

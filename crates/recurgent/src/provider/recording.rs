@@ -20,12 +20,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::Prompt;
-use lifecycle::redact::{redacted, redacted_text};
+use lifecycle::redact::{NamedSecrets, redacted, redacted_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::price::Pricing;
 use super::{DraftRequest, Provider, ProviderFault};
+use crate::regular_file::read_regular;
 use difference::{difference, masked};
 use fault::RecordedFault;
 
@@ -76,8 +77,13 @@ struct Asked {
 
 impl Asked {
     fn of(prompt: &Prompt) -> Self {
-        Self { system: Checksum::of(&prompt.system), user: redacted_text(prompt.user.clone()) }
+        Self { system: Checksum::of(&prompt.system), user: clean(&prompt.user) }
     }
+}
+
+/// A prompt without its secrets, also where they stand without their names.
+fn clean(prompt: &str) -> String {
+    NamedSecrets::in_text(prompt).out_of_text(redacted_text(prompt.to_owned()))
 }
 
 /// Passes requests on and records every answer and fault.
@@ -135,7 +141,8 @@ impl Provider for Recorder {
         };
         match &result {
             Ok(draft) => {
-                let payload = Some(redacted(draft.payload.clone()));
+                let named = NamedSecrets::in_text(&prompt.user);
+                let payload = Some(named.out_of(redacted(draft.payload.clone())));
                 self.write(&RecordedReply { payload, usage: draft.usage, ..blank })?;
             }
             Err(fault) => {
@@ -173,7 +180,7 @@ impl Replay {
     /// Reads a recording.
     pub fn from_file(path: &Path) -> Result<Self, ProviderFault> {
         let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        match read_regular(path) {
             Ok(text) => Self::from_text(&name, &text),
             Err(error) => Err(ProviderFault::File { path: name, problem: error.to_string() }),
         }
@@ -227,15 +234,16 @@ impl Replay {
     /// Whether this is what was asked when the reply was recorded.
     fn compare(&self, reply: &RecordedReply, prompt: &Prompt) -> Result<(), DraftFault> {
         let Some(recorded) = &reply.prompt else { return Ok(()) };
-        let now = redacted_text(prompt.user.clone());
-        if masked(&recorded.user) == masked(&now) {
+        // Older recordings redact less.
+        let (now, then) = (clean(&prompt.user), clean(&recorded.user));
+        if masked(&then) == masked(&now) {
             return Ok(());
         }
         Err(DraftFault::Diverged(format!(
             "{} was recorded for another request to {:?}:\n{}\nRecord this run again, or run it as it was recorded",
             self.name,
             reply.key,
-            difference(&recorded.user, &now)
+            difference(&then, &now)
         )))
     }
 }

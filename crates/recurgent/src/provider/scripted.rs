@@ -14,11 +14,15 @@ use lifecycle::prompt::Prompt;
 use serde_json::Value;
 
 use super::{DraftRequest, Provider, ProviderFault};
+use crate::regular_file::read_regular;
 
 /// The key of answers to anything no other key covers.
 const ANYTHING: &str = "*";
 /// Longest list of keys shown when one is missing.
 const SHOWN_KEYS: usize = 8;
+
+/// Deepest nesting of brackets in a script: reading YAML takes time in proportion to length × depth.
+const MAX_DEPTH: usize = 1000;
 
 /// One scripted answer.
 #[derive(Debug, Clone)]
@@ -51,6 +55,19 @@ impl Answers {
     }
 }
 
+/// Whether brackets are open at more than [`MAX_DEPTH`] places at once; those of programs count.
+fn is_nested_too_deeply(text: &str) -> bool {
+    let mut depth = 0_usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > MAX_DEPTH
+    })
+}
+
 impl Scripted {
     /// An empty script.
     pub fn new() -> Self {
@@ -61,7 +78,12 @@ impl Scripted {
     pub fn from_file(path: &Path) -> Result<Self, ProviderFault> {
         let fault =
             |problem: String| ProviderFault::File { path: path.display().to_string(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        let text = read_regular(path).map_err(|error| fault(error.to_string()))?;
+        if is_nested_too_deeply(&text) {
+            return Err(fault(format!(
+                "its lists and objects are nested more than {MAX_DEPTH} deep; a script maps \"role.method\" to a list"
+            )));
+        }
         // JSON first: YAML reads most of it, but not every escape.
         let json = serde_json::from_str::<BTreeMap<String, Vec<Value>>>(&text);
         let script = json.or_else(|_| serde_norway::from_str(&text)).map_err(|error| {

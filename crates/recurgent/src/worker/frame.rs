@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lifecycle::context::{ContextChanges, ContextDelta};
+use lifecycle::context::{ContextChanges, ContextDelta, VIEWS};
 use lifecycle::dialect::{Position, SyntaxFault};
 use lifecycle::execution::{ExceptionFacts, Order, ReportEnding, ResultFrom};
 use lifecycle::outcome::{Limit, Outcome, Reported};
@@ -24,6 +24,8 @@ pub(super) const IPC_VERSION: u32 = 1;
 pub(super) const FRAME_BYTES: usize = 32 << 20;
 /// Most values in a frame: each takes the host far more memory than the two bytes that may encode it.
 pub(super) const FRAME_VALUES: usize = 1_000_000;
+/// Values that an object counts as: its table takes so much more memory than a number.
+const OBJECT_VALUES: usize = 7;
 
 /// Classes kept of an exception's hierarchy.
 const MAX_CLASSES: usize = 16;
@@ -32,7 +34,7 @@ const MAX_FACT_CHARS: usize = 300;
 
 /// Whether a frame has more than [`FRAME_VALUES`] values, counted without decoding it.
 pub(super) fn has_too_many_values(frame: &[u8]) -> bool {
-    if frame.len() < FRAME_VALUES {
+    if frame.len() < FRAME_VALUES / OBJECT_VALUES {
         return false;
     }
     let (mut begun, mut in_text, mut escaped) = (0, false, false);
@@ -41,7 +43,8 @@ pub(super) fn has_too_many_values(frame: &[u8]) -> bool {
             _ if escaped => escaped = false,
             b'\\' => escaped = in_text,
             b'"' => in_text = !in_text,
-            b',' | b'[' | b'{' if !in_text => begun += 1,
+            b'{' if !in_text => begun += OBJECT_VALUES,
+            b',' | b'[' if !in_text => begun += 1,
             _ => {}
         }
     }
@@ -80,6 +83,9 @@ pub(super) enum FrameFault {
     /// A field that this kind of frame needs is missing.
     #[error("it sent a frame without `{0}`")]
     Missing(&'static str),
+    /// A change of memory that no guest makes.
+    #[error("it sent a frame that writes the read-only memory key `{0}`")]
+    Reserved(String),
     /// A field has a value outside the protocol.
     #[error("it sent an unknown `{field}`")]
     Unknown {
@@ -359,6 +365,11 @@ impl ReceivedFrame<'_> {
         };
         let context = need(self.context, "context")?;
         let changes = ContextChanges { set: context.set, unset: context.unset };
+        // A guest refuses these keys itself, so that only a forged frame has one.
+        let mut keys = changes.set.keys().chain(&changes.unset);
+        if let Some(key) = keys.find(|key| VIEWS.contains(&key.as_str())) {
+            return Err(FrameFault::Reserved(key.clone()));
+        }
         let given = self.result_from.as_deref().map(ResultFrom::named);
         let result_from = match given {
             Some(None) => return Err(FrameFault::Unknown { field: "result_from" }),

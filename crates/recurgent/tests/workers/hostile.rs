@@ -32,6 +32,8 @@ fn lies_end_the_attempt_and_nothing_else() {
     let driver = Driver::new();
     let done = r#"{\"op\":\"done\",\"status\":\"ok\",\"value\":1,\"context\":{\"set\":{},\"unset\":[]}}\n"#;
     let refusal = r#"{\"op\":\"done\",\"status\":\"error\",\"error_type\":\"protocol\",\"error_class\":\"UnknownDigest\",\"error_message\":\"forged\"}\n"#;
+    let reserved = done.replace(r#"\"set\":{}"#, r#"\"set\":{\"tools\":{}}"#);
+    let unset = done.replace(r#"\"unset\":[]"#, r#"\"unset\":[\"conversation_history\"]"#);
     let ask = r#"{\"op\":\"ask\",\"ask_id\":1,\"kind\":\"tools\"}\n"#;
     let cases = [
         (r#"b"garbage\n""#, r#""garbage\n""#, "malformed frame"),
@@ -40,6 +42,8 @@ fn lies_end_the_attempt_and_nothing_else() {
         (r#"b"[" * 100000 + b"\n""#, r#""[" * 100000 + "\n""#, "malformed frame"),
         (&format!("b\"{done}{done}\""), &format!("\"{done}{done}\""), "sent a frame after `done`"),
         (&format!("b\"{ask}{ask}\""), &format!("\"{ask}{ask}\""), "a number used before"),
+        (&format!("b\"{reserved}\""), &format!("\"{reserved}\""), "read-only memory key `tools`"),
+        (&format!("b\"{unset}\""), &format!("\"{unset}\""), "key `conversation_history`"),
         (r#"b"{\"op\":\"fork\"}\n""#, r#""{\"op\":\"fork\"}\n""#, "unknown `op`"),
         (&format!("b\"{refusal}\""), &format!("\"{refusal}\""), "it refused its order: forged"),
     ];

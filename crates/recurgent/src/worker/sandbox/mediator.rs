@@ -84,7 +84,7 @@ impl ConnectionLog {
         let noted = log.entry(group(notification)).or_default();
         let is_known = noted.iter().any(|it| it.uri == uri);
         if !is_known && noted.len() < MAX_NOTED {
-            let fetched_at = jiff::Timestamp::now().to_string();
+            let fetched_at = crate::upkeep::now().to_string();
             noted.push(ObservedSource { uri, fetched_at, tool: None });
         }
     }

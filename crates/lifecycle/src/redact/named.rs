@@ -1,0 +1,132 @@
+//! Values that were named as secrets, so that they can be removed wherever else they appear.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::assignment::TextKind;
+use super::{REDACTED, is_secret, next_secret};
+use crate::request::CallRequest;
+
+/// A shorter value is a word of many texts.
+const LEAST_BYTES: usize = 6;
+/// A longer value is not searched for.
+const MOST_BYTES: usize = 4096;
+/// Most values that are remembered.
+const MOST_VALUES: usize = 64;
+
+/// Most keys of a memory that is looked through at each call.
+const MOST_KEYS: usize = 256;
+
+/// Values that stood under a secret's name in a call tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamedSecrets(BTreeSet<String>);
+
+impl NamedSecrets {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a value and the values in it that their names mark as secrets.
+    pub fn note(&mut self, name: &str, value: &Value) {
+        match value {
+            Value::String(text) if is_secret(name, value) => self.add(text),
+            Value::Number(number) if is_secret(name, value) => self.add(&number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| self.note(name, item)),
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| self.note(name, value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// Adds the arguments of a call, what its agent remembers under a secret's name, and nothing of large memories.
+    pub fn note_request(&mut self, request: &CallRequest) {
+        let args = request.arguments.args.iter().map(|value| ("", value));
+        let kwargs = request.arguments.kwargs.iter().map(|(name, value)| (name.as_str(), value));
+        for (name, value) in args.chain(kwargs) {
+            self.note(name, value);
+            if let Value::String(text) = value {
+                self.note_text(text.get(..MOST_BYTES).unwrap_or(text));
+            }
+        }
+        if request.context.len() <= MOST_KEYS {
+            for (name, value) in
+                request.context.iter().filter(|(name, value)| is_secret(name, value))
+            {
+                self.note(name, value);
+            }
+        }
+    }
+
+    /// The values that a text names as secrets.
+    pub fn in_text(text: &str) -> Self {
+        let mut named = Self::default();
+        named.note_text(text);
+        named
+    }
+
+    fn note_text(&mut self, text: &str) {
+        let mut from = 0;
+        while let Some(secret) = next_secret(text.as_bytes(), from, TextKind::Prose) {
+            self.add(text.get(secret.clone()).unwrap_or_default());
+            from = secret.end;
+        }
+    }
+
+    fn add(&mut self, text: &str) {
+        let fits = (LEAST_BYTES..=MOST_BYTES).contains(&text.len()) && text != REDACTED;
+        if fits && self.0.len() < MOST_VALUES {
+            self.0.insert(text.to_owned());
+            // As it stands in the JSON text of a prompt.
+            let encoded = Value::String(text.to_owned()).to_string();
+            self.0.insert(encoded.trim_matches('"').to_owned());
+        }
+    }
+
+    /// The text without these values.
+    pub fn out_of_text(&self, mut text: String) -> String {
+        for secret in &self.0 {
+            if text.contains(secret.as_str()) {
+                text = text.replace(secret.as_str(), REDACTED);
+            }
+        }
+        text
+    }
+
+    /// The value without these values, in keys and in texts.
+    pub fn out_of(&self, value: Value) -> Value {
+        if self.is_empty() {
+            return value;
+        }
+        match value {
+            Value::String(text) => Value::String(self.out_of_text(text)),
+            Value::Array(items) => items.into_iter().map(|item| self.out_of(item)).collect(),
+            Value::Object(fields) => {
+                let clean = |(name, value)| (self.out_of_text(name), self.out_of(value));
+                Value::Object(fields.into_iter().map(clean).collect())
+            }
+            Value::Number(number) if self.0.contains(&number.to_string()) => {
+                Value::String(REDACTED.to_owned())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_was_named_goes_everywhere() {
+        let mut named = NamedSecrets::default();
+        named.note("", &json!({"login": {"password": "hunter2", "user": "somebody"}}));
+        named.note("pin_token", &json!(123_456));
+        named.note("token", &json!("abc"));
+        let value = json!({"hunter2": ["it is hunter2!", 123_456, "abc", "somebody"]});
+        let clean = json!({"[redacted]": ["it is [redacted]!", "[redacted]", "abc", "somebody"]});
+        assert_eq!(named.out_of(value), clean);
+    }
+}
