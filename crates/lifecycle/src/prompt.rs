@@ -14,6 +14,7 @@ use crate::guardrail::SiblingState;
 use crate::history::{HISTORY_KEY, HISTORY_PAGE};
 use crate::pattern::Repeated;
 use crate::program::type_name;
+use crate::redact::redacted_field;
 use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
 
@@ -174,15 +175,16 @@ fn invocation(request: &CallRequest) -> Value {
         .kwargs
         .iter()
         .take(MAX_ARGUMENTS)
-        .map(|(key, value)| (preview(key), handle(value, MAX_DEPTH)))
+        .map(|(key, value)| (preview(key), handle(&redacted_field(key, value), MAX_DEPTH)))
         .collect();
+    let args = arguments.args.iter().take(MAX_ARGUMENTS);
     let args: Vec<Value> =
-        arguments.args.iter().take(MAX_ARGUMENTS).map(|value| handle(value, MAX_DEPTH)).collect();
+        args.map(|value| handle(&redacted_field("", value), MAX_DEPTH)).collect();
     let context: Map<String, Value> = request
         .context
         .iter()
         .take(MAX_KEYS)
-        .map(|(key, value)| (preview(key), handle(value, MAX_DEPTH)))
+        .map(|(key, value)| (preview(key), handle(&redacted_field(key, value), MAX_DEPTH)))
         .collect();
     let mut shown = json!({
         "role": request.role,

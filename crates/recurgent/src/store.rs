@@ -190,6 +190,10 @@ pub trait SessionStore {
     /// Forgets a session with its memories, history and stored contents; false if there was none.
     fn remove_session(&self, name: &str) -> Result<bool, StoreFault>;
 
+    /// Forgets one key of the memories of a session's agents, whatever it holds; gives how many had it, or `None` if
+    /// there is no such session.
+    fn forget_memory(&self, name: &str, key: &str) -> Result<Option<usize>, StoreFault>;
+
     /// Forgets a session's history and stored contents, not its memory; gives how many records, or `None` if there is
     /// no such session.
     fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault>;

@@ -411,6 +411,11 @@ impl Shared {
         zygote_pool
     }
 
+    /// Ends kept workers in which something runs.
+    fn check_kept(&self) {
+        self.pool.expire();
+    }
+
     /// Ends workers and zygotes that were idle for too long.
     fn end_idle(&self) {
         self.pool.expire();

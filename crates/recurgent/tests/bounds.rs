@@ -20,13 +20,13 @@ fn runtime(model: Scripted, settings: &[(&str, &str)]) -> (TempDir, Runtime) {
     (state, runtime)
 }
 
-/// Programs that make the host keep values: memories of many agents, arguments passed down, contracts, one large memory.
+/// Programs that make the host keep values: memories of many agents, arguments passed down.
 #[rustfmt::skip]
 const HOARDERS: &[(&str, &str)] = &[
     ("for i in range(40):\n    delegate(f'helper {i}', purpose='x').remember(many=[{'a': i}] * 100_000)\nresult = args[0]",
      "40.times { |i| delegate(\"helper #{i}\", purpose: 'x').remember(many: [{ a: i }] * 100_000) }\nargs[0]"),
-    ("result = delegate('helper', purpose='x', acceptance=[{'a': 1}] * 100_000).work([{'a': args[0]}] * 100_000).value",
-     "delegate('helper', purpose: 'x', acceptance: [{ a: 1 }] * 100_000).work([{ a: args[0] }] * 100_000).value"),
+    ("result = delegate('helper', purpose='x').work([{'a': args[0]}] * 100_000)",
+     "delegate('helper', purpose: 'x').work([{ a: args[0] }] * 100_000)"),
 ];
 
 #[test]
@@ -35,9 +35,9 @@ fn the_memory_of_a_call_tree_is_bounded_as_decoded() {
         for (python, ruby) in HOARDERS {
             let code = if language == Language::Python { python } else { ruby };
             let deeper = if language == Language::Python {
-                "result = delegate(f'lower {len(args)}', purpose='x').work(*args, args[0]).value"
+                "result = delegate(f'lower {len(args)}', purpose='x').work(*args, args[0])"
             } else {
-                "delegate(\"lower #{args.size}\", purpose: 'x').work(*args, args[0]).value"
+                "delegate(\"lower #{args.size}\", purpose: 'x').work(*args, args[0])"
             };
             let mut model = Scripted::new()
                 .with("boss.run", code)

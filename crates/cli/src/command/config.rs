@@ -1,5 +1,7 @@
 //! `recurgent config`: the effective settings and where each came from.
 
+mod privacy;
+
 use clap::Args;
 use recurgent::config::{Config, Key, SettingOrigin};
 use serde_json::{Value, json};
@@ -13,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   recurgent config
   recurgent config --set guest=ruby
+  recurgent config --privacy                what can leave this machine
   RECURGENT_EXECUTION_TIMEOUT_SECONDS=5 recurgent config --json
 
 Later wins: built-in defaults, the configuration file (config.toml, or the file RECURGENT_CONFIG
@@ -25,6 +28,9 @@ pub(crate) struct ConfigOptions {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print what can leave this machine and what is kept on it, by the effective settings
+    #[arg(long)]
+    privacy: bool,
     #[command(flatten)]
     settings: SettingFlags,
 }
@@ -32,6 +38,9 @@ pub(crate) struct ConfigOptions {
 impl ConfigOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.settings.config()?;
+        if self.privacy {
+            return privacy::show(&config, self.json);
+        }
         if self.json {
             render::json(&as_json(&config))?;
         } else {

@@ -1,6 +1,7 @@
 //! `recurgent sessions`: memory and history that are kept by name.
 
 use clap::{Args, Subcommand};
+use lifecycle::call::StoreFault;
 use lifecycle::request::Role;
 use recurgent::store::Owner;
 use recurgent::store::catalog::SessionSummary;
@@ -19,6 +20,7 @@ Examples:
   recurgent sessions list
   recurgent sessions show desk
   recurgent sessions history desk --limit 5
+  recurgent sessions forget desk draft                  forget one memory key
   recurgent sessions purge desk                         forget its calls, keep its memory
   recurgent sessions rm desk";
 
@@ -55,6 +57,13 @@ enum Verb {
         #[arg(long, value_name = "CALL_ID")]
         before: Option<String>,
     },
+    /// Forget one memory key of a session's agents, even one that cannot be read or is too large
+    Forget {
+        /// The session
+        name: String,
+        /// The memory key
+        key: String,
+    },
     /// Forget a session's history and stored contents; its memory stays
     Purge {
         /// The session
@@ -76,6 +85,7 @@ impl SessionsOptions {
             Verb::History { name, limit, before } => {
                 self.history(&store, name.trim(), usize::from(*limit), before.as_deref())
             }
+            Verb::Forget { name, key } => self.forget(&store, name.trim(), key),
             Verb::Purge { name } => self.purge(&store, name.trim()),
             Verb::Rm { name } => self.remove(&store, name.trim()),
         }?;
@@ -110,7 +120,8 @@ impl SessionsOptions {
 
     fn show(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
         let agents: Map<String, Value> = store
-            .session_context(name)?
+            .session_context(name)
+            .map_err(|fault| unreadable_memory(name, &fault))?
             .into_iter()
             .map(|(role, context)| (role, Value::Object(context.to_object())))
             .collect();
@@ -158,6 +169,22 @@ impl SessionsOptions {
             None => render::notice(&format!("session {shown_name} has no calls")),
         }
         render::lines(&rows)
+    }
+
+    fn forget(&self, store: &SqliteStore, name: &str, key: &str) -> Result<(), CommandFault> {
+        let Some(agents) = store.forget_memory(name, key)? else {
+            return Err(unknown_session(store, name)?);
+        };
+        if agents == 0 {
+            return Err(CommandFault::missing(format!(
+                "session {name:?} has no memory key {key:?}; `recurgent sessions show {name}` lists its keys"
+            )));
+        }
+        if self.json {
+            return render::json(&json!({ "session": name, "forgotten": key, "agents": agents }));
+        }
+        render::note(&format!("forgot {} of session {}", clean(key), clean(name)));
+        Ok(())
     }
 
     fn purge(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {
@@ -216,6 +243,13 @@ fn session_names(store: &SqliteStore) -> Result<Vec<String>, CommandFault> {
         store.sessions()?.into_iter().map(|session| session.name).collect();
     names.dedup();
     Ok(names)
+}
+
+fn unreadable_memory(name: &str, fault: &StoreFault) -> CommandFault {
+    CommandFault::setup(format!(
+        "the memory of session {name:?} cannot be read ({fault}); `recurgent store check` names the key, \
+         `recurgent sessions forget {name} KEY` removes it, `recurgent sessions rm {name}` removes the session"
+    ))
 }
 
 fn unknown_session(store: &SqliteStore, name: &str) -> Result<CommandFault, CommandFault> {

@@ -167,3 +167,31 @@ fn a_session_keeps_its_packages_in_the_next_process() {
     assert_eq!(cli.run(&["sessions", "rm", "s"]).exit, 0);
     assert_eq!(ask("swap", "s")["value"], json!(1), "the packages are forgotten with the session");
 }
+
+/// Memory that this version does not write: not JSON, too large for a worker, a version below zero.
+#[test]
+fn a_damaged_session_can_always_be_repaired() {
+    let cli = cli();
+    let add = || cli.run(&["call", "calculator", "add", "1", "--session", "desk"]);
+    add().exits(0);
+    let change = |sql: &str| {
+        let store = rusqlite::Connection::open(cli.path("state/recurgent.sqlite")).unwrap();
+        store.execute_batch(sql).unwrap();
+    };
+    change("INSERT INTO context_entries SELECT id, 'bad', '{no json' FROM owners");
+    cli.run(&["sessions", "show", "desk"]).stderr_contains("sessions forget desk KEY");
+    cli.run(&["sessions", "forget", "desk", "none"]).stderr_contains("has no memory key");
+    cli.run(&["sessions", "forget", "desk", "bad"]).exits(0);
+    add().exits(0);
+    change(
+        "INSERT INTO context_entries SELECT id, 'large', '\"' || hex(zeroblob(20000000)) || '\"' FROM owners",
+    );
+    add().exits(1);
+    cli.run(&["sessions", "forget", "desk", "large"]).exits(0);
+    add().exits(0);
+    change("UPDATE owners SET context_version = -5, history_count = -1");
+    let listed = cli.run(&["sessions", "list", "--json"]).exits(0).json();
+    assert_eq!(listed["sessions"][0]["name"], "desk");
+    cli.run(&["sessions", "rm", "desk"]).exits(0);
+    add().exits(0);
+}

@@ -50,4 +50,5 @@ OUT_OF_MEMORY = 112
 dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 load = json.JSONDecoder().decode
 getpid, leave, dup2, set_timer = os.getpid, os._exit, os.dup2, signal.setitimer
+count_threads = _thread._count
 REAL_TIMER = signal.ITIMER_REAL

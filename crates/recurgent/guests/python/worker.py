@@ -4,9 +4,11 @@ class Worker:
     def __init__(self, fd):
         self.fd, self.channel, self.context = fd, Channel(fd), Context()
         self.programs, self.output = Programs(), Output()
+        self.threads = count_threads()
 
     def connect(self, channel, stdout, stderr):
         self.channel.pid = getpid()
+        self.threads = count_threads()  # a fork may count threads of the zygote
         dup2(channel, self.fd, inheritable=False)
         self.output.redirect(stdout, stderr)
 
@@ -24,6 +26,8 @@ class Worker:
         if getpid() != self.channel.pid:
             leave(0)  # a process that the program forked: it must not send a result
         execution.finish(done if len(done) < limit else oversized(limit))
+        if count_threads() > self.threads:
+            leave(0)  # with the threads that the program left; the next call gets another worker
 
     def run(self, frame, execution):
         try:

@@ -276,6 +276,10 @@ impl SessionStore for SqliteStore {
         self.write(|transaction| write::remove_session(transaction, name))
     }
 
+    fn forget_memory(&self, name: &str, key: &str) -> Result<Option<usize>, StoreFault> {
+        self.write(|transaction| write::forget_memory(transaction, name, key))
+    }
+
     fn purge_session(&self, name: &str) -> Result<Option<usize>, StoreFault> {
         self.write(|transaction| write::purge_session(transaction, name))
     }

@@ -14,10 +14,16 @@ use super::zygote_pool::ZygoteKey;
 /// Idle workers kept; the one that was idle longest is ended first.
 const MAX_KEPT: usize = 128;
 
+/// Processor time that a worker may use while it waits for its agent's next call: something that its program left
+/// behind runs in one that uses more.
+const IDLE_CPU: Duration = Duration::from_millis(5);
+
 /// The kept workers of all agents.
 #[derive(Debug)]
 pub(super) struct Pool {
     idle_limit: Duration,
+    /// Whether a check is queued that no worker given back from now on needs to queue again.
+    check_queued: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -35,6 +41,17 @@ struct Kept {
     lease: Arc<Lease>,
     worker: Worker,
     since: Instant,
+    /// Processor time it had used by then.
+    cpu_time: Option<Duration>,
+}
+
+impl Kept {
+    /// Whether something runs in it, or it has ended.
+    fn is_unfit(&mut self) -> bool {
+        let used = self.cpu_time.zip(self.worker.cpu_time());
+        used.is_some_and(|(before, now)| now.saturating_sub(before) > IDLE_CPU)
+            || !self.worker.is_fit()
+    }
 }
 
 /// Ties a worker to the agent it serves.
@@ -47,7 +64,7 @@ pub(super) struct Lease {
 
 impl Pool {
     pub(super) fn new(idle_limit: Duration) -> Self {
-        Self { idle_limit, state: Mutex::default() }
+        Self { idle_limit, check_queued: AtomicBool::new(false), state: Mutex::default() }
     }
 
     /// Takes the agent's idle worker out of the pool.
@@ -78,7 +95,11 @@ impl Pool {
             drop(state); // a worker is ended outside the lock
             return drop(worker);
         }
-        state.kept.push(Kept { lease, worker, since: Instant::now() });
+        if !self.check_queued.swap(true, Ordering::AcqRel) {
+            worker.request_check();
+        }
+        let cpu_time = worker.cpu_time();
+        state.kept.push(Kept { lease, worker, since: Instant::now(), cpu_time });
         let excess = (state.kept.len() > MAX_KEPT).then(|| state.longest_idle()).flatten();
         drop(state);
         drop(excess);
@@ -107,15 +128,18 @@ impl Pool {
         ended.is_some()
     }
 
-    /// Ends workers that were idle for too long, or whose program left processes behind.
+    /// Ends workers that were idle for too long, and those whose program left something running: another process, or a
+    /// thread.
     pub(super) fn expire(&self) {
+        self.check_queued.store(false, Ordering::Release);
         if locked(&self.state).kept.is_empty() {
             return;
         }
         let leaders_with_members = process::leaders_with_members(); // slow, so done outside the lock
-        let is_expired = |kept: &Kept| {
+        let is_expired = |kept: &mut Kept| {
             kept.since.elapsed() >= self.idle_limit
                 || leaders_with_members.contains(&kept.worker.pid())
+                || kept.is_unfit()
         };
         let mut state = locked(&self.state);
         let expired: Vec<Kept> = state.kept.extract_if(.., |kept| is_expired(kept)).collect();

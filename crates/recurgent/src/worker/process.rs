@@ -10,8 +10,8 @@ use lifecycle::outcome::Limit;
 use lifecycle::provenance::ObservedSource;
 use rustix::process::{Pid, Signal};
 
-use super::sandbox::ProcessorClock;
 use super::sandbox::WorkerResources;
+use super::sandbox::{ProcessorClock, group_leader};
 
 /// Longest time a worker that closed its channel may take to end.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
@@ -173,7 +173,8 @@ impl Process {
         self.cpu_time().is_none_or(|used| used < self.cpu_limit / 2)
     }
 
-    fn cpu_time(&self) -> Option<Duration> {
+    /// Processor time it has used.
+    pub(super) fn cpu_time(&self) -> Option<Duration> {
         self.clock.as_ref()?.read()
     }
 
@@ -232,10 +233,9 @@ impl Process {
 /// Leaders of process groups that contain at least one other process.
 pub(super) fn leaders_with_members() -> BTreeSet<u32> {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    // The kernel is asked for each number: a process chooses its own name, and so the text of its files.
     let led_by = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, fields) = stat.rsplit_once(')')?; // state, parent, group
-        let leader: u32 = fields.split_whitespace().nth(2)?.parse().ok()?;
+        let leader = u32::try_from(group_leader(pid).ok()?).ok()?;
         (leader != pid).then_some(leader)
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -13,6 +13,8 @@ use super::{Shared, locked};
 
 /// Interval at which killed workers are checked.
 const KILLED_PERIOD: Duration = Duration::from_millis(1);
+/// Time after a call at which its kept worker is checked; also the least time between two checks.
+const CHECK_DELAY: Duration = Duration::from_millis(50);
 /// Killed workers checked at a time; beyond that the oldest are waited for.
 const MAX_KILLED: usize = 64;
 
@@ -25,6 +27,8 @@ enum ReaperJob {
     Reap(Arc<ZygotePool>, KilledWorker),
     /// End what was idle for too long.
     EndIdle,
+    /// Soon, end kept workers in which something runs.
+    CheckKept,
     /// End the thread.
     Stop,
 }
@@ -43,6 +47,11 @@ impl ReaperQueue {
     /// Returns whether the thread still runs.
     pub(super) fn reap(&self, zygote_pool: &Arc<ZygotePool>, worker: KilledWorker) -> bool {
         self.0.send(ReaperJob::Reap(Arc::clone(zygote_pool), worker)).is_ok()
+    }
+
+    /// One check covers all workers that are given back until it is made.
+    pub(super) fn check_kept(&self) {
+        let _ = self.0.send(ReaperJob::CheckKept);
     }
 
     pub(super) fn end_idle(&self) {
@@ -98,10 +107,22 @@ impl Reaper {
 
 fn run_jobs(queue: &mpsc::Receiver<ReaperJob>, shared: &Weak<Shared>, period: Duration) {
     let (mut killed, mut checked) = (Killed::default(), Instant::now());
+    let mut check_at: Option<Instant> = None;
     loop {
         let due = period.saturating_sub(checked.elapsed());
-        let next = queue.recv_timeout(due.min(killed.period()));
+        let check_in =
+            check_at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        let next = queue.recv_timeout(due.min(killed.period()).min(check_in));
+        if check_at.is_some_and(|at| at <= Instant::now()) {
+            check_at = None;
+            if let Some(shared) = shared.upgrade() {
+                shared.check_kept();
+            }
+        }
         match next {
+            Ok(ReaperJob::CheckKept) => {
+                check_at = check_at.or_else(|| Instant::now().checked_add(CHECK_DELAY));
+            }
             Ok(ReaperJob::Refill(zygote_pool)) => zygote_pool.refill(),
             Ok(ReaperJob::Reap(zygote_pool, worker)) => killed.0.push((zygote_pool, worker)),
             Err(RecvTimeoutError::Timeout) if checked.elapsed() < period => {}

@@ -88,6 +88,16 @@ impl Worker {
         self.process.take_connections()
     }
 
+    /// Processor time it has used; `None`: it ended, or the kernel does not say.
+    pub(super) fn cpu_time(&self) -> Option<Duration> {
+        self.process.cpu_time()
+    }
+
+    /// Queues a check of kept workers, this one included.
+    pub(super) fn request_check(&self) {
+        self.queue.check_kept();
+    }
+
     /// Queues forking of the next spare worker.
     fn request_spare(&self) {
         self.queue.refill(&self.zygote_pool);

@@ -71,38 +71,36 @@ fn a_key_is_in_no_file_no_message_and_no_worker() {
 fn a_value_named_as_a_secret_is_in_no_file() {
     let home = tempfile::tempdir().unwrap();
     let repeats = "print(kwargs['password'])\nresult = ['it is ' + kwargs['password'], args[0], args[0].split('=')[1]]";
-    let bakes = "result = ['x-canary-1', 'y-canary-2', args[0]]";
-    let server = Server::new(vec![writes(repeats, 10), writes(bakes, 10)]);
+    let server = Server::new(vec![writes(repeats, 10)]);
     let runtime = Runtime::builder(config(&server, home.path(), &[("debug", "true")]))
         .provider(make(&options("openai-chat", server.url("/v1"))).unwrap())
         .record(home.path().join("recording.jsonl"))
         .build()
         .unwrap();
     let agent = runtime.agent("desk").session("desk").build().unwrap();
-    for method in ["repeat", "bake"] {
+    for _ in 0..2 {
         let given = Arguments {
             args: vec![json!("log in with password=y-canary-2")],
             kwargs: Map::from_iter([("password".to_owned(), json!("x-canary-1"))]),
         };
-        let outcome = agent.call(method, given).unwrap();
+        let outcome = agent.call("repeat", given).unwrap();
         assert!(outcome.value().unwrap().to_string().contains("canary-2"), "{outcome:?}");
     }
     drop((agent, runtime));
+    for request in server.requests() {
+        assert!(
+            !request.body.to_string().contains("canary"),
+            "a model needs no secrets: {}",
+            request.body
+        );
+    }
     let mut kept = Vec::new();
     files(home.path(), &mut kept);
-    for (name, bytes) in kept.iter().filter(|(name, _)| !name.contains("recurgent.sqlite")) {
+    for (name, bytes) in &kept {
         let text = String::from_utf8_lossy(bytes);
         let leak = text.find("canary").map(|at| text[at.saturating_sub(200)..].chars().take(400));
         assert!(leak.is_none(), "{name} holds a secret: {}", leak.unwrap().collect::<String>());
     }
-    // The store has the program that must run again, and nothing else.
-    let store = store_text(&kept);
-    assert!(!store.contains("it is x-canary"), "the store holds a secret");
-}
-
-fn store_text(kept: &[(String, Vec<u8>)]) -> String {
-    let store = kept.iter().filter(|(name, _)| name.contains("recurgent.sqlite"));
-    store.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect()
 }
 
 /// A service that repeats its key: whole, where a message is cut, spelt otherwise, and in a program.

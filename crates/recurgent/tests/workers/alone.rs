@@ -460,5 +460,5 @@ result = {name: resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name
     let zygote = driver.zygote(Language::Python, None);
     let of_zygote = std::fs::read_to_string(format!("/proc/{zygote}/limits")).unwrap();
     let processes = of_zygote.lines().find(|line| line.starts_with("Max processes")).unwrap();
-    assert_eq!(processes.split_whitespace().nth(2), Some("896"), "64 workers of 14");
+    assert_eq!(processes.split_whitespace().nth(2), Some("112"), "8 workers of 14");
 }

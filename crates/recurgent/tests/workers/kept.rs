@@ -142,3 +142,51 @@ fn a_worker_is_never_asked_for_a_program_it_has_forgotten() {
         (0..300).rev().for_each(run);
     }
 }
+
+/// Programs that leave something running when they return: a process that hides its name, a thread, a thread that the
+/// interpreter does not know of.
+#[rustfmt::skip]
+const LEAVES_RUNNING: &[(Language, &str)] = &[
+    (Language::Python, "import os, time\nif os.fork() == 0:\n    open('/proc/self/comm', 'wb').write(b'\\xff)\\xfe 1')\n    time.sleep(600)\nresult = 1"),
+    (Language::Ruby, "fork { File.binwrite('/proc/self/comm', \"\\xff)\\xfe 1\".b)\nsleep 600 }\nresult = 1"),
+    (Language::Python, "import threading\ndef spin():\n    while True: pass\nthreading.Thread(target=spin, daemon=True).start()\nresult = 1"),
+    (Language::Ruby, "Thread.new { loop {} }\nThread.new { sleep 600 }\nresult = 1"),
+    (Language::Python, "import threading\nthreading.Timer(600, print).start()\nresult = 1"),
+    (Language::Python, "import ctypes\ndef spin(_):\n    while True: pass\nspin = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(spin)\nctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, spin, None)\nresult = 1"),
+];
+
+#[test]
+fn nothing_runs_after_a_call() {
+    let driver = Driver::new();
+    for (language, code) in LEAVES_RUNNING {
+        let program = Program { language: *language, code, proven: true, ..Program::default() };
+        let ended = driver.run(&program);
+        assert!(returned(&ended, &json!(1)), "{code}: {ended:?}");
+        let worker = ended.unwrap().worker.pid.unwrap();
+        // Ruby's threads end with the program; everything else ends with its worker.
+        if *language == Language::Python || code.contains("fork") {
+            await_exit(worker);
+            let group = rustix::process::Pid::from_raw(worker.cast_signed()).unwrap();
+            while rustix::process::test_kill_process_group(group).is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        } else {
+            assert!(!is_busy(worker), "{code}");
+        }
+    }
+}
+
+/// Whether a process uses processor time while it is watched.
+fn is_busy(pid: u32) -> bool {
+    let used = || {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        let fields = stat.rsplit_once(')').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        let ticks =
+            fields.split_whitespace().skip(11).take(2).map(|n| n.parse::<u64>().unwrap_or(0));
+        ticks.sum::<u64>()
+    };
+    let before = used();
+    std::thread::sleep(Duration::from_millis(400));
+    used().saturating_sub(before) > 20
+}

@@ -79,6 +79,12 @@ const BOMBS: [&str; 2] = [
     "begin\n  300.times { syscall(34) if syscall(57).zero? }\nrescue SystemCallError\nend", // Ruby's fork waits
 ];
 
+/// The same without a bound of its own; the error of loading it says how many there were.
+const COUNTED_BOMBS: [&str; 2] = [
+    "import os, signal\ncount = 0\ntry:\n    for count in range(3000):\n        if os.fork() == 0: signal.pause()\nexcept OSError: pass\nraise ImportError(f'made {count} processes')",
+    "count = 0\nbegin\n  3000.times { syscall(57).zero? ? syscall(34) : count += 1 }\nrescue SystemCallError\nend\nraise LoadError, \"made #{count} processes\"",
+];
+
 /// An environment with the one package `bad`.
 fn environment(root: &Path, language: Language, source: &str) {
     let library = root.join("library");
@@ -156,6 +162,24 @@ fn a_package_that_makes_processes_without_end_harms_its_own_environment_only() {
         assert!(ended.is_err(), "{language:?}: {ended:?}");
         let ended = driver.run(&Program { language, code: "1", ..Program::default() });
         assert_eq!(value(&ended), Some(&json!(1)), "{language:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn the_limit_of_processes_holds_while_packages_are_loaded() {
+    let cache = tempfile::tempdir().unwrap();
+    open_to_all(cache.path());
+    for (language, source) in BOTH.into_iter().zip(COUNTED_BOMBS) {
+        let root = cache.path().join(language.name());
+        std::fs::create_dir(&root).unwrap();
+        environment(&root, language, source);
+        let environment = root.to_str();
+        let program = Program { language, code: "1", environment, ..Program::default() };
+        let said = format!("{:?}", Driver::new().run(&program).unwrap_err());
+        let made = said.split("made ").nth(1).and_then(|rest| rest.split(' ').next());
+        let made: u64 = made.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+        // Where there are control groups far fewer: `worker_processes`.
+        assert!(made < 600, "{language:?}: {said}");
     }
 }
 

@@ -253,7 +253,7 @@ pub(super) fn content(
 
 const SESSIONS: &str = "
     SELECT name, role, (SELECT count(*) FROM context_entries WHERE owner_id = owners.id),
-           context_version, updated_at, history_count
+           max(context_version, 0), updated_at, max(history_count, 0)
     FROM owners WHERE kind = 'session' ORDER BY name, role";
 
 pub(super) fn sessions(connection: &Connection) -> Result<Vec<SessionSummary>, SqliteFault> {

@@ -316,6 +316,26 @@ pub(super) fn remove_session(transaction: &Connection, name: &str) -> Result<boo
     Ok(true)
 }
 
+const FORGET_MEMORY: &str = "
+    DELETE FROM context_entries WHERE key = ?2
+      AND owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
+const NEXT_VERSION: &str = "
+    UPDATE owners SET context_version = 1 + max(context_version, 0) WHERE kind = 'session' AND name = ?1";
+
+/// Does not read the value: it may be the one that cannot be read.
+pub(super) fn forget_memory(
+    transaction: &Connection,
+    name: &str,
+    key: &str,
+) -> Result<Option<usize>, SqliteFault> {
+    if one(transaction, SESSION_EXISTS, [name], |_| Ok(()))?.is_none() {
+        return Ok(None);
+    }
+    let forgotten = run(transaction, FORGET_MEMORY, [name, key])?;
+    run(transaction, NEXT_VERSION, [name])?;
+    Ok(Some(forgotten))
+}
+
 const PURGE_HISTORY: &str = "
     DELETE FROM history WHERE owner_id IN (SELECT id FROM owners WHERE kind = 'session' AND name = ?1)";
 const PURGE_CONTENTS: &str = "

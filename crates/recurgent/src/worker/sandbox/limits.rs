@@ -5,7 +5,9 @@ use rustix::process::{Resource, Rlimit};
 use super::groups::Share;
 
 /// Workers of one zygote that may use all their processes at once before the others' limit is affected.
-const WORKERS: u64 = 64;
+const WORKERS: u64 = 8;
+/// Processes of a zygote beside those that its packages start: its own, and workers that have not left its control group.
+const OWN_PROCESSES: u64 = 16;
 
 /// Resource limits of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl WorkerLimits {
 
     /// What a zygote and the processes its packages start may use together.
     pub(super) fn zygote_share(&self) -> Share {
-        Share { processes: self.processes.saturating_mul(WORKERS), ..self.share() }
+        Share { processes: self.processes.saturating_add(OWN_PROCESSES), ..self.share() }
     }
 }
 

@@ -1,7 +1,10 @@
-//! Filters of system calls: every call is allowed except those listed here.
+//! Filters of system calls.
 //!
-//! A deny-list, because guests load packages that cannot be known beforehand. The refused calls let a program
-//! leave its namespaces, read other processes, or reach rarely used parts of the kernel.
+//! The filter of every sandboxed process refuses the calls that let a program leave its namespaces or read other
+//! processes, allows those on a list ([`allowed`]), and answers `ENOSYS` to all others, known or not, as a kernel
+//! without them does: libraries then fall back to older calls. The filters added to it refuse more.
+
+mod allowed;
 
 use std::io;
 
@@ -249,7 +252,7 @@ impl Filter {
         filter.refuse(libc::SYS_openat2, When::Always, ENOSYS)?;
         filter.refuse(libc::SYS_ioctl, When::Is(1, 0x5412), EPERM)?; // TIOCSTI types into a terminal
         filter.refuse(libc::SYS_ioctl, When::Is(1, 0x541C), EPERM)?; // TIOCLINUX
-        Ok(filter.end())
+        filter.end_with_list(&allowed::numbers()?)
     }
 
     /// The additional filter of a sealed worker. `isolated`: it has its own process namespace, in which
@@ -394,9 +397,33 @@ impl Filter {
         self
     }
 
+    /// Allows the calls of a sorted list; the kernel appears to have no others.
+    fn end_with_list(mut self, numbers: &[u32]) -> io::Result<Self> {
+        for (first, last) in ranges(numbers) {
+            let after = last.checked_add(1).ok_or_else(|| io::Error::other(BAD_NUMBER))?;
+            self.push(JUMP_AT_LEAST, first, 0, 2);
+            self.push(JUMP_AT_LEAST, after, 1, 0);
+            self.push(RETURN, ALLOW, 0, 0);
+        }
+        self.push(RETURN, REFUSE | ENOSYS, 0, 0);
+        Ok(self)
+    }
+
     fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) {
         self.0.push(Instruction { code, jt, jf, k });
     }
+}
+
+/// Runs of consecutive numbers, as first and last.
+fn ranges(sorted: &[u32]) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            Some(_) | None => ranges.push((*number, *number)),
+        }
+    }
+    ranges
 }
 
 const BAD_NUMBER: &str = "a system call has a number that no filter can hold";
@@ -411,6 +438,63 @@ fn jump(count: usize) -> io::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a filter answers to a call, as the kernel would run it.
+    fn answer(filter: &Filter, number: u32, arguments: [u32; 6]) -> u32 {
+        let (mut at, mut loaded) = (0_usize, 0);
+        loop {
+            let Instruction { code, jt, jf, k } = filter.0[at];
+            let mut jump = |is_true: bool| at += usize::from(if is_true { jt } else { jf });
+            match code {
+                LOAD if k == NUMBER_AT => loaded = number,
+                LOAD if k == MACHINE_AT => loaded = MACHINE.unwrap(),
+                LOAD => loaded = arguments[((k - FIRST_ARGUMENT_AT) / 8) as usize],
+                AND => loaded &= k,
+                JUMP_EQUAL => jump(loaded == k),
+                JUMP_AT_LEAST => jump(loaded >= k),
+                RETURN => return k,
+                _ => panic!("{code}"),
+            }
+            at += 1;
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_not_on_the_list_is_answered_as_if_the_kernel_lacked_it() {
+        let filter = Filter::zygote(Sockets { families: &[], mediated: false }).unwrap();
+        let allowed = allowed::numbers().unwrap();
+        assert!(allowed.is_sorted());
+        for number in (0..2000).filter(|number| !allowed.contains(number)) {
+            let answer = answer(&filter, number, [0; 6]);
+            assert!([REFUSE | ENOSYS, REFUSE | EPERM].contains(&answer), "{number}: {answer:#x}");
+        }
+        let unlisted = [
+            libc::SYS_io_setup,
+            libc::SYS_io_submit,
+            libc::SYS_inotify_init1,
+            libc::SYS_inotify_add_watch,
+            libc::SYS_clone3,
+            libc::SYS_shmat,
+            451, // cachestat
+            457, // statmount
+            1999,
+        ];
+        for number in unlisted.map(|number| u32::try_from(number).unwrap()) {
+            assert_eq!(answer(&filter, number, [0; 6]), REFUSE | ENOSYS, "{number}");
+        }
+        for (number, argument, expected) in [
+            (libc::SYS_read, 0, ALLOW),
+            (libc::SYS_futex, 0, ALLOW),
+            (libc::SYS_clone, 0, ALLOW),
+            (libc::SYS_clone, libc::CLONE_NEWUSER as u32, REFUSE | EPERM),
+            (libc::SYS_socket, libc::AF_INET as u32, REFUSE | EPERM),
+            (libc::SYS_ptrace, 0, REFUSE | EPERM),
+            (libc::SYS_bpf, 0, REFUSE | EPERM),
+        ] {
+            let number = u32::try_from(number).unwrap();
+            assert_eq!(answer(&filter, number, [argument; 6]), expected, "{number}");
+        }
+    }
 
     #[test]
     fn a_check_too_long_to_be_jumped_over_is_an_error() {

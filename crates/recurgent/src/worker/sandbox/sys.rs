@@ -122,6 +122,11 @@ impl ProcessorClock {
     }
 }
 
+/// The leader of a process's group; 0 for a thread of the kernel.
+pub(in crate::worker) fn group_leader(process: u32) -> io::Result<c_long> {
+    call_with_numbers!(libc::SYS_getpgid, [process.into(), 0, 0, 0, 0])
+}
+
 /// Moves the calling process into new namespaces.
 pub(super) fn unshare(flags: c_int) -> io::Result<()> {
     call_with_numbers!(libc::SYS_unshare, [flags.into(), 0, 0, 0, 0]).map(drop)

@@ -35,6 +35,46 @@ impl SandboxAccess {
     }
 }
 
+/// The groups that sandboxed processes keep beside their primary one: an unprivileged user namespace cannot drop them.
+#[derive(Debug, Default)]
+pub(super) struct KeptGroups {
+    user: u32,
+    group: u32,
+    supplementary: Vec<u32>,
+}
+
+/// The supplementary groups of this process that its sandboxed processes keep; none where they can be dropped.
+pub(super) fn kept_groups() -> KeptGroups {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut supplementary = Vec::new();
+    if !has_capability(CapabilitySet::SETGID) {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        supplementary.extend(groups.iter().map(|it| it.as_raw()).filter(|it| *it != group));
+    }
+    KeptGroups { user, group, supplementary }
+}
+
+impl KeptGroups {
+    /// Whether a path can be reached only by a member of one of these groups. Such a path is not shown to programs.
+    pub(super) fn is_needed_for(&self, path: &Path) -> bool {
+        const READ: u32 = 4;
+        const SEARCH: u32 = 1;
+        if self.supplementary.is_empty() {
+            return false;
+        }
+        let needs = |at: &Path| {
+            let Ok(meta) = at.metadata() else { return false };
+            let wanted = if meta.is_dir() { SEARCH } else { READ };
+            let others = meta.mode() & wanted;
+            meta.uid() != self.user
+                && meta.gid() != self.group
+                && others == 0
+                && self.supplementary.contains(&meta.gid())
+        };
+        path.canonicalize().is_ok_and(|real| real.ancestors().any(needs))
+    }
+}
+
 /// Whether this process can mount without a user namespace.
 pub(super) fn may_mount() -> bool {
     has_capability(CapabilitySet::SYS_ADMIN)
@@ -142,6 +182,9 @@ pub(super) fn tasks_of_user(user: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -172,5 +215,38 @@ mod tests {
         let in_use = USERS.lock().unwrap_or_else(PoisonError::into_inner).in_use.clone();
         let left = numbers.iter().flatten().filter(|number| in_use.contains(number)).count();
         assert_eq!(left, 0, "{numbers:?} of {in_use:?}");
+    }
+
+    #[test]
+    fn what_only_a_supplementary_group_reaches_is_not_shown() {
+        let place = tempfile::tempdir().unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let folder = place.path().join("private");
+        let key = folder.join("server.key");
+        fs::create_dir(&folder).unwrap();
+        fs::write(&key, "secret").unwrap();
+        let meta = key.metadata().unwrap();
+        // As another user who is in the files' group.
+        let groups = |user: u32, group: u32, supplementary: Vec<u32>| KeptGroups {
+            user: meta.uid().wrapping_add(user),
+            group: meta.gid().wrapping_add(group),
+            supplementary,
+        };
+        for (folder_mode, key_mode, groups, is_needed) in [
+            (0o755, 0o644, groups(1, 1, vec![meta.gid()]), false),
+            (0o755, 0o640, groups(1, 1, vec![meta.gid()]), true),
+            (0o710, 0o644, groups(1, 1, vec![meta.gid()]), true),
+            (0o710, 0o640, groups(0, 1, vec![meta.gid()]), false),
+            (0o710, 0o640, groups(1, 0, vec![meta.gid()]), false),
+            (0o710, 0o640, groups(1, 1, Vec::new()), false),
+        ] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(folder_mode)).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(key_mode)).unwrap();
+            assert_eq!(
+                groups.is_needed_for(&key),
+                is_needed,
+                "{folder_mode:o} {key_mode:o} {groups:?}"
+            );
+        }
     }
 }

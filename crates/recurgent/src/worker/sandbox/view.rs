@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::sys::{MOUNT_NODEV, MOUNT_NOEXEC, MOUNT_NOSUID, MOUNT_RDONLY};
-use super::{SandboxAccess, Starts, mediator};
+use super::{SandboxAccess, Starts, mediator, user};
 use crate::grants::Network;
 
 /// A worker's scratch directory in its own root. It has a parent because Landlock ignores the rule of a directory that
@@ -25,8 +25,14 @@ const SETTINGS: &[&str] = &[
     "/etc/alternatives",
     "/etc/localtime",
     "/etc/timezone",
-    "/etc/ssl",
-    "/etc/pki",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/crypto-policies/back-ends",
     "/etc/ca-certificates",
     "/etc/mime.types",
 ];
@@ -55,7 +61,8 @@ pub(super) fn readable(access: &SandboxAccess) -> Vec<PathBuf> {
     };
     let fixed = SYSTEM.iter().chain(SETTINGS).chain(settings).map(PathBuf::from);
     let mut all: Vec<PathBuf> = fixed.chain(access.read.iter().cloned()).collect();
-    all.retain(|path| path.exists());
+    let groups = user::kept_groups();
+    all.retain(|path| path.exists() && !groups.is_needed_for(path));
     all
 }
 
@@ -103,7 +110,8 @@ pub(super) fn binds(root: &Path, access: &SandboxAccess) -> io::Result<Vec<Bind>
     for path in DEVICES {
         binds.show(Path::new(path), MOUNT_NOSUID)?;
     }
-    for path in &access.write {
+    let groups = user::kept_groups();
+    for path in access.write.iter().filter(|path| !groups.is_needed_for(path)) {
         let programs = if access.executes_in(path) { 0 } else { MOUNT_NOEXEC };
         binds.show(path, MOUNT_NOSUID | MOUNT_NODEV | programs)?;
     }

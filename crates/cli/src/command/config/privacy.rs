@@ -1,0 +1,127 @@
+//! What can leave this machine, and what is kept on it, by the effective settings.
+
+use recurgent::config::Config;
+use recurgent::lifecycle::redact::redacted_text;
+use serde_json::{Value, json};
+
+use crate::exit::{CommandFault, Exit};
+use crate::render::paint::Style;
+use crate::render::{self, Stream};
+
+/// One kind of data.
+struct Flow {
+    what: &'static str,
+    /// Where it goes or is kept.
+    place: String,
+    /// When, and what bounds it.
+    when: String,
+}
+
+pub(super) fn show(config: &Config, as_json: bool) -> Result<Exit, CommandFault> {
+    let (leaves, kept) = (leaves(config), kept(config));
+    if as_json {
+        let rows = |flows: &[Flow]| -> Value {
+            let row = |it: &Flow| json!({"what": it.what, "where": it.place, "when": it.when});
+            flows.iter().map(row).collect()
+        };
+        render::json(&json!({"leaves": rows(&leaves), "kept": rows(&kept)}))?;
+        return Ok(Exit::Ok);
+    }
+    let paint = render::paint(Stream::Output);
+    let mut lines = Vec::new();
+    for (title, flows) in [("Leaves this machine", &leaves), ("Kept on this machine", &kept)] {
+        lines.push(paint.in_style(Style::Title, title));
+        for Flow { what, place, when } in flows {
+            lines.push(format!("  {}: {place}", paint.in_style(Style::Name, what)));
+            lines.push(format!("    {}", paint.in_style(Style::Faint, when)));
+        }
+    }
+    render::lines(&lines)?;
+    Ok(Exit::Ok)
+}
+
+fn leaves(config: &Config) -> Vec<Flow> {
+    let settings = config.settings();
+    let service = match &settings.base_url {
+        Some(address) => {
+            format!("{} at {}", settings.provider, redacted_text(address.clone()))
+        }
+        None => format!("the model service ({})", settings.provider),
+    };
+    let sources = |given: &[String], public: &str| {
+        if given.is_empty() {
+            public.to_owned()
+        } else {
+            format!("{} configured source(s), {public}", given.len())
+        }
+    };
+    let when_asked = if settings.generate {
+        "when a program is written or repaired; `generate=false` never asks a model"
+    } else {
+        "never: generate is off"
+    };
+    vec![
+        Flow {
+            what: "prompts",
+            place: service,
+            when: format!(
+                "role, method, contract, tools, memory keys, earlier programs and errors, and of arguments and memory \
+                 their types, sizes and short previews; secrets are redacted; {when_asked}"
+            ),
+        },
+        Flow {
+            what: "package names and versions",
+            place: format!(
+                "{}; {}",
+                sources(&settings.python_indexes, "pypi.org"),
+                sources(&settings.gem_sources, "rubygems.org")
+            ),
+            when: "when a program declares packages that no environment on this machine has"
+                .to_owned(),
+        },
+        Flow {
+            what: "what programs send",
+            place: format!("network = {}", config.agent_options().grants.to_json()["network"]),
+            when: "only to hosts that are granted; `network=off` by default".to_owned(),
+        },
+        Flow {
+            what: "a request for uv",
+            place: "its release server".to_owned(),
+            when:
+                "once, when a program needs Python packages and no uv is on PATH or named by `uv`"
+                    .to_owned(),
+        },
+    ]
+}
+
+fn kept(config: &Config) -> Vec<Flow> {
+    let settings = config.settings();
+    let path = |found: Option<std::path::PathBuf>| {
+        found.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string())
+    };
+    let days = settings.log_keep_days.map_or_else(String::new, |days| format!(", {days} days"));
+    vec![
+        Flow {
+            what: "log",
+            place: path(config.log_path().ok().flatten()),
+            when: format!(
+                "one entry per call, secrets redacted; at most {} MB{days}, {} MB per call tree{}",
+                settings.log_total_mb,
+                settings.log_tree_mb,
+                if settings.debug { "; debug adds prompts and memory" } else { "" }
+            ),
+        },
+        Flow {
+            what: "store",
+            place: path(config.store_path().ok()),
+            when: "programs, tools, sessions with their memory and history; memory holds what callers and programs put \
+                   there, secrets too; `recurgent sessions purge` and `rm` forget it"
+                .to_owned(),
+        },
+        Flow {
+            what: "environments",
+            place: path(config.environment_options().cache),
+            when: "installed packages; `recurgent env gc` removes those that are not used".to_owned(),
+        },
+    ]
+}
