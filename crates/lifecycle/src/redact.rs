@@ -58,7 +58,12 @@ fn holds_secrets(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(holds_secrets),
         Value::Object(fields) => fields.iter().any(|(name, value)| match value {
             Value::String(text) if name == PROGRAM_FIELD => holds_secret(text, TextKind::Program),
-            _ => is_secret(name, value) || holds_secrets(value),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => is_secret(name, value) || holds_secrets(value),
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }

@@ -25,8 +25,8 @@ fn runtime(model: Scripted, settings: &[(&str, &str)]) -> (TempDir, Runtime) {
 const HOARDERS: &[(&str, &str)] = &[
     ("for i in range(40):\n    delegate(f'helper {i}', purpose='x').remember(many=[{'a': i}] * 100_000)\nresult = args[0]",
      "40.times { |i| delegate(\"helper #{i}\", purpose: 'x').remember(many: [{ a: i }] * 100_000) }\nargs[0]"),
-    ("result = delegate('helper', purpose='x').work([{'a': args[0]}] * 100_000)",
-     "delegate('helper', purpose: 'x').work([{ a: args[0] }] * 100_000)"),
+    ("result = delegate('helper', purpose='x').work([{'a': args[0]}] * 60_000)",
+     "delegate('helper', purpose: 'x').work([{ a: args[0] }] * 60_000)"),
 ];
 
 #[test]
@@ -46,7 +46,7 @@ fn the_memory_of_a_call_tree_is_bounded_as_decoded() {
             for depth in 0..8 {
                 model = model.with(&format!("lower {depth}.work"), deeper);
             }
-            let (_state, runtime) = runtime(model, &[("max_tree_memory_mb", "128")]);
+            let (_state, runtime) = runtime(model, &[("max_tree_memory_mb", "80")]);
             let agent = runtime.agent("boss").guest(language).build().unwrap();
             let outcome = agent.call("run", (1,)).unwrap();
             let failure = outcome.failure().unwrap();

@@ -33,7 +33,8 @@ const FOREIGN: [&str; 24] = [
 ];
 
 /// Fields of an attempt.
-const FOREIGN_IN_ATTEMPT: [&str; 5] = ["code", "failure", "stdout", "stderr", "program_dependencies"];
+const FOREIGN_IN_ATTEMPT: [&str; 5] =
+    ["code", "failure", "stdout", "stderr", "program_dependencies"];
 
 /// Fields of a failure whose values are fixed words.
 const WORDS_OF_FAILURE: [&str; 5] = ["attempt_id", "stage", "error_type", "blame", "repeated"];

@@ -80,26 +80,25 @@ const LEAST_KEY: usize = 12;
 const BLOCK_BEGIN: &[u8] = b"-----BEGIN";
 const BLOCK_END: &[u8] = b"-----END";
 
-/// First bytes of keys.
-const FIRST: [bool; 256] = first_bytes();
+/// First bytes of keys, one bit each.
+const FIRST: u128 = first_bytes();
 
-const fn first_bytes() -> [bool; 256] {
-    let mut found = [false; 256];
+const fn first_bytes() -> u128 {
+    let mut found = 1 << b'e'; // JSON Web Tokens
     let mut rest = PREFIXES;
     while let [(prefix, ..), after @ ..] = rest {
         if let [first, ..] = prefix.as_bytes() {
-            found[*first as usize] = true;
+            found |= 1 << *first;
         }
         rest = after;
     }
     let mut rest = DOTTED.as_slice();
     while let [(prefix, _), after @ ..] = rest {
         if let [first, ..] = prefix.as_bytes() {
-            found[*first as usize] = true;
+            found |= 1 << *first;
         }
         rest = after;
     }
-    found[b'e' as usize] = true; // JSON Web Tokens
     found
 }
 
@@ -115,7 +114,7 @@ pub(super) fn at_word(text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
     if first == b'-' {
         return block(text, word);
     }
-    if !FIRST.get(usize::from(first)).is_some_and(|is_first| *is_first) {
+    if !first.is_ascii() || (FIRST >> first) & 1 == 0 {
         return None;
     }
     let is_key = |(prefix, alphabet, least): &(&str, Alphabet, usize)| {

@@ -157,13 +157,10 @@ impl Log {
             length = self.reopen(&mut open);
         }
         let Some(file) = open.as_mut() else { return Ok(()) };
-        match file.append(line, length.unwrap_or(0), programs, known) {
-            Ok(written) => written,
-            Err(_) => {
-                *open = None;
-                Ok(())
-            }
-        }
+        file.append(line, length.unwrap_or(0), programs, known).unwrap_or_else(|_| {
+            *open = None;
+            Ok(())
+        })
     }
 
     /// Opens the file that the log's name leads to; its length.

@@ -81,7 +81,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
         },
         Flow {
             what: "what programs send",
-            place: format!("network = {}", config.agent_options().grants.to_json()["network"]),
+            place: format!("network = {}", settings.network),
             when: "only to hosts that are granted; `network=off` by default".to_owned(),
         },
         Flow {

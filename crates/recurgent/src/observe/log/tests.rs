@@ -83,7 +83,7 @@ fn all_files_together_stay_below_the_total_and_old_ones_go() {
     assert!(total <= 4000 + 200, "{total} bytes in {files:?}");
     assert!(fs::read_to_string(&path).unwrap().contains("299 "));
     assert_eq!(files.iter().filter(|path| fs::read(path).unwrap() == b"mine").count(), 2);
-    let limits = LogLimits { keep: Some(Duration::from_secs(3600)), ..limits };
+    let limits = LogLimits { keep: Some(Duration::from_hours(1)), ..limits };
     fs::write(place.path().join("log.jsonl.1000"), "ancient").unwrap();
     write(&Log::new(path.clone(), limits), &json!(1));
     assert!(!place.path().join("log.jsonl.1000").exists());
