@@ -89,7 +89,7 @@ fn a_check_reads_all_that_calls_read() {
         ("UPDATE owners SET context_version = -1", "negative context_version"),
         ("UPDATE artifact_versions SET code = 'result = 0'", "does not match its checksum"),
         ("UPDATE artifact_versions SET manifest = '7'", "cannot be read"),
-        ("UPDATE tools SET contract = '[]'", "cannot be read"),
+        ("UPDATE tools SET contract = '{no json'", "cannot be read"),
         ("UPDATE patterns SET event = '{}'", "cannot be read"),
         ("UPDATE history SET record = 'x'", "the history record"),
         ("UPDATE artifacts SET challenger = 77", "has no waiting program"),
