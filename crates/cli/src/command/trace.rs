@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
+use lifecycle::log_entry::{fill_programs, program_texts};
 use recurgent::config::Config;
-use recurgent::lifecycle::log_entry::{fill_programs, program_texts};
 use recurgent::replay::{ReplayFault, Replayed, replay};
 use serde_json::{Value, json};
 

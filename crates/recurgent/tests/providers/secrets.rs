@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use lifecycle::request::Arguments;
 use recurgent::Runtime;
 use recurgent::config::Config;
-use recurgent::lifecycle::request::Arguments;
 use recurgent::provider::make;
 use serde_json::{Map, json};
 

@@ -1,7 +1,7 @@
 //! What can leave this machine, and what is kept on it, by the effective settings.
 
+use lifecycle::redact::redacted_text;
 use recurgent::config::Config;
-use recurgent::lifecycle::redact::redacted_text;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandFault, Exit};
