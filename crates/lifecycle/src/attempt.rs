@@ -235,6 +235,16 @@ impl Attempt {
         })
     }
 
+    /// The event of what it printed, if it did; `id` counts from 1.
+    pub fn printed(&self, id: usize) -> Option<EventKind> {
+        let Output { stdout, stderr, .. } = &self.output;
+        (!stdout.is_empty() || !stderr.is_empty()).then(|| EventKind::Printed {
+            attempt: id,
+            stdout: stdout.clone(),
+            stderr: stderr.clone(),
+        })
+    }
+
     /// The event of its rejection; `id` counts from 1.
     pub fn rolled_back(&self, id: usize) -> Option<EventKind> {
         let rejection = self.rejection.as_ref()?;

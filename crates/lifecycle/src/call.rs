@@ -354,6 +354,8 @@ impl Call {
     fn prepare(self, program: VettedProgram, mut underway: Underway) -> Step {
         let wanted = program.program();
         underway.packages.notes = wanted.manifest.notes().to_vec();
+        let noted = self.policy.dependencies.notes(self.request.language, &wanted.manifest);
+        underway.packages.notes.extend(noted);
         underway.capabilities = pattern::capabilities(program.inspection());
         match fit(wanted, &self.request, &self.policy, underway.packages.declared.as_ref()) {
             Ok(manifest) => {

@@ -6,6 +6,7 @@
 
 mod fault;
 mod growth;
+mod near_miss;
 mod policy;
 mod python;
 mod ruby;
@@ -20,6 +21,7 @@ use crate::program::type_name;
 
 pub use fault::ManifestFault;
 pub use growth::{GrowthFault, ManifestMode, UnknownManifestMode, effective};
+pub use near_miss::similar_popular_name;
 pub use policy::{
     DependencyPolicy, PackageSource, PolicyFault, PolicyRule, SourceMode, UnknownSourceMode,
 };
@@ -34,6 +36,9 @@ pub const MAX_HELD_DEPENDENCIES: usize = 256;
 pub const MAX_PACKAGE_BYTES: usize = 128;
 /// Longest version constraint.
 pub const MAX_CONSTRAINT_BYTES: usize = 256;
+
+/// What models write for any version, beside leaving the version out.
+const ANY_VERSION_TEXTS: [&str; 4] = ["", "*", "latest", "any"];
 
 /// One package, as its packaging system writes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -173,8 +178,13 @@ impl DependencyManifest {
     /// Adds one entry of a payload; a repetition is one entry, a contradiction a fault.
     fn declare(&mut self, language: Language, new: Dependency) -> Result<(), EntryFault> {
         if stdlib::ships(language, new.package()) {
+            let ignored = if new.is_unconstrained() {
+                String::new()
+            } else {
+                format!("; the constraint `{}` has no effect", new.version)
+            };
             self.notes.push(format!(
-                "`{}` comes with {language}: it is not installed, and its version is the interpreter's",
+                "`{}` comes with {language}: it is not installed, and its version is the interpreter's{ignored}",
                 new.package()
             ));
             return Ok(());
@@ -238,6 +248,9 @@ fn parse_name(language: Language, text: &str) -> Result<String, EntryFault> {
 }
 
 fn parse_version(language: Language, name: &str, text: &str) -> Result<String, EntryFault> {
+    if ANY_VERSION_TEXTS.iter().any(|any| text.eq_ignore_ascii_case(any)) {
+        return Ok(any_version(language).to_owned());
+    }
     let refused = |part: &str| EntryFault::bad_version(language, name, part);
     if text.len() > MAX_CONSTRAINT_BYTES {
         return Err(refused(text));

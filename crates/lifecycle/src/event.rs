@@ -79,6 +79,15 @@ pub enum EventKind {
         /// Its text.
         code: String,
     },
+    /// What the program of an attempt printed, once it ended.
+    Printed {
+        /// Which attempt, from 1.
+        attempt: usize,
+        /// Its standard output.
+        stdout: String,
+        /// Its standard error.
+        stderr: String,
+    },
     /// An attempt was rejected and left nothing behind.
     RolledBack {
         /// Which attempt, from 1.

@@ -296,17 +296,21 @@ pub(crate) fn fit(
         let field = dependency::field(language, declared, package.unwrap_or_default(), key);
         Box::new(Rejection::new(reason, failure.with("field", field)))
     };
-    let effective =
-        dependency::effective(request.manifest.as_ref(), &program.manifest, policy.manifest_mode)
-            .map_err(|fault| {
-            let reason = match fault {
-                GrowthFault::Incompatible { .. } | GrowthFault::TooMany(_) => {
-                    Reason::ManifestIncompatible
-                }
-                GrowthFault::Changed { .. } => Reason::ManifestChanged,
-            };
-            misfit(reason, fault.failure(), fault.key())
-        })?;
+    let effective = dependency::effective(
+        language,
+        request.manifest.as_ref(),
+        &program.manifest,
+        policy.manifest_mode,
+    )
+    .map_err(|fault| {
+        let reason = match fault {
+            GrowthFault::Incompatible { .. } | GrowthFault::TooMany(_) => {
+                Reason::ManifestIncompatible
+            }
+            GrowthFault::Changed { .. } => Reason::ManifestChanged,
+        };
+        misfit(reason, fault.failure(), fault.key())
+    })?;
     policy
         .dependencies
         .check(language, &effective)

@@ -189,7 +189,7 @@ fn nothing_is_prepared_for_what_is_refused() {
         (
             None,
             Policy::default(),
-            slugify("latest"),
+            slugify("newest"),
             "invalid_dependency_manifest",
             json!({"field": "dependencies[0].version", "dependency_name": "python-slugify",
                    "required_correction": "write it like `>=2.5,<3` or `==2.5.*`, or leave `version` out"}),

@@ -231,13 +231,13 @@ impl Agent {
 
     /// The packages its environment holds: since its last success, or since it was prepared.
     fn held(&self) -> Option<DependencyManifest> {
-        let prepared = || self.preparation.as_ref()?.readiness().ok();
+        let prepared = || Some(self.preparation.as_ref()?.environment()?.manifest);
         self.state().manifest.clone().or_else(prepared)
     }
 
     /// Whether its environment, if it has one prepared, is there.
     pub(crate) fn readiness(&self) -> Result<(), Box<Failure>> {
-        self.preparation.as_ref().map_or(Ok(()), |ticket| ticket.readiness().map(drop))
+        self.preparation.as_ref().map_or(Ok(()), |ticket| ticket.readiness(self.runtime()))
     }
 
     pub(crate) fn prep_ticket_id(&self) -> Option<String> {

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::{
-    self, Commit, Generate, Memory, Prepare, Rehearse, Settled, Step, StoreFault,
+    self, Commit, Execute, Generate, Memory, Prepare, Rehearse, Settled, Step, StoreFault,
 };
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
-use lifecycle::execution::{Environment, FailedPreparation, Report, WorkerFault};
+use lifecycle::execution::{Environment, FailedPreparation, FailedRun, Report, WorkerFault};
 use lifecycle::log_entry::{self, Circumstances, Debug};
-use lifecycle::outcome::{CallDetails, Outcome};
+use lifecycle::outcome::{CallDetails, Failure, Outcome};
 use lifecycle::prompt::Prompt;
 use lifecycle::provenance::Observation;
 use lifecycle::redact::NamedSecrets;
@@ -59,11 +59,11 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
                 let environment = call.prepare(&prepare);
                 prepare.prepared(environment)
             }
-            Step::Execute(execute) => {
+            Step::Execute(mut execute) => {
                 let began = Instant::now();
                 runtime.inspection_cache().keep(execute.order().program);
                 runtime.observers().notify(execute.order().request, || execute.event());
-                let report = Host::new(agent, execute.order(), tree).run(execute.environment());
+                let report = call.execute(&mut execute);
                 execute.executed(report, began.elapsed())
             }
             Step::Rehearse(rehearse) => {
@@ -74,6 +74,21 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
         };
         call.note_rejections(&step);
     }
+}
+
+/// Whether a run failed because an environment that was built earlier cannot be activated.
+fn is_damaged(failed: &FailedRun, environment: &Environment) -> bool {
+    environment.cache_hit && matches!(failed.fault, WorkerFault::ActivationFailed(_))
+}
+
+/// The fault of an environment that is damaged and cannot be built again.
+fn unrebuilt(failed: FailedRun, unbuilt: FailedPreparation) -> FailedRun {
+    let WorkerFault::ActivationFailed(failure) = failed.fault else { return failed };
+    let why = unbuilt.fault.into_failure().message;
+    let message =
+        format!("{}; the environment is damaged and cannot be built again: {why}", failure.message);
+    let fault = WorkerFault::ActivationFailed(Box::new(Failure { message, ..*failure }));
+    FailedRun { fault, ..failed }
 }
 
 /// What the model's answer cost, usable or not.
@@ -178,9 +193,41 @@ impl Performance<'_> {
                 runtime.observers().notify(request, what);
             },
             replaces: None,
+            damaged: None,
         };
         let environments = runtime.environments();
         environments.prepare(request.language, prepare.manifest(), runtime.workers(), &aim)
+    }
+
+    /// Runs the program. An environment that was ready and cannot be activated any more is damaged: it is built again, and
+    /// the program runs in the new build.
+    fn execute(&self, execute: &mut Execute) -> Result<Report, FailedRun> {
+        let run = |execute: &Execute| {
+            Host::new(self.agent, execute.order(), self.tree).run(execute.environment())
+        };
+        let failed = match run(execute) {
+            Err(failed) if is_damaged(&failed, execute.environment()) => failed,
+            report => return report,
+        };
+        let (runtime, request) = (self.agent.runtime(), execute.order().request.clone());
+        let aim = Aim {
+            cancellation: &self.tree.cancellation,
+            progress: &|progress| {
+                let what = || EventKind::Preparing { what: progress.to_string() };
+                runtime.observers().notify(&request, what);
+            },
+            replaces: None,
+            damaged: None,
+        };
+        let (environments, workers) = (runtime.environments(), runtime.workers());
+        let damaged = execute.environment();
+        match environments.replace_damaged(request.language, damaged, workers, &aim) {
+            Ok(rebuilt) => {
+                execute.replace_environment(rebuilt);
+                run(execute)
+            }
+            Err(unbuilt) => Err(unrebuilt(failed, unbuilt)),
+        }
     }
 
     /// Runs the program on its examples, without any grant and without answering what it asks.
@@ -212,10 +259,14 @@ impl Performance<'_> {
         rehearse.requests().iter().map(run).collect()
     }
 
-    /// A rejected attempt leaves nothing behind: its kept worker is discarded. Observers are notified once per attempt.
+    /// A rejected attempt leaves nothing behind: its kept worker is discarded. Observers are notified once per
+    /// attempt, also of what its program printed.
     fn note_rejections(&mut self, step: &Step) {
         let attempts = step.attempts();
         for (index, attempt) in attempts.iter().enumerate().skip(self.rolled_back) {
+            if let Some(kind) = attempt.printed(index + 1) {
+                self.agent.runtime().observers().notify(step.request(), || kind);
+            }
             let Some(kind) = attempt.rolled_back(index + 1) else { continue };
             self.agent
                 .runtime()

@@ -16,6 +16,7 @@
 mod build;
 mod bundler;
 mod command;
+mod examination;
 mod fault;
 mod generation;
 mod identity;
@@ -41,6 +42,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lifecycle::dependency::{DependencyManifest, DependencyPolicy, PolicyFault};
 use lifecycle::dialect::Language;
 use lifecycle::execution::{Environment, FailedPreparation};
+use lifecycle::outcome::{Failure, FailureKind};
 
 use crate::guest::Cancellation;
 use crate::guest::interpreter::InterpreterInfo;
@@ -50,6 +52,7 @@ use fault::{BuildFault, BuildStage};
 use source::PackageSources;
 
 pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
+pub use examination::{InstallerCheck, examine};
 pub(crate) use lock::Lock;
 pub(crate) use ready::Ready;
 pub(crate) use source::redacted;
@@ -96,6 +99,8 @@ pub struct GuestPolicy {
     pub packages: DependencyPolicy,
     /// Whether nothing is built from source, so that no build script runs (Python).
     pub wheels_only: bool,
+    /// Days a version must have been published for; 0: any may be installed.
+    pub minimum_age_days: u32,
 }
 
 impl fmt::Debug for GuestPolicy {
@@ -115,6 +120,8 @@ pub(crate) struct Aim<'a> {
     /// The environment to rebuild with today's best versions, while programs still run in the present one; `None`: use
     /// the present one if there is one.
     pub(crate) replaces: Option<&'a str>,
+    /// A build that is ready but cannot be activated any more: it is not used.
+    pub(crate) damaged: Option<&'a Path>,
 }
 
 impl Aim<'_> {
@@ -164,6 +171,8 @@ pub(crate) struct Environments {
     options: EnvironmentOptions,
     /// Records of ready environments, with stamps that show whether they still hold.
     known: Mutex<BTreeMap<PathBuf, (Stamp, Ready)>>,
+    /// Held while a damaged environment is built again.
+    repairing: Mutex<()>,
 }
 
 /// Time and size of the files that change when an environment is rebuilt: its ready file and its lock.
@@ -202,7 +211,7 @@ struct Plan<'a> {
 
 impl Environments {
     pub(crate) fn new(options: EnvironmentOptions) -> Self {
-        Self { options, known: Mutex::default() }
+        Self { options, known: Mutex::default(), repairing: Mutex::default() }
     }
 
     /// The cache they are kept in.
@@ -241,6 +250,19 @@ impl Environments {
         }
     }
 
+    /// Another build of an environment that was ready and cannot be activated any more. Concurrent callers share one.
+    pub(crate) fn replace_damaged(
+        &self,
+        language: Language,
+        damaged: &Environment,
+        workers: &Workers,
+        aim: &Aim<'_>,
+    ) -> Result<Environment, FailedPreparation> {
+        let _one_at_a_time = self.repairing.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = damaged.root.as_deref().map(Path::new);
+        self.prepare(language, &damaged.manifest, workers, &Aim { damaged: root, ..*aim })
+    }
+
     /// The record of the environment: the present one, or one built now.
     fn provide(
         &self,
@@ -254,7 +276,7 @@ impl Environments {
                 Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation })
             }
             Some(_) => self.rebuild(plan, workers, aim),
-            None => match self.ready(plan) {
+            None => match self.ready(plan).filter(|_| aim.damaged != Some(&plan.root)) {
                 Some(ready) => {
                     plan.cache_hit = true;
                     Ok(ready)
@@ -362,10 +384,57 @@ impl Plan<'_> {
     /// Every package of the lock, not only the declared ones.
     fn check_policy(&self, packages: &[ready::Package]) -> Result<(), BuildFault> {
         let names = packages.iter().map(|package| package.name.as_str());
-        self.policy
-            .packages
-            .check_names(self.language, names)
-            .map_err(|fault| BuildFault::Refused(Box::new(fault.failure())))
+        self.policy.packages.check_names(self.language, names).map_err(|fault| {
+            let chain = fault.package.as_deref().and_then(|it| self.needed_by(it, packages));
+            let failure = fault.failure();
+            BuildFault::Refused(Box::new(match chain {
+                Some(chain) => {
+                    let message = format!("{}; it is needed by {chain}", failure.message);
+                    Failure { message, ..failure }.with("needed_by", chain)
+                }
+                None => failure,
+            }))
+        })
+    }
+
+    /// The packages that lead from a declared one to a package that is needed: `` `outer`, `middle` ``. `None` for a declared
+    /// one.
+    fn needed_by(&self, name: &str, packages: &[ready::Package]) -> Option<String> {
+        let is_declared =
+            |name: &str| self.manifest.packages().any(|it| it.eq_ignore_ascii_case(name));
+        let mut chain = Vec::new();
+        let mut needed = name;
+        while !is_declared(needed) && chain.len() < packages.len() {
+            let needs = |it: &&ready::Package| it.needs.iter().any(|need| need == needed);
+            let by = packages.iter().filter(needs).find(|it| is_declared(&it.name));
+            let by = by.or_else(|| packages.iter().find(needs))?;
+            chain.push(format!("`{}`", by.name));
+            needed = &by.name;
+        }
+        chain.reverse();
+        (!chain.is_empty()).then(|| chain.join(", "))
+    }
+
+    /// The time before which packages must have been published.
+    fn published_before(&self) -> Option<String> {
+        let days = i64::from(self.policy.minimum_age_days);
+        let age = jiff::SignedDuration::from_hours(24 * days);
+        let before = jiff::Timestamp::now().checked_sub(age).ok()?;
+        (days > 0).then(|| before.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    }
+
+    fn check_age(&self, too_new: &[String]) -> Result<(), BuildFault> {
+        let Some(first) = too_new.first() else { return Ok(()) };
+        let days = self.policy.minimum_age_days;
+        let message = format!(
+            "{} was published less than {days} days ago (minimum_package_age_days); declare an older version",
+            too_new.join(", ")
+        );
+        let package = first.split(' ').next().unwrap_or_default();
+        let failure = Failure::new(FailureKind::DependencyPolicyViolation, message)
+            .with("policy", "minimum_package_age_days")
+            .with("dependency_name", package);
+        Err(BuildFault::Refused(Box::new(failure)))
     }
 
     fn record(

@@ -116,24 +116,14 @@ impl Preparation {
         let ticket = PreparationTicket(Arc::new(Shared {
             id: identity::ticket_id(),
             builder,
+            dependencies,
+            replaces,
+            on_progress: Mutex::new(on_progress),
             cancellation: Cancellation::default(),
             state: Mutex::default(),
             settled: Condvar::new(),
         }));
-        let worker = ticket.clone();
-        let started =
-            thread::Builder::new().name("recurgent-prepare".to_owned()).spawn(move || {
-                let manifest = worker.manifest(&dependencies);
-                let made = manifest.and_then(|manifest| {
-                    worker.make(&runtime, &manifest, replaces.as_deref(), &on_progress)
-                });
-                worker.settle(made);
-            });
-        if let Err(error) = started {
-            let message = format!("no thread to prepare in: {error}; free some threads");
-            let failure = Failure::new(FailureKind::DependencyInstallFailed, message);
-            ticket.settle(Err(Box::new(failure)));
-        }
+        ticket.start(runtime);
         ticket
     }
 }
@@ -145,6 +135,9 @@ pub struct PreparationTicket(Arc<Shared>);
 struct Shared {
     id: String,
     builder: AgentBuilder,
+    dependencies: Vec<Value>,
+    replaces: Option<String>,
+    on_progress: Mutex<OnProgress>,
     cancellation: Cancellation,
     state: Mutex<State>,
     settled: Condvar,
@@ -252,25 +245,44 @@ impl PreparationTicket {
         self.0.cancellation.cancel();
     }
 
-    /// The packages its agents start with; the failure of a call before they exist, or if they never will.
-    pub(crate) fn readiness(&self) -> Result<DependencyManifest, Box<Failure>> {
+    /// Prepares in the background.
+    fn start(&self, runtime: Runtime) {
+        let worker = self.clone();
+        let started =
+            thread::Builder::new().name("recurgent-prepare".to_owned()).spawn(move || {
+                let made = worker.manifest().and_then(|manifest| worker.make(&runtime, &manifest));
+                worker.settle(made);
+            });
+        if let Err(error) = started {
+            let message = format!("no thread to prepare in: {error}; free some threads");
+            let failure = Failure::new(FailureKind::DependencyInstallFailed, message);
+            self.settle(Err(Box::new(failure)));
+        }
+    }
+
+    /// The failure of a call before the environment exists, or if it never will. A preparation that failed and may succeed
+    /// another time is started again: the caller is asked to call again.
+    pub(crate) fn readiness(&self, runtime: &Runtime) -> Result<(), Box<Failure>> {
         let preparing = |message: String| {
             Failure::new(FailureKind::EnvironmentPreparing, message)
                 .with("prep_ticket_id", self.id())
         };
-        match &self.state().result {
-            Some(Ok(environment)) => Ok(environment.manifest.clone()),
+        let mut state = self.state();
+        match &state.result {
+            Some(Ok(_)) => Ok(()),
             None => {
                 let message = "the environment is still being prepared; call again soon";
                 Err(Box::new(preparing(message.to_owned())))
             }
-            // It may work another time: prepare it again.
-            Some(Err(cause)) if cause.kind.retriable() => {
+            Some(Err(cause)) if cause.kind.retriable() && !self.0.cancellation.is_cancelled() => {
                 let message = format!(
-                    "the environment could not be prepared; prepare it again: {}",
+                    "the environment could not be prepared and is prepared again; call again soon: {}",
                     cause.message
                 );
                 let cause = json!({"error_type": cause.kind.code(), "error_message": cause.message, "metadata": cause.metadata});
+                state.result = None;
+                drop(state);
+                self.start(runtime.clone());
                 Err(Box::new(preparing(message).with("cause", cause)))
             }
             // It never will be: reported as what it is.
@@ -282,8 +294,8 @@ impl PreparationTicket {
     }
 
     /// The packages to prepare; checks now that an agent can be built.
-    fn manifest(&self, dependencies: &[Value]) -> Result<DependencyManifest, Box<Failure>> {
-        let declared = Value::Array(dependencies.to_vec());
+    fn manifest(&self) -> Result<DependencyManifest, Box<Failure>> {
+        let declared = Value::Array(self.0.dependencies.clone());
         let manifest = DependencyManifest::parse(self.0.builder.language(), Some(&declared))
             .map_err(|fault| Box::new(fault.failure()))?;
         let refused = |fault: AgentFault| Failure::new(FailureKind::InvalidCall, fault.to_string());
@@ -295,14 +307,19 @@ impl PreparationTicket {
         &self,
         runtime: &Runtime,
         manifest: &DependencyManifest,
-        replaces: Option<&str>,
-        on_progress: &OnProgress,
     ) -> Result<Environment, Box<Failure>> {
+        let replaces = self.0.replaces.as_deref();
         let progress = |progress: Progress<'_>| {
+            let report = self.0.on_progress.lock().unwrap_or_else(PoisonError::into_inner);
             // A callback can neither stop nor break the preparation.
-            let _ = catch_unwind(AssertUnwindSafe(|| on_progress(&progress.to_string())));
+            let _ = catch_unwind(AssertUnwindSafe(|| report(&progress.to_string())));
         };
-        let aim = Aim { cancellation: &self.0.cancellation, progress: &progress, replaces };
+        let aim = Aim {
+            cancellation: &self.0.cancellation,
+            progress: &progress,
+            replaces,
+            damaged: None,
+        };
         runtime
             .environments()
             .prepare(self.0.builder.language(), manifest, runtime.workers(), &aim)

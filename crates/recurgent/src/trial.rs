@@ -290,7 +290,7 @@ impl TrialRunner {
         let request = inputs.again(&trial_request(key));
         let program = vetted(artifact, &request)
             .ok_or_else(|| Untried::new("the guardrails of this version bar the program"))?;
-        let aim = Aim { cancellation, progress: &|_| {}, replaces: None };
+        let aim = Aim { cancellation, progress: &|_| {}, replaces: None, damaged: None };
         let manifest = &program.program().manifest;
         let environment = self
             .environments

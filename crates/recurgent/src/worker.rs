@@ -86,6 +86,8 @@ pub struct WorkerOptions {
     pub max_live: usize,
     /// Workers an agent may lose in a row before it must wait.
     pub max_restarts: u32,
+    /// Longest time the packages of an environment may take to load.
+    pub activation_limit: Duration,
     /// Resource limits of one worker.
     pub limits: WorkerLimits,
     /// The weakest sandbox tier that is accepted.
@@ -109,6 +111,7 @@ impl WorkerOptions {
             idle_limit: Duration::from_mins(5),
             max_live: 256,
             max_restarts: 5,
+            activation_limit: Duration::from_mins(1),
             limits: WorkerLimits::default(),
             minimum_tier: Tier::Process,
             layers: Layers::ALL,

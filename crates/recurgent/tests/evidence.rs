@@ -226,3 +226,23 @@ fn a_violation_is_logged_with_the_stage_it_was_found_in() {
         assert_eq!(entry["latest_failure_stage"], stage);
     }
 }
+
+/// A program that runs past its limit is asked to end before it is killed. The time it has for that is short, so on a
+/// busy machine it may be killed before it got to run: it is tried again.
+#[test]
+fn a_program_past_its_limit_is_asked_to_end_first() {
+    for language in Language::ALL {
+        let program = of(
+            language,
+            "handle = getattr(__import__('sig' + 'nal'), 'sig' + 'nal')\nhandle(15, lambda *_: print('cleaned up'))\nwhile args[0]: pass",
+            "Signal.public_send('tr' + 'ap', 'TERM') { puts 'cleaned up' }\nloop { args[0] }",
+        );
+        let cleaned = || {
+            let settings = &[("execution_timeout_seconds", "1"), ("execution_repair_budget", "0")];
+            let entry = Fixture { settings, ..Fixture::new(language, [code(program)]) }.logged();
+            assert_eq!(entry["outcome_error_type"], "timeout", "{entry}");
+            entry["attempts"][0]["stdout"] == "cleaned up\n"
+        };
+        assert!((0..20).any(|_| cleaned()), "{language} was killed at once 20 times");
+    }
+}

@@ -11,6 +11,7 @@ use lifecycle::prompt::Prompt;
 use lifecycle::request::{Method, Role};
 use recurgent::Language;
 use recurgent::config::{Config, SettingOrigin};
+use recurgent::environment::{self, InstallerCheck};
 use recurgent::guest::Cancellation;
 use recurgent::provider::{self, DraftRequest, ProviderChoice, Service};
 use recurgent::store::prelude::*;
@@ -145,6 +146,7 @@ fn examine(config: &Config) -> Vec<Check> {
                     .map(|language| interpreter(&workers, language, wanted)),
             );
             checks.extend(sandbox(config, workers.containment()));
+            checks.extend(installers(config, &workers));
         }
         Err(error) => checks.push(failing(
             "workers",
@@ -153,6 +155,16 @@ fn examine(config: &Config) -> Vec<Check> {
         )),
     }
     checks
+}
+
+/// What installing packages needs. Programs without packages run without it.
+fn installers(config: &Config, workers: &Workers) -> Vec<Check> {
+    let found = environment::examine(&config.environment_options(), workers);
+    let check = |it: InstallerCheck| match it.found {
+        Ok(found) => ok(it.name, found),
+        Err(problem) => warning(it.name, problem),
+    };
+    found.into_iter().map(check).collect()
 }
 
 fn config_file(config: &Config) -> Check {

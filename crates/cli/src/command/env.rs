@@ -258,6 +258,9 @@ impl EnvOptions {
                 }
             }
         }
+        if !dry_run {
+            cache.remove_unused_locks();
+        }
         let exit = if failed { Exit::Failed } else { Exit::Ok };
         if self.json {
             let kept: Vec<Value> = kept

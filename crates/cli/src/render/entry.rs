@@ -8,6 +8,8 @@ use super::paint::{Paint, Style, clean, clip};
 const VALUE_COLUMNS: usize = 60;
 /// Deepest indentation; deeper calls stay there.
 const MAX_INDENT: usize = 8;
+/// Lines shown of what a program printed.
+const MAX_OUTPUT_LINES: usize = 12;
 /// Characters of an environment's id that are shown.
 const SHORT_ID: usize = 12;
 
@@ -42,10 +44,30 @@ pub(crate) fn execution_line(entry: &Value, paint: Paint) -> Option<String> {
     (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
 }
 
-/// One line per attempt: where its program came from, the stages it reached, why it was rejected.
+/// Each attempt: where its program came from, the stages it reached, why it was rejected, and what it printed.
 pub(crate) fn attempt_lines(entry: &Value, paint: Paint) -> Vec<String> {
     let attempts = entry.get("attempts").and_then(Value::as_array);
-    attempts.into_iter().flatten().map(|attempt| attempt_line(entry, attempt, paint)).collect()
+    let lines = |attempt: &Value| {
+        let printed = ["stdout", "stderr"].into_iter().flat_map(|stream| {
+            let name = if stream == "stdout" { "printed" } else { stream };
+            output_lines(name, text(attempt, stream))
+        });
+        let printed = printed.map(|line| {
+            let line = clip(&clean(&line), 2 * VALUE_COLUMNS);
+            format!("{}      {}", indent(entry), paint.in_style(Style::Faint, &line))
+        });
+        std::iter::once(attempt_line(entry, attempt, paint)).chain(printed).collect::<Vec<_>>()
+    };
+    attempts.into_iter().flatten().flat_map(lines).collect()
+}
+
+/// The first lines of what a program printed, each with the name of the stream.
+pub(crate) fn output_lines(stream: &str, output: &str) -> Vec<String> {
+    let count = output.lines().count();
+    let shown = output.lines().take(MAX_OUTPUT_LINES).map(|line| format!("{stream}: {line}"));
+    let more = (count > MAX_OUTPUT_LINES)
+        .then(|| format!("{stream}: … {} more lines", count - MAX_OUTPUT_LINES));
+    shown.chain(more).collect()
 }
 
 fn attempt_line(entry: &Value, attempt: &Value, paint: Paint) -> String {

@@ -20,6 +20,7 @@ use recurgent::{Failure, Outcome};
 use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
+use super::entry::output_lines;
 use super::paint::{Paint, Style, clean, clip, wrapped};
 
 /// Columns a line may take.
@@ -146,7 +147,7 @@ fn status(event: &Event) -> Option<String> {
         EventKind::Executing { .. } => format!("running {name}…"),
         EventKind::RolledBack { .. } => format!("{name}: rolled back, trying again…"),
         EventKind::Ended { .. } if event.subject.depth > 0 => "running…".to_owned(),
-        EventKind::Ended { .. } | _ => return None,
+        EventKind::Printed { .. } | EventKind::Ended { .. } | _ => return None,
     };
     Some(text)
 }
@@ -170,6 +171,11 @@ impl LiveTrace {
                 programs.insert(call.clone(), Running { attempt: *attempt, source });
                 // A stored program was shown when it was written.
                 if *source == "persisted" { Vec::new() } else { self.program(subject, code) }
+            }
+            EventKind::Printed { stdout, stderr, .. } => {
+                let mut lines = self.printed(subject, "printed", stdout);
+                lines.extend(self.printed(subject, "stderr", stderr));
+                lines
             }
             EventKind::RolledBack { attempt, stage, code, message, program } => {
                 let shown = programs.get(call).is_some_and(|running| {
@@ -229,6 +235,17 @@ impl LiveTrace {
             lines.push(format!("{rail}{}", self.paint.in_style(Style::Faint, &more)));
         }
         lines
+    }
+
+    /// The first lines of what a program printed.
+    fn printed(&self, subject: &Subject, stream: &str, text: &str) -> Vec<String> {
+        let rail = self.rail(subject);
+        let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+        let line = |text: &str| {
+            let line = clip(&clean(text), room);
+            format!("{rail}{}", self.paint.in_style(Style::Faint, &line))
+        };
+        output_lines(stream, text).iter().map(|text| line(text)).collect()
     }
 
     fn rollback(&self, subject: &Subject, what: &str, message: &str) -> Vec<String> {

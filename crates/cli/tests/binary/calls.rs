@@ -308,10 +308,27 @@ fn doctor_and_config_say_how_things_are() {
         .iter()
         .map(|check| (check["name"].as_str().unwrap(), check["state"].as_str().unwrap()))
         .collect();
-    for name in ["config", "store", "log", "provider", "python", "ruby", "sandbox", "cgroups"] {
+    for name in [
+        "config", "store", "log", "provider", "python", "ruby", "sandbox", "cgroups", "uv",
+        "bundler",
+    ] {
         assert!(states.contains_key(name), "{states:?}");
     }
     assert_eq!((states["store"], states["python"]), ("ok", "ok"));
+    let sourced = [
+        ("http://127.0.0.1:9/", "internal_only", "sources     http://127.0.0.1:9/: cannot connect"),
+        (
+            "file:///nowhere/",
+            "internal_only",
+            "sources     file:///nowhere/: there is no such directory",
+        ),
+        ("http://127.0.0.1:9/", "public_only", "sources     `gem_sources` is set and not used"),
+    ];
+    for (source, mode, found) in sourced {
+        let (source, mode) = (format!("gem_sources={source}"), format!("source_mode={mode}"));
+        let ran = cli.run(&["doctor", "--set", &source, "--set", &mode]);
+        assert!(ran.exits(0).stdout.contains(found), "{ran:?}");
+    }
     let sick = cli.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap();
     let sick = Ran::of(&["doctor"], &sick);
     assert!(sick.exits(4).stdout.contains("fail  python"), "{sick:?}");

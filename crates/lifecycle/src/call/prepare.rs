@@ -106,6 +106,11 @@ impl Execute {
         &self.environment
     }
 
+    /// Runs it in another build of the same environment: the present one is damaged.
+    pub fn replace_environment(&mut self, rebuilt: Environment) {
+        self.environment = rebuilt;
+    }
+
     /// The event of running the program.
     pub fn event(&self) -> EventKind {
         EventKind::Executing {

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::dialect::Language;
 use crate::outcome::{Failure, FailureKind};
 
-use super::{DependencyManifest, MAX_HELD_DEPENDENCIES};
+use super::{DependencyManifest, MAX_CONSTRAINT_BYTES, MAX_HELD_DEPENDENCIES, python, ruby};
 
 /// Whether an agent's packages may change after its first success (`manifest_mode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,24 +139,31 @@ impl GrowthFault {
 ///
 /// `held` is what it holds since its last success; `None`: it has had none, and anything may be declared.
 pub fn effective(
+    language: Language,
     held: Option<&DependencyManifest>,
     declared: &DependencyManifest,
     mode: ManifestMode,
 ) -> Result<DependencyManifest, GrowthFault> {
     match held {
         None => Ok(declared.clone()),
-        Some(held) => held.grown_by(declared, mode),
+        Some(held) => held.grown_by(language, declared, mode),
     }
 }
 
 impl DependencyManifest {
     /// This manifest and what `declared` adds to it; declaring nothing changes nothing.
     ///
-    /// A package declared without a constraint is satisfied by the one that is held.
-    pub fn grown_by(&self, declared: &Self, mode: ManifestMode) -> Result<Self, GrowthFault> {
+    /// A package declared without a constraint is satisfied by the one that is held. Two constraints that some version can
+    /// satisfy are held together.
+    pub fn grown_by(
+        &self,
+        language: Language,
+        declared: &Self,
+        mode: ManifestMode,
+    ) -> Result<Self, GrowthFault> {
         match mode {
             _ if declared.is_empty() => Ok(self.clone()),
-            ManifestMode::Additive => self.extended_by(declared),
+            ManifestMode::Additive => self.extended_by(language, declared),
             ManifestMode::Strict => match self.difference(declared) {
                 None => Ok(self.clone()),
                 Some(package) => {
@@ -165,7 +173,7 @@ impl DependencyManifest {
         }
     }
 
-    fn extended_by(&self, declared: &Self) -> Result<Self, GrowthFault> {
+    fn extended_by(&self, language: Language, declared: &Self) -> Result<Self, GrowthFault> {
         let mut grown = self.clone();
         for new in &declared.dependencies {
             match grown.dependencies.iter_mut().find(|held| held.is_same_package(new)) {
@@ -174,11 +182,13 @@ impl DependencyManifest {
                     held.join_extras(new);
                 }
                 Some(held) => {
-                    return Err(GrowthFault::Incompatible {
+                    let both = held.constraint_with(language, new);
+                    held.version = both.ok_or_else(|| GrowthFault::Incompatible {
                         package: held.package().to_owned(),
                         held: held.version.clone(),
                         declared: new.version.clone(),
-                    });
+                    })?;
+                    held.join_extras(new);
                 }
             }
         }
@@ -211,6 +221,21 @@ impl DependencyManifest {
 }
 
 impl super::Dependency {
+    /// The constraint that both declarations of a package put on it; `None`: no version satisfies both.
+    fn constraint_with(&self, language: Language, other: &Self) -> Option<String> {
+        if self.is_unconstrained() {
+            return Some(other.version.clone());
+        }
+        let both = format!("{},{}", self.version, other.version);
+        if both.len() > MAX_CONSTRAINT_BYTES {
+            return None;
+        }
+        match language {
+            Language::Python => python::satisfiable(&both),
+            Language::Ruby => ruby::satisfiable(&both),
+        }
+    }
+
     /// The same package, parts and constraint.
     fn is_equal_to(&self, other: &Self) -> bool {
         self.is_same_package(other)

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::dialect::Language;
 use crate::outcome::{Failure, FailureKind};
 
-use super::{DependencyManifest, folded};
+use super::{DependencyManifest, folded, similar_popular_name};
 
 /// Most allowed names a message lists.
 const SHOWN_NAMES: usize = 24;
@@ -85,6 +85,8 @@ pub struct DependencyPolicy {
     pub allowed: Vec<String>,
     /// Packages never allowed.
     pub blocked: Vec<String>,
+    /// Whether a name that nearly is the name of a popular package is refused; else it is noted.
+    pub refuse_near_misses: bool,
 }
 
 /// Which rule of a policy was broken.
@@ -94,6 +96,8 @@ pub enum PolicyRule {
     Blocked,
     /// Not on the allow list, which is this.
     NotAllowed(Vec<String>),
+    /// Nearly the name of this popular package.
+    NearMiss(&'static str),
     /// `internal_only` without a configured source.
     NoInternalSource,
     /// A configured source that is no `http`, `https` or `file` URL.
@@ -122,7 +126,50 @@ impl DependencyPolicy {
             return Ok(());
         }
         self.check_names(language, manifest.packages())?;
+        let near = self.refuse_near_misses.then(|| self.near_misses(language, manifest).next());
+        if let Some((package, popular)) = near.flatten() {
+            let rule = PolicyRule::NearMiss(popular);
+            return Err(PolicyFault { language, package: Some(package.to_owned()), rule });
+        }
         self.effective_sources(language).map(|_| ())
+    }
+
+    /// Declared packages that nearly have the name of a popular one; a package that is allowed by name is meant.
+    fn near_misses<'a>(
+        &self,
+        language: Language,
+        manifest: &'a DependencyManifest,
+    ) -> impl Iterator<Item = (&'a str, &'static str)> {
+        let allowed: Vec<String> = self.allowed.iter().map(|it| folded(language, it)).collect();
+        manifest
+            .packages()
+            .filter(move |package| !allowed.contains(&folded(language, package)))
+            .filter_map(move |package| Some((package, similar_popular_name(language, package)?)))
+    }
+
+    /// What people should know of a manifest: names that may be mistaken, and sources that are not asked.
+    pub fn notes(&self, language: Language, manifest: &DependencyManifest) -> Vec<String> {
+        if manifest.is_empty() {
+            return Vec::new();
+        }
+        let near = self.near_misses(language, manifest).map(|(package, popular)| {
+            format!("`{package}` is nearly the name of the popular package `{popular}`; check which one is meant")
+        });
+        near.chain(self.unused_sources(language)).collect()
+    }
+
+    /// Why configured sources are not asked, if they are not.
+    pub fn unused_sources(&self, language: Language) -> Option<String> {
+        let key = match language {
+            Language::Python => "python_indexes",
+            Language::Ruby => "gem_sources",
+        };
+        let is_unused = self.source_mode == SourceMode::PublicOnly && !self.sources.is_empty();
+        is_unused.then(|| {
+            format!(
+                "`{key}` is set and not used, because `source_mode` is public_only; set `source_mode` to internal_only or internal_then_public"
+            )
+        })
     }
 
     /// Holds package names against the lists: those declared, and every one of a lock.
@@ -181,6 +228,7 @@ impl PolicyFault {
             (PolicyRule::Blocked, Language::Ruby) => "blocked_gems",
             (PolicyRule::NotAllowed(_), Language::Python) => "allowed_packages",
             (PolicyRule::NotAllowed(_), Language::Ruby) => "allowed_gems",
+            (PolicyRule::NearMiss(_), _) => "refuse_near_miss_names",
             (PolicyRule::NoInternalSource, _) => "source_mode",
             (PolicyRule::SourceInvalid(_), Language::Python) => "python_indexes",
             (PolicyRule::SourceInvalid(_), Language::Ruby) => "gem_sources",
@@ -202,6 +250,9 @@ impl PolicyFault {
             PolicyRule::Blocked => {
                 "do without it: use the standard library or another package".to_owned()
             }
+            PolicyRule::NearMiss(popular) => {
+                format!("declare `{popular}` if that is meant, or use another package")
+            }
             PolicyRule::NoInternalSource | PolicyRule::SourceInvalid(_) => {
                 "use the standard library only".to_owned()
             }
@@ -221,6 +272,7 @@ impl PolicyFault {
                 failure.with("allowed", shown)
             }
             PolicyRule::SourceInvalid(source) => failure.with("source", source.clone()),
+            PolicyRule::NearMiss(popular) => failure.with("similar_to", *popular),
             PolicyRule::Blocked | PolicyRule::NoInternalSource => failure,
         };
         match &self.package {
@@ -238,6 +290,11 @@ impl fmt::Display for PolicyFault {
             PolicyRule::NotAllowed(_) => {
                 write!(f, "`{package}` is not allowed by `{}`", self.policy())
             }
+            PolicyRule::NearMiss(popular) => write!(
+                f,
+                "`{package}` is nearly the name of the popular package `{popular}`, which `{}` refuses",
+                self.policy()
+            ),
             PolicyRule::NoInternalSource => {
                 write!(f, "`source_mode` is internal_only and no source is configured")
             }

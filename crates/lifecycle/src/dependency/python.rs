@@ -55,6 +55,23 @@ pub(super) fn parse_constraint(text: &str) -> Result<String, &str> {
     Ok(texts.join(","))
 }
 
+/// A constraint in canonical text, if some version satisfies all of it.
+///
+/// Where any version does, one of these does: zero, a version that the constraint names, or one right above it.
+pub(super) fn satisfiable(text: &str) -> Option<String> {
+    let specifiers: Vec<VersionSpecifier> =
+        text.split(',').map(|part| parse_specifier(part.trim(), false)).collect::<Option<_>>()?;
+    let above = |version: &Version| {
+        let release = version.release().iter().copied().chain([0, 0, 1]);
+        Version::new(release)
+    };
+    let named = specifiers.iter().map(VersionSpecifier::version);
+    let mut candidates = named.flat_map(|version| [version.clone(), above(version)]);
+    let fits = |version: &Version| specifiers.iter().all(|it| it.contains(version));
+    let found = fits(&Version::new([0])) || candidates.any(|version| fits(&version));
+    found.then(|| parse_constraint(text).ok())?
+}
+
 fn parse_specifier(part: &str, may_be_bare: bool) -> Option<VersionSpecifier> {
     // The parser skips white space of every kind; a constraint stands on one line of plain characters.
     if !part.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {

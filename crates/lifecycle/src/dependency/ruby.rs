@@ -1,6 +1,7 @@
 //! Ruby: `RubyGems` names, which keep their case; `RubyGems` requirements, read as `Gem::Requirement`
 //! and `Gem::Version` read them but for white space: a requirement stands on one line.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Any version.
@@ -28,6 +29,49 @@ pub(super) fn parse_constraint(text: &str) -> Result<String, &str> {
     Ok(texts.join(", "))
 }
 
+/// A requirement in canonical text, if some version satisfies all of it.
+///
+/// Where any version does, one of these does: zero, a version that the requirement names, or one right above it.
+pub(super) fn satisfiable(text: &str) -> Option<String> {
+    let terms: Vec<Term> =
+        text.split(',').map(|part| Term::parse(part.trim_matches(' '))).collect::<Option<_>>()?;
+    let above = |version: &[Segment]| {
+        let more = [0, 0, 1].map(Segment::Number);
+        [release(version), &more].concat()
+    };
+    let candidates = terms.iter().flat_map(|term| [term.version.clone(), above(&term.version)]);
+    let mut candidates = candidates.chain([vec![Segment::Number(0)]]);
+    let found = candidates.any(|version| terms.iter().all(|term| term.is_satisfied_by(&version)));
+    found.then(|| parse_constraint(text).ok())?
+}
+
+/// The part of a version before its prerelease.
+fn release(version: &[Segment]) -> &[Segment] {
+    let is_text = |segment: &Segment| matches!(segment, Segment::Text(_));
+    let end = version.iter().position(is_text).unwrap_or(version.len());
+    version.get(..end).unwrap_or(version)
+}
+
+/// Compares as `Gem::Version` does: a missing part is 0, and letters come before numbers.
+fn compare(one: &[Segment], other: &[Segment]) -> Ordering {
+    let zero = Segment::Number(0);
+    let parts = (0..one.len().max(other.len()))
+        .map(|at| one.get(at).unwrap_or(&zero).cmp(other.get(at).unwrap_or(&zero)));
+    parts.into_iter().find(|part| part.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// The first release that `~>` excludes: `~> 2.5.1` ends before 2.6.
+fn bumped(version: &[Segment]) -> Vec<Segment> {
+    let mut release = release(version).to_vec();
+    if release.len() > 1 {
+        release.pop();
+    }
+    if let Some(Segment::Number(last)) = release.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    release
+}
+
 /// Longer operators first, so that `>=` is not read as `>`.
 const OPERATORS: [&str; 7] = ["~>", ">=", "<=", "!=", "=", ">", "<"];
 
@@ -44,6 +88,21 @@ impl Term {
         let operator = operator.unwrap_or("=");
         let segments = parse_version(rest.trim_start_matches(' '))?;
         Some(Self { version: canonical(segments, operator == "~>"), operator })
+    }
+}
+
+impl Term {
+    fn is_satisfied_by(&self, version: &[Segment]) -> bool {
+        let order = compare(version, &self.version);
+        match self.operator {
+            "~>" => order.is_ge() && compare(release(version), &bumped(&self.version)).is_lt(),
+            ">=" => order.is_ge(),
+            "<=" => order.is_le(),
+            "!=" => order.is_ne(),
+            ">" => order.is_gt(),
+            "<" => order.is_lt(),
+            _ => order.is_eq(),
+        }
     }
 }
 

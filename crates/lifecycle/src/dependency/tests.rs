@@ -151,12 +151,7 @@ fn a_failure_names_field_and_package() {
 #[test]
 fn the_standard_library_is_dropped_with_a_note() {
     for (language, declared, kept, dropped) in [
-        (
-            Ruby,
-            json!([{"name": "json", "version": "~> 2"}, {"name": "prawn"}]),
-            vec!["prawn >= 0"],
-            vec!["json"],
-        ),
+        (Ruby, json!([{"name": "json"}, {"name": "prawn"}]), vec!["prawn >= 0"], vec!["json"]),
         (
             Ruby,
             json!([{"name": "net-http"}, {"name": "json-schema"}]),
@@ -180,6 +175,14 @@ fn the_standard_library_is_dropped_with_a_note() {
             .collect();
         assert_eq!(manifest.notes(), notes);
     }
+    let constrained = manifest(Ruby, &json!([{"name": "json", "version": ">= 9"}]));
+    assert!(constrained.notes()[0].ends_with("; the constraint `>= 9` has no effect"));
+    for any in ["", " ", "*", "latest", "Any"] {
+        for language in [Ruby, Python] {
+            let free = manifest(language, &json!([{"name": "x", "version": any}]));
+            assert!(free.dependencies()[0].is_unconstrained(), "{any:?}");
+        }
+    }
     let noted = manifest(Ruby, &json!([{"name": "json"}]));
     assert_eq!(noted, DependencyManifest::default(), "a note makes no difference");
 }
@@ -196,11 +199,21 @@ fn manifests_grow_by_addition() {
         (json!([{"name": "nokogiri", "version": "~> 2.0"}]), Err(("nokogiri", "~> 2.0"))),
         (
             json!([{"name": "prawn"}, {"name": "NOKOGIRI", "version": "~> 1"}]),
-            Err(("nokogiri", "~> 1")),
+            Ok("nokogiri ~> 1, ~> 1.0; prawn >= 0"),
         ),
+        (json!([{"name": "nokogiri", "version": "= 1.5.0"}]), Ok("nokogiri ~> 1.0, = 1.5")),
+        (
+            json!([{"name": "nokogiri", "version": "> 1.5, < 1.6"}]),
+            Ok("nokogiri ~> 1.0, > 1.5, < 1.6"),
+        ),
+        (json!([{"name": "nokogiri", "version": "< 1"}]), Err(("nokogiri", "< 1"))),
+        (json!([{"name": "nokogiri", "version": "= 2.0.rc1"}]), Err(("nokogiri", "= 2.rc.1"))),
     ] {
-        let grown =
-            manifest(Ruby, &held).grown_by(&manifest(Ruby, &declared), ManifestMode::Additive);
+        let grown = manifest(Ruby, &held).grown_by(
+            Ruby,
+            &manifest(Ruby, &declared),
+            ManifestMode::Additive,
+        );
         let expected =
             expected.map(str::to_owned).map_err(|(package, declared)| GrowthFault::Incompatible {
                 package: package.to_owned(),
@@ -209,7 +222,22 @@ fn manifests_grow_by_addition() {
             });
         assert_eq!(grown.map(|grown| texts(&grown).join("; ")), expected, "{declared}");
     }
+    for (held, declared, both) in [
+        (">=0", "==1.5.0", Some("==1.5")),
+        (">=2", "<3", Some(">=2,<3")),
+        ("~=1.4.5", ">1.4.7", Some("~=1.4.5,>1.4.7")),
+        ("==1.*", ">=1.9", Some("==1.*,>=1.9")),
+        ("==1.*", ">=2", None),
+        ("<2", ">=2", None),
+        ("!=2,<=2", ">=2", None),
+    ] {
+        let one = |version| manifest(Python, &json!([{"name": "p", "version": version}]));
+        let grown = one(held).grown_by(Python, &one(declared), ManifestMode::Additive).ok();
+        let expected = both.map(|both| vec![format!("p {both}")]);
+        assert_eq!(grown.as_ref().map(texts), expected, "{held} and {declared}");
+    }
     let extras = manifest(Python, &json!([{"name": "requests", "version": ">=2"}])).grown_by(
+        Python,
         &manifest(Python, &json!([{"name": "requests[socks]", "version": ">=2.0"}])),
         ManifestMode::Additive,
     );
@@ -224,11 +252,12 @@ fn an_environment_has_a_limit() {
     };
     let mut held = names(0);
     for step in 1..MAX_HELD_DEPENDENCIES / MAX_DEPENDENCIES {
-        held = held.grown_by(&names(step * MAX_DEPENDENCIES), ManifestMode::Additive).unwrap();
+        held =
+            held.grown_by(Ruby, &names(step * MAX_DEPENDENCIES), ManifestMode::Additive).unwrap();
     }
     assert_eq!(held.dependencies().len(), MAX_HELD_DEPENDENCIES);
     assert_eq!(held.readmitted(Ruby).as_ref(), Ok(&held), "what was grown can be read back");
-    let more = held.grown_by(&names(10_000), ManifestMode::Additive);
+    let more = held.grown_by(Ruby, &names(10_000), ManifestMode::Additive);
     assert_eq!(more, Err(GrowthFault::TooMany(MAX_HELD_DEPENDENCIES + MAX_DEPENDENCIES)));
 }
 
@@ -252,13 +281,13 @@ fn strict_manifests_do_not_change() {
         (&json!([]), json!([{"name": "b"}]), Some("b")),
     ] {
         let held = manifest(Ruby, held);
-        let grown = held.grown_by(&manifest(Ruby, &declared), ManifestMode::Strict);
+        let grown = held.grown_by(Ruby, &manifest(Ruby, &declared), ManifestMode::Strict);
         match blamed {
             None => assert_eq!(grown, Ok(held), "{declared}"),
             Some(blamed) => assert_eq!(grown.unwrap_err().package(), Some(blamed), "{declared}"),
         }
     }
-    let first = effective(None, &manifest(Ruby, &held), ManifestMode::Strict);
+    let first = effective(Ruby, None, &manifest(Ruby, &held), ManifestMode::Strict);
     assert_eq!(
         first,
         Ok(manifest(Ruby, &held)),
@@ -270,7 +299,7 @@ fn strict_manifests_do_not_change() {
 fn growth_faults_say_what_would_do() {
     let held = manifest(Ruby, &json!([{"name": "nokogiri", "version": "~> 1.0"}]));
     let other = manifest(Ruby, &json!([{"name": "nokogiri", "version": "~> 2.0"}]));
-    let failure = held.grown_by(&other, ManifestMode::Additive).unwrap_err().failure();
+    let failure = held.grown_by(Ruby, &other, ManifestMode::Additive).unwrap_err().failure();
     assert_eq!(failure.kind.code(), "dependency_manifest_incompatible");
     assert_eq!(
         failure.message,
@@ -282,7 +311,7 @@ fn growth_faults_say_what_would_do() {
     {
         assert_eq!(metadata(&failure, key), Some(value));
     }
-    let failure = held.grown_by(&other, ManifestMode::Strict).unwrap_err().failure();
+    let failure = held.grown_by(Ruby, &other, ManifestMode::Strict).unwrap_err().failure();
     assert_eq!(failure.kind.code(), "dependency_manifest_changed");
     assert_eq!(
         failure.message,

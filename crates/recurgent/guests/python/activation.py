@@ -6,9 +6,9 @@ class Inactive(Exception):
         self.package = package
 
 
-def activate(library, *packages):
+def activate(report, library, *packages):
     """Makes the packages in `library` importable, and proves it: each of `packages` is a name, `=`
-    and the modules of which one must load, best first."""
+    and the modules of which one must load, best first. `report` is called with each name before."""
     import importlib
     import site
     site.addsitedir(library)
@@ -16,6 +16,7 @@ def activate(library, *packages):
     sys.prefix = sys.exec_prefix = os.path.dirname(os.path.dirname(os.path.dirname(library)))
     for package in packages:
         name, _, modules = package.partition("=")
+        report(name)
         problem = None
         for module in filter(None, modules.split(",")):
             try:

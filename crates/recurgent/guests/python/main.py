@@ -7,7 +7,7 @@ def main():
     zygote = Zygote()
     try:
         if environment:
-            activate(*environment)
+            activate(lambda name: zygote.send(op="loading", package=name), *environment)
     except Inactive as problem:
         zygote.send(op="failed", package=problem.package, message=str(problem)[:MAX_EXPLANATION])
         leave(1)

@@ -25,21 +25,54 @@ module Recurgent
     end
   end
 
+  # Gems of the host that do not come with Ruby cannot be loaded: programs declare what they need.
+  module OwnGems
+    # Gems that Ruby is distributed with but that are not default gems, in any version from 3.1.
+    BUNDLED = %w[
+      abbrev base64 bigdecimal csv debug drb getoptlong matrix minitest mutex_m net-ftp net-imap net-pop net-smtp nkf
+      observer power_assert prime racc rake rbs repl_type_completor resolv-replace rexml rinda rss syslog test-unit
+      typeprof
+    ].freeze
+
+    class << self
+      # Where the gems of the environment are.
+      attr_accessor :gem_home
+
+      def include?(stub)
+        stub.default_gem? || BUNDLED.include?(stub.name) || stub.base_dir == gem_home
+      end
+    end
+
+    def stubs = super.select { |stub| OwnGems.include?(stub) }
+
+    def stubs_for(name) = super.select { |stub| OwnGems.include?(stub) }
+  end
+
   module Activation
     class << self
       attr_reader :problem
 
-      # `gem_home name=version … -- declared= …`, as the host gives it.
+      # `gem_home name=version … -- declared=feature …`, as the host gives it.
       def run(gem_home, *rest)
         locked, declared = rest.slice_when { |argument, _| argument == "--" }.to_a
+        OwnGems.gem_home = gem_home
         Gem.use_paths(gem_home, [gem_home, *Gem.path])
         named(locked - ["--"]) { |name, version| gem(name, "= #{version}") }
-        named(declared) { |name, _| load_feature(Gem.loaded_specs.fetch(name)) }
+        named(declared) do |name, feature|
+          report(name)
+          feature.empty? ? load_feature(Gem.loaded_specs.fetch(name)) : require(feature)
+        end
       rescue Inactive => problem
         @problem = problem
       end
 
       private
+
+      # Names the gem that is loaded next, on the control channel.
+      def report(name)
+        control = IO.for_fd(0, "w", autoclose: false)
+        control.syswrite(%({"op":"loading","package":"#{name}"}))
+      end
 
       def named(gems)
         gems.to_a.each do |entry|
@@ -66,5 +99,6 @@ module Recurgent
   end
 end
 
+Gem::Specification.singleton_class.prepend(Recurgent::OwnGems)
 Recurgent::Activation.run(*ARGV) unless ARGV.empty?
 ARGV.clear

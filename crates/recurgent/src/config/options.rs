@@ -63,6 +63,7 @@ impl Config {
             max_live: settings.max_live_workers,
             max_restarts: settings.max_worker_restarts,
             queue_limit: settings.queue_timeout_seconds,
+            activation_limit: settings.activation_timeout_seconds,
             minimum_tier: settings.minimum_sandbox_tier,
             limits: self.worker_limits(),
             ..defaults
@@ -106,10 +107,12 @@ impl Config {
             python: GuestPolicy {
                 packages: self.dependency_policy(Language::Python),
                 wheels_only: settings.wheels_only,
+                minimum_age_days: settings.minimum_package_age_days,
             },
             ruby: GuestPolicy {
                 packages: self.dependency_policy(Language::Ruby),
                 wheels_only: false,
+                minimum_age_days: settings.minimum_package_age_days,
             },
             variables: self.installer_variables(),
             hosts: settings.installer_hosts.clone(),
@@ -139,6 +142,7 @@ impl Config {
             sources: sources.clone(),
             allowed: allowed.clone(),
             blocked: blocked.clone(),
+            refuse_near_misses: settings.refuse_near_miss_names,
         }
     }
 

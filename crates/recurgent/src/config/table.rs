@@ -196,6 +196,9 @@ settings! {
     wheels_only:                 bool             = false                              , flag                                , Plain    , "install no Python package that must be built";
     resolve_timeout_seconds:     Duration         = secs(120)                          , seconds                             , Plain    , "time choosing package versions may take";
     install_timeout_seconds:     Duration         = secs(600)                          , seconds                             , Plain    , "time installing packages may take";
+    activation_timeout_seconds:  Duration         = secs(60)                           , seconds                             , Plain    , "time installed packages may take to load";
+    minimum_package_age_days:    u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "install no package version published less than this many days ago";
+    refuse_near_miss_names:      bool             = false                              , flag                                , Plain    , "refuse packages whose name nearly is that of a popular one, instead of noting them";
     installer_proxy:             Option<String>   = None                               , optional_text                       , Addresses, "the proxy package managers go through";
     installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Plain    , "certificates package managers trust, instead of the system's";
     installer_hosts:             Vec<String>      = Vec::new()                         , list                                , Plain    , "hosts packages may be fetched from while others are built, beside those sources name";

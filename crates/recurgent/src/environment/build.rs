@@ -32,10 +32,13 @@ impl Environments {
     ) -> Result<Ready, BuildFault> {
         let lock = self.lock(plan, aim)?;
         plan.root = generation::current(&plan.place(), &plan.id);
-        if let Some(ready) = self.ready(plan) {
-            return Ok(ready); // built meanwhile by another process
+        let is_damaged = aim.damaged == Some(&plan.root);
+        match self.ready(plan) {
+            Some(ready) if !is_damaged => Ok(ready), // built meanwhile by another process
+            // Programs may still run in it: its files are not touched.
+            Some(_) => self.build_beside(plan, workers, &lock, aim),
+            None => self.build_in_place(plan, workers, &lock, aim),
         }
-        self.build_in_place(plan, workers, &lock, aim)
     }
 
     /// Builds it again beside the present build, which stays current until the new one is ready, and stays on disk for
@@ -47,10 +50,20 @@ impl Environments {
         aim: &Aim<'_>,
     ) -> Result<Ready, BuildFault> {
         let lock = self.lock(plan, aim)?;
+        self.build_beside(plan, workers, &lock, aim)
+    }
+
+    fn build_beside(
+        &self,
+        plan: &mut Plan<'_>,
+        workers: &Workers,
+        lock: &File,
+        aim: &Aim<'_>,
+    ) -> Result<Ready, BuildFault> {
         let place = plan.place();
         let unusable = |error| BuildFault::file("cannot use", &place, &error);
         plan.root = generation::next(&place, &plan.id).map_err(unusable)?;
-        let built = self.build_in_place(plan, workers, &lock, aim)?;
+        let built = self.build_in_place(plan, workers, lock, aim)?;
         generation::make_current(&plan.root).map_err(unusable)?;
         Ok(built)
     }
@@ -141,6 +154,7 @@ impl Environments {
             builder: &self.builder(command_env, plan),
             supply: &plan.supply,
             manifest: plan.manifest,
+            published_before: plan.published_before(),
         };
         match plan.language {
             Language::Ruby => self.made_by(&Bundler { given }, plan, aim),
@@ -150,7 +164,6 @@ impl Environments {
                     path: &self.options.path,
                     cache: plan.cache,
                     interpreter: &plan.interpreter,
-                    supply: &plan.supply,
                     command_env,
                 };
                 let uv = Uv {
@@ -181,6 +194,8 @@ impl Environments {
         resolved?;
         let packages = manager.locked()?;
         plan.check_policy(&packages)?;
+        let too_new = manager.too_new(&packages, self.options.resolve_limit)?;
+        plan.check_age(&too_new)?;
         aim.report(Progress::Installing(packages.len()));
         let begun = Instant::now();
         let made = manager.install(&packages, self.options.install_limit);

@@ -36,6 +36,52 @@ Bundler.with_friendly_errors do
   Bundler::CLI.start(ARGV, debug: true)
 end
 "#;
+/// Fetches every gem of the lock and installs none of them, so that no fetched code runs. Not `bundle cache`: it fails if
+/// a gem that comes with Ruby is in the lock and in none of the sources. The `install` command would install.
+const FETCH: &str = r#"
+require "bundler"
+require "bundler/friendly_errors"
+Bundler.with_friendly_errors do
+  require "fileutils"
+  require "bundler/cli"
+  require "bundler/cli/install"
+  Bundler.ui = Bundler::UI::Shell.new
+  Bundler::CLI::Install.new(Bundler::Thor::CoreExt::HashWithIndifferentAccess.new).run
+  FileUtils.mkdir_p(Bundler.app_cache)
+  gems = Array(Bundler.rubygems.gem_cache).flat_map { |place| Dir.glob(File.join(place, "*.gem")) }
+  FileUtils.mv(gems, Bundler.app_cache)
+end
+"#;
+/// Prints `newer: NAME VERSION DATE` for each gem after `--` that was published after the time before it, and `undated:
+/// NAME VERSION` for each whose source does not say. Default gems of Ruby have no source.
+const FIND_AGES: &str = r#"
+require "bundler"
+require "json"
+require "rubygems/remote_fetcher"
+require "time"
+Bundler.ui = Bundler::UI::Silent.new
+cut = ARGV.index("--")
+limit, wanted = Time.parse(ARGV[0]), ARGV[(cut + 1)..].map { |entry| entry.split("=", 2) }
+locked = Bundler::LockfileParser.new(Bundler.read_file(Bundler.default_lockfile))
+wanted.each do |name, version|
+  spec = locked.specs.find { |it| it.name == name }
+  next if Gem::Specification.stubs_for(name).any? { |it| it.default_gem? && it.version.to_s == version }
+  remotes = spec.source.respond_to?(:remotes) ? spec.source.remotes : []
+  published = remotes.filter_map do |uri|
+    remote = Bundler::Source::Rubygems::Remote.new(uri)
+    text = Gem::RemoteFetcher.fetcher.fetch_path(remote.uri.to_s + "api/v1/versions/#{name}.json")
+    found = JSON.parse(text).find { |it| it["number"] == version }
+    found && found["created_at"]
+  rescue StandardError
+    nil
+  end.first
+  if published.nil?
+    puts "undated: #{name} #{version}"
+  elsif Time.parse(published) > limit
+    puts "newer: #{name} #{version} #{published[0, 10]}"
+  end
+end
+"#;
 /// Prints which of the sources before `--` is the first that has each gem after it. Bundler itself, given several
 /// sources, takes the highest version of a gem from any of them: then anyone who publishes a gem under an internal name
 /// on a public source could run code here.
@@ -68,7 +114,7 @@ const UNRESOLVED: [i32; 2] = [6, 7];
 /// A source cannot be read.
 const NO_SOURCE: i32 = 17;
 /// Tries per request before a source counts as unreachable.
-const RETRIES: &str = "1";
+const RETRIES: &str = "2";
 /// Longest time a source may send nothing within a request, in seconds.
 const SILENCE: &str = "15";
 /// Gems fetched and built in parallel.
@@ -77,6 +123,9 @@ const JOBS: &str = "4";
 const VENDOR: &str = "vendor/bundle";
 /// Directory of fetched gems.
 const ARCHIVES: &str = "vendor/cache";
+/// Words of Bundler's messages about a source that refuses access (HTTP 401 and 403). Its exit status is the same as for
+/// a source that does not answer. If another version words them differently, the source is reported as unreachable.
+const DENIALS: [&str; 3] = ["Authentication is required", "Bad username or password", "403"];
 
 /// One build by Bundler.
 #[derive(Debug)]
@@ -167,16 +216,41 @@ impl PackageManager for Bundler<'_> {
         let fetching =
             self.given.command_env.with([yes("BUNDLE_FROZEN"), yes("BUNDLE_NO_INSTALL")]);
         let fetched =
-            self.fetch(&fetching, arguments_of(BUNDLE, &["cache"]), BuildStage::Install, limit)?;
+            self.fetch(&fetching, arguments_of(FETCH, &[]), BuildStage::Install, limit)?;
         self.judge(&fetched, BuildStage::Install, names())?;
         let building = self.given.builder.with([yes("BUNDLE_FROZEN")]);
         let left = deadline.saturating_duration_since(Instant::now());
         let (install_phase, ruby) = (InstallPhase::Build(Vec::new()), &self.given.interpreter.path);
         let install = arguments_of(BUNDLE, &["install", "--local"]);
         let built = building.run(&install_phase, ruby, install, left);
-        let built = self.given.ended(built, BuildStage::Install)?;
+        let built = self.given.ended(built, BuildStage::Build)?;
         self.judge(&built, BuildStage::Install, names())?;
         self.given.clear(ARCHIVES)
+    }
+
+    /// The public index does not choose by age, so what was chosen is checked.
+    fn too_new(&self, locked: &[Package], limit: Duration) -> Result<Vec<String>, BuildFault> {
+        let Some(before) = &self.given.published_before else { return Ok(Vec::new()) };
+        let gems: Vec<String> =
+            locked.iter().map(|gem| format!("{}={}", gem.name, gem.version)).collect();
+        let arguments: Vec<&str> =
+            [before.as_str(), "--"].into_iter().chain(gems.iter().map(String::as_str)).collect();
+        let ended = self.fetch(
+            self.given.command_env,
+            arguments_of(FIND_AGES, &arguments),
+            BuildStage::Resolve,
+            limit,
+        )?;
+        self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())?;
+        let reported = ended.output.lines().filter_map(|line| {
+            let (kind, gem) = line.split_once(": ")?;
+            match kind {
+                "newer" => Some(gem.to_owned()),
+                "undated" => Some(format!("{gem} (its source does not say when)")),
+                _ => None,
+            }
+        });
+        Ok(reported.collect())
     }
 
     fn installed(&self) -> Result<Installed, BuildFault> {
@@ -184,11 +258,13 @@ impl PackageManager for Bundler<'_> {
             stage: BuildStage::Install,
             explanation: "Bundler installed nothing".to_owned(),
         })?;
+        let gem_home = self.given.root.join(&library);
         let proofs = self.given.manifest.packages().map(|package| Proof {
             package: package.to_owned(),
-            modules: Vec::new(), // the zygote finds the feature on the gem's load path
+            // Without one the zygote looks for it on the gem's load path.
+            modules: feature_of(&gem_home, package).into_iter().collect(),
         });
-        let provides = features(&self.given.root.join(&library));
+        let provides = features(&gem_home);
         Ok(Installed { library, provides, proofs: proofs.collect() })
     }
 }
@@ -271,6 +347,13 @@ impl Bundler<'_> {
             Some(NO_BUNDLER) => BuildFault::GuestMissing(format!(
                 "Bundler 2.3 or newer is needed to install gems; install it (Debian/Ubuntu: apt-get install bundler). {explanation}"
             )),
+            Some(NO_SOURCE) if DENIALS.iter().any(|denial| explanation.contains(denial)) => {
+                BuildFault::Denied {
+                    stage,
+                    source: self.given.supply.mentioned_in(&explanation),
+                    explanation,
+                }
+            }
             Some(NO_SOURCE) => BuildFault::Unreachable {
                 stage,
                 source: self.given.supply.mentioned_in(&explanation),
@@ -303,18 +386,24 @@ fn source_option(source: Option<&PackageIndex>) -> String {
 
 /// Gems are indented by four spaces below `specs:`; their dependencies are deeper.
 fn parse_lock(text: &str) -> Vec<Package> {
-    let mut locked: Vec<Package> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("    ").filter(|rest| !rest.starts_with(' ')))
-        .filter_map(|gem| gem.strip_suffix(')')?.split_once(" ("))
-        .map(|(name, version)| Package {
-            name: name.to_owned(),
-            // `1.16.0-x86_64-linux`: the version, and the platform it was built for.
-            version: version.split('-').next().unwrap_or(version).to_owned(),
-        })
-        .collect();
+    let mut locked: Vec<Package> = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("    ") else { continue };
+        if let (Some(need), Some(gem)) = (rest.strip_prefix("  "), locked.last_mut()) {
+            gem.needs.extend(need.split(' ').next().map(str::to_owned));
+        } else if let Some((name, version)) =
+            rest.strip_suffix(')').and_then(|gem| gem.split_once(" ("))
+        {
+            locked.push(Package {
+                name: name.to_owned(),
+                // `1.16.0-x86_64-linux`: the version, and the platform it was built for.
+                version: version.split('-').next().unwrap_or(version).to_owned(),
+                needs: Vec::new(),
+            });
+        }
+    }
     locked.sort();
-    locked.dedup();
+    locked.dedup_by(|one, other| (&one.name, &one.version) == (&other.name, &other.version));
     locked
 }
 
@@ -331,6 +420,21 @@ fn library(root: &Path) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// The feature named like a gem, if its files are in `lib`: what must load whenever the environment is used.
+fn feature_of(gem_home: &Path, name: &str) -> Option<String> {
+    let is_of = |directory: &str| {
+        let version = directory.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+        version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let gems = fs::read_dir(gem_home.join("gems")).ok()?.filter_map(Result::ok);
+    let gem = gems.into_iter().find(|gem| gem.file_name().to_str().is_some_and(is_of))?;
+    let lib = gem.path().join("lib");
+    let likely = [name.to_owned(), name.replace('-', "/"), name.replace('-', "_")];
+    likely.into_iter().find(|feature| {
+        ["rb", "so"].iter().any(|ending| lib.join(format!("{feature}.{ending}")).is_file())
+    })
 }
 
 /// Names that can be required: files and directories in the load paths of all gems, without extensions.
@@ -359,6 +463,7 @@ mod tests {
         let lock = "GEM\n  remote: http://x/\n  specs:\n    alpha (1.2.0)\n      beta (>= 1)\n    beta (1.0)\n    nokogiri (1.16.0-x86_64-linux)\n\nPLATFORMS\n  x86_64-linux\n\nDEPENDENCIES\n  alpha (~> 1.0)\n\nBUNDLED WITH\n   2.3.15\n";
         let pairs: Vec<(String, String)> =
             parse_lock(lock).into_iter().map(|gem| (gem.name, gem.version)).collect();
+        assert_eq!(parse_lock(lock)[0].needs, ["beta"]);
         let expected = [("alpha", "1.2.0"), ("beta", "1.0"), ("nokogiri", "1.16.0")];
         assert_eq!(pairs, expected.map(|(name, version)| (name.to_owned(), version.to_owned())));
     }

@@ -130,8 +130,9 @@ impl EnvironmentCache {
 
     /// Removes one environment, unless it is in use or being built.
     pub fn remove(&self, stored: &Stored) -> Removal {
-        let lock = Self::place(&self.cache, stored.language).join(format!("{}.lock", stored.id));
-        let Some(_lock) = lock::try_acquire(&lock) else { return Removal::BeingBuilt };
+        let place = Self::place(&self.cache, stored.language);
+        let path = place.join(format!("{}.lock", stored.id));
+        let Some(lock) = lock::try_acquire(&path) else { return Removal::BeingBuilt };
         let ready = stored.root.join(READY);
         let failed = |error: std::io::Error| {
             Removal::Failed(format!("cannot remove {}: {error}", stored.root.display()))
@@ -146,9 +147,29 @@ impl EnvironmentCache {
             }
         }
         generation::retract(&stored.root);
-        inspection::clear(&stored.root.with_extension("build"))
-            .and_then(|()| inspection::clear(&stored.root))
-            .map_or_else(failed, |()| Removal::Removed)
+        let cleared = inspection::clear(&stored.root.with_extension("build"))
+            .and_then(|()| inspection::clear(&stored.root));
+        if cleared.is_ok() && !generation::has_builds(&place, &stored.id) {
+            lock::remove(lock, &path);
+        }
+        cleared.map_or_else(failed, |()| Removal::Removed)
+    }
+
+    /// Removes the lock files of environments that no longer exist; returns how many there were.
+    pub fn remove_unused_locks(&self) -> usize {
+        let places = [Language::Python, Language::Ruby].map(|it| Self::place(&self.cache, it));
+        let entries = places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten();
+        let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+        let unused = paths.filter(|path| {
+            let id = path.file_stem().and_then(|stem| stem.to_str());
+            let place = path.parent().unwrap_or(Path::new(""));
+            path.extension().is_some_and(|extension| extension == "lock")
+                && id.is_some_and(|id| !generation::has_builds(place, id))
+        });
+        let remove = |path: PathBuf| {
+            lock::try_acquire(&path).map(|lock| lock::remove(lock, &path)).is_some()
+        };
+        unused.filter(|path| remove(path.clone())).count()
     }
 
     fn builds(&self, language: Language) -> Vec<Stored> {

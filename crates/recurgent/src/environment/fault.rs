@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use lifecycle::execution::EnvironmentFault;
 use lifecycle::outcome::{Failure, FailureKind};
@@ -13,6 +14,8 @@ use crate::worker::BootFault;
 
 /// Bytes kept of a tool's message.
 const MESSAGE_BYTES: usize = 2000;
+/// Characters kept of a line that states a cause.
+const MAX_CAUSE_CHARS: usize = 200;
 
 /// A stage of building an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +24,10 @@ pub(super) enum BuildStage {
     Tool,
     /// Choosing versions.
     Resolve,
-    /// Fetching, building and unpacking them.
+    /// Fetching and unpacking them.
     Install,
+    /// Building what was fetched.
+    Build,
     /// Loading them.
     Activate,
 }
@@ -33,7 +38,7 @@ impl BuildStage {
         match self {
             Self::Tool => "tool",
             Self::Resolve => "resolve",
-            Self::Install => "install",
+            Self::Install | Self::Build => "install",
             Self::Activate => "activate",
         }
     }
@@ -63,6 +68,24 @@ pub(super) enum BuildFault {
         /// The source, without credentials.
         source: String,
         /// The tool's message, or what was waited for.
+        explanation: String,
+    },
+    /// A source refuses access.
+    Denied {
+        /// The stage it occurred in.
+        stage: BuildStage,
+        /// The source, without credentials.
+        source: String,
+        /// The tool's message.
+        explanation: String,
+    },
+    /// A tool did not end in time.
+    TimedOut {
+        /// The stage it occurred in.
+        stage: BuildStage,
+        /// The source it may have waited for.
+        source: Option<String>,
+        /// What was waited for, how long, and what it printed.
         explanation: String,
     },
     /// An installed package cannot be loaded.
@@ -104,7 +127,7 @@ impl BuildFault {
         fault: InstallerFault,
         stage: BuildStage,
         tool: &str,
-        supply: &PackageSources,
+        supply: Option<&PackageSources>,
     ) -> Self {
         match fault {
             InstallerFault::Cancelled => Self::Cancelled,
@@ -125,14 +148,12 @@ impl BuildFault {
                     path.display()
                 ),
             },
-            InstallerFault::TimedOut { limit, output } => Self::Unreachable {
-                stage,
-                source: supply.mentioned_in(&output),
-                explanation: format!(
-                    "{tool} did not end within {} s. {output}",
-                    limit.as_secs_f64()
-                ),
-            },
+            InstallerFault::TimedOut { limit, output } => {
+                let asks = matches!(stage, BuildStage::Resolve | BuildStage::Install);
+                let source = supply.filter(|_| asks).map(|supply| supply.mentioned_in(&output));
+                let explanation = timed_out(tool, stage, limit, source.as_deref(), &output);
+                Self::TimedOut { stage, source, explanation }
+            }
         }
     }
 
@@ -175,7 +196,25 @@ impl BuildFault {
                     about(FailureKind::DependencyInstallFailed, &what, &explanation, stage);
                 EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
             }
-            Self::Unable { stage, explanation } => {
+            Self::Denied { stage, source, explanation } => {
+                let what = format!(
+                    "the package source {source} refuses access; check the user name and password in its address"
+                );
+                let failure =
+                    about(FailureKind::DependencyInstallFailed, &what, &explanation, stage);
+                EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
+            }
+            // Code of a package ran: another package may do better.
+            Self::TimedOut { stage: stage @ BuildStage::Build, source: _, explanation } => {
+                let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
+                EnvironmentFault::InstallFailed(known(failure))
+            }
+            Self::TimedOut { stage, source: Some(source), explanation } => {
+                let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
+                EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
+            }
+            Self::TimedOut { stage, source: None, explanation }
+            | Self::Unable { stage, explanation } => {
                 let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
                 EnvironmentFault::SourceUnreachable(known(failure))
             }
@@ -185,6 +224,27 @@ impl BuildFault {
             Self::Cancelled => EnvironmentFault::Cancelled,
         }
     }
+}
+
+fn timed_out(
+    tool: &str,
+    stage: BuildStage,
+    limit: Duration,
+    source: Option<&str>,
+    output: &str,
+) -> String {
+    let (what, advice) = match stage {
+        BuildStage::Resolve => ("choosing versions", "raise resolve_timeout_seconds"),
+        BuildStage::Install => ("fetching packages", "raise install_timeout_seconds"),
+        BuildStage::Build => {
+            ("building a package", "declare another package, or raise install_timeout_seconds")
+        }
+        BuildStage::Tool | BuildStage::Activate => ("starting", "run it again later"),
+    };
+    let source = source.map_or_else(String::new, |it| format!(" (from {it}, which may be slow)"));
+    let printed = if output.is_empty() { String::new() } else { format!(". It printed: {output}") };
+    let seconds = limit.as_secs_f64();
+    format!("{tool} did not finish {what}{source} within {seconds:.1} s; {advice}{printed}")
 }
 
 const UNRESOLVABLE: &str =
@@ -205,13 +265,50 @@ impl From<BootFault> for BuildFault {
     }
 }
 
-/// The end of a tool's message, without credentials.
+/// A tool's message without credentials. Of a long one: the lines that state a cause, then the end. Compilers and build
+/// scripts print the cause first and much after it.
 fn bounded(explanation: &str) -> String {
     let explanation = redacted(explanation.trim());
-    let cut = explanation.len().saturating_sub(MESSAGE_BYTES);
+    if explanation.len() <= MESSAGE_BYTES {
+        return explanation;
+    }
+    let mut causes = String::new();
+    for line in explanation.lines().map(str::trim).filter(|line| states_cause(line)) {
+        let line: String = line.chars().take(MAX_CAUSE_CHARS).collect();
+        if causes.len() + line.len() > MESSAGE_BYTES / 2 {
+            break;
+        }
+        if !causes.contains(&line) {
+            causes.push_str(&line);
+            causes.push('\n');
+        }
+    }
+    if !causes.is_empty() {
+        causes.push_str("…\n");
+    }
+    let cut = explanation.len().saturating_sub(MESSAGE_BYTES - causes.len());
     let start = (cut..=explanation.len()).find(|at| explanation.is_char_boundary(*at)).unwrap_or(0);
-    explanation.get(start..).unwrap_or_default().to_owned()
+    causes + explanation.get(start..).unwrap_or_default()
 }
+
+/// Whether a line of a tool's output looks like the cause of a failure. A line that is missed or taken wrongly only
+/// affects which part of a long message is shown.
+fn states_cause(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    line.ends_with("... no") || CAUSES.iter().any(|word| line.contains(word))
+}
+
+const CAUSES: [&str; 9] = [
+    "error",
+    "fatal",
+    "refuses",
+    "cannot find",
+    "can't find",
+    "not found",
+    "no such file",
+    "undefined reference",
+    "missing",
+];
 
 /// The package a tool's message is about: the first of the known names it mentions. Neither uv nor Bundler reports it in
 /// another way; a wrong guess only affects `dependency_name` in the metadata.
@@ -241,6 +338,20 @@ mod tests {
         let explanation = "Because array-math depends on numpy<1 and ray";
         assert_eq!(first_mentioned(explanation, names).as_deref(), Some("array-math"));
         assert_eq!(first_mentioned("hurray", names), None);
+    }
+
+    #[test]
+    fn long_messages_keep_their_causes() {
+        let noise = "compiling a file that is fine\n".repeat(500);
+        let explanation = format!(
+            "Installing native 1.0\nchecking for widget.h... no\nnative.c:3: fatal error: widget.h: No such file\n{noise}the end"
+        );
+        let shown = bounded(&explanation);
+        assert!(
+            shown.starts_with("checking for widget.h... no\nnative.c:3: fatal error"),
+            "{shown}"
+        );
+        assert!(shown.ends_with("the end") && shown.len() <= MESSAGE_BYTES);
     }
 
     #[test]

@@ -34,6 +34,13 @@ pub(super) fn next(place: &Path, id: &str) -> io::Result<PathBuf> {
     Ok(place.join(format!("{id}.{}", latest + 1)))
 }
 
+/// Whether there is any build, finished or not. `true` if it cannot be known.
+pub(super) fn has_builds(place: &Path, id: &str) -> bool {
+    let Ok(entries) = fs::read_dir(place) else { return true };
+    let mut names = entries.map_while(Result::ok).map(|entry| entry.file_name());
+    names.any(|name| name.to_str().is_some_and(|name| owner(name) == Some(id)))
+}
+
 /// Makes a build the current one.
 pub(super) fn make_current(root: &Path) -> io::Result<()> {
     let name = root.file_name().unwrap_or_default();

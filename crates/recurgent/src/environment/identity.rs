@@ -31,6 +31,8 @@ pub(super) fn env_id(
     ];
     // Part of the source policy: an environment with packages built from source is not reused for wheels only.
     parts.extend(policy.wheels_only.then(|| "wheels_only".to_owned()));
+    let days = policy.minimum_age_days;
+    parts.extend((days > 0).then(|| format!("minimum_age_days:{days}")));
     hex(&Sha256::digest(parts.join("|").as_bytes()))
 }
 
@@ -62,6 +64,7 @@ mod tests {
                 ..DependencyPolicy::default()
             },
             wheels_only: false,
+            minimum_age_days: 0,
         }
     }
 

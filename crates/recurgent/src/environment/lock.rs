@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,10 +56,11 @@ pub(super) fn acquire(
     limit: Duration,
     cancellation: &Cancellation,
 ) -> Result<Lock, LockFault> {
-    let file = open(path).map_err(LockFault::Unusable)?;
+    let mut file = open(path).map_err(LockFault::Unusable)?;
     let deadline = Instant::now() + limit;
     loop {
         match file.try_lock() {
+            Ok(()) if is_removed(&file) => file = open(path).map_err(LockFault::Unusable)?,
             Ok(()) => return Ok(Lock(file)),
             Err(TryLockError::Error(error)) => return Err(LockFault::Unusable(error)),
             Err(TryLockError::WouldBlock) if cancellation.is_cancelled() => {
@@ -74,8 +76,25 @@ pub(super) fn acquire(
 
 /// Acquires the lock if it is free.
 pub(super) fn try_acquire(path: &Path) -> Option<Lock> {
-    let file = open(path).ok()?;
-    file.try_lock().is_ok().then_some(Lock(file))
+    loop {
+        let file = open(path).ok()?;
+        match file.try_lock() {
+            Ok(()) if is_removed(&file) => {}
+            Ok(()) => return Some(Lock(file)),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Removes the file of a held lock, when nothing is left that it protects.
+pub(super) fn remove(lock: Lock, path: &Path) {
+    let _ = std::fs::remove_file(path); // if it stays, it is used again
+    drop(lock);
+}
+
+/// Whether the file was removed after it was opened: then a lock on it protects nothing.
+fn is_removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.nlink() == 0)
 }
 
 /// Whether the lock is held. Creates no file.
@@ -86,7 +105,6 @@ pub(super) fn is_held(path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // The file is never removed: a second file of the same name would be a second lock.
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }
 
@@ -109,6 +127,20 @@ mod tests {
         let refused = acquire(&path, Duration::from_mins(1), &cancelled);
         assert!(matches!(refused, Err(LockFault::Cancelled)));
         assert!(is_held(&path) && !is_held(&directory.path().join("y.lock")));
+    }
+
+    #[test]
+    fn a_lock_on_a_removed_file_is_not_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let waiting = open(&path).unwrap();
+        remove(try_acquire(&path).unwrap(), &path);
+        assert!(!path.exists() && waiting.try_lock().is_ok());
+        let held = try_acquire(&path).unwrap();
+        assert!(path.exists() && try_acquire(&path).is_none(), "the new file is locked");
+        drop(held);
+        let none = Cancellation::default();
+        assert!(acquire(&path, Duration::ZERO, &none).is_ok());
     }
 
     #[test]

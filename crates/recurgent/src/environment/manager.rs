@@ -18,6 +18,8 @@ pub(super) trait PackageManager {
     fn resolve(&self, limit: Duration) -> Result<(), BuildFault>;
     /// Every package of the lock file.
     fn locked(&self) -> Result<Vec<Package>, BuildFault>;
+    /// Packages of the lock file that were published too lately, for people; empty where the tool chose by age.
+    fn too_new(&self, locked: &[Package], limit: Duration) -> Result<Vec<String>, BuildFault>;
     /// Installs exactly the packages of the lock file.
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault>;
     /// What was installed.
@@ -39,6 +41,8 @@ pub(super) struct BuildInputs<'a> {
     pub(super) builder: &'a CommandEnv<'a>,
     pub(super) supply: &'a PackageSources,
     pub(super) manifest: &'a DependencyManifest,
+    /// The time (RFC 3339) before which everything must have been published, if there is a minimum age.
+    pub(super) published_before: Option<String>,
 }
 
 impl BuildInputs<'_> {
@@ -48,13 +52,16 @@ impl BuildInputs<'_> {
         ended: Result<Ended, InstallerFault>,
         stage: BuildStage,
     ) -> Result<Ended, BuildFault> {
-        ended.map_err(|fault| BuildFault::command(fault, stage, self.name, self.supply))
+        ended.map_err(|fault| BuildFault::command(fault, stage, self.name, Some(self.supply)))
     }
 
-    /// Writes one of the files a package manager reads.
+    /// Writes one of the files a package manager reads, atomically.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), BuildFault> {
         let path = self.root.join(name);
-        std::fs::write(&path, text).map_err(|e| BuildFault::file("cannot write", &path, &e))
+        let partial = self.root.join(format!(".{name}.partial"));
+        std::fs::write(&partial, text)
+            .and_then(|()| std::fs::rename(&partial, &path))
+            .map_err(|e| BuildFault::file("cannot write", &path, &e))
     }
 
     /// Reads one of the files it wrote.

@@ -52,6 +52,9 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Its exact version.
     pub(crate) version: String,
+    /// The packages it needs, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) needs: Vec<String>,
 }
 
 impl fmt::Display for Package {

@@ -2,8 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, BuildStage};
 use super::inspection::clear;
 use super::lock;
-use super::source::PackageSources;
 use super::{Aim, Progress};
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::sandbox::InstallPhase;
@@ -28,7 +26,6 @@ pub(super) struct Search<'a> {
     pub(super) path: &'a OsStr,
     pub(super) cache: &'a Path,
     pub(super) interpreter: &'a InterpreterInfo,
-    pub(super) supply: &'a PackageSources,
     pub(super) command_env: &'a CommandEnv<'a>,
 }
 
@@ -88,7 +85,6 @@ impl Search<'_> {
             home: &partial,
             ..self.command_env.clone()
         };
-        self.write_credentials(&partial).map_err(unusable)?;
         self.install(&command_env, &partial.join("uv"))?;
         clear(&self.home()).map_err(unusable)?;
         fs::rename(partial.join("uv"), self.home()).map_err(unusable)?;
@@ -100,30 +96,15 @@ impl Search<'_> {
         })
     }
 
-    /// Writes credentials to a file that only pip reads: every user of the machine can see command-line arguments.
-    fn write_credentials(&self, home: &Path) -> std::io::Result<()> {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(home.join(".netrc"))?;
-        for source in &self.supply.internal {
-            if let Some((user, password)) = source.credentials() {
-                writeln!(file, "machine {} login {user} password {password}", source.host())?;
-            }
-        }
-        Ok(())
-    }
-
     /// Uses the interpreter's own pip or, if it has none, one in a virtual environment.
     fn install(&self, command_env: &CommandEnv<'_>, target: &Path) -> Result<(), BuildFault> {
         let python = &self.interpreter.path;
-        let has_pip = self.run(command_env, python, &["-I", "-m", "pip", "--version"])?;
+        let has_pip = Self::run(command_env, python, &["-I", "-m", "pip", "--version"])?;
         if has_pip.status == Some(0) {
-            return self.pip(command_env, python, target);
+            return Self::pip(command_env, python, target);
         }
         let venv = command_env.directory.join("pip");
-        let made = self.run(command_env, python, &["-I", "-m", "venv", &venv.to_string_lossy()])?;
+        let made = Self::run(command_env, python, &["-I", "-m", "venv", &venv.to_string_lossy()])?;
         if made.status != Some(0) {
             let explanation = format!(
                 "uv was not found and cannot be fetched: {} has neither pip nor venv; install uv and set RECURGENT_UV, or install pip. {}",
@@ -132,60 +113,51 @@ impl Search<'_> {
             );
             return Err(BuildFault::Unable { stage: BuildStage::Tool, explanation });
         }
-        self.pip(command_env, &venv.join("bin").join("python"), target)
+        Self::pip(command_env, &venv.join("bin").join("python"), target)
     }
 
-    fn pip(
-        &self,
-        command_env: &CommandEnv<'_>,
-        python: &Path,
-        target: &Path,
-    ) -> Result<(), BuildFault> {
+    fn pip(command_env: &CommandEnv<'_>, python: &Path, target: &Path) -> Result<(), BuildFault> {
         let mut arguments: Vec<OsString> =
             ["-I", "-m", "pip", "install", "--no-input", "--no-cache-dir"].map(Into::into).into();
         arguments
             .extend(["--disable-pip-version-check", "--no-deps", "--only-binary"].map(Into::into));
         arguments.extend([":all:", "--retries", "1", "--target"].map(Into::into));
         arguments.push(target.into());
-        arguments.extend(self.indexes());
         arguments.push("uv".into());
         let ended = command_env
             .run(&InstallPhase::Tool, python, arguments, FETCH_LIMIT)
-            .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "pip", self.supply))?;
+            .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "pip", None))?;
         if ended.status == Some(0) {
             return Ok(());
         }
-        let source = self.supply.mentioned_in(&ended.output);
-        let explanation = format!("uv was not found, and pip could not fetch it: {}", ended.output);
-        Err(BuildFault::Unreachable { stage: BuildStage::Tool, source, explanation })
-    }
-
-    /// The tool comes from the same sources as packages.
-    fn indexes(&self) -> Vec<OsString> {
-        let mut options = Vec::new();
-        for (at, source) in self.supply.internal.iter().enumerate() {
-            let replaces_public = at == 0 && !self.supply.public;
-            options.push(if replaces_public { "--index-url" } else { "--extra-index-url" }.into());
-            options.push(source.address().into());
-        }
-        options
+        let explanation = format!(
+            "uv, which installs Python packages, is not installed, and pip could not fetch it; install uv, or name it with RECURGENT_UV. pip printed: {}",
+            ended.output
+        );
+        Err(BuildFault::Unable { stage: BuildStage::Tool, explanation })
     }
 
     fn run(
-        &self,
         command_env: &CommandEnv<'_>,
         program: &Path,
         arguments: &[&str],
     ) -> Result<Ended, BuildFault> {
         command_env
             .run(&InstallPhase::Tool, program, arguments, FETCH_LIMIT)
-            .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "python", self.supply))
+            .map_err(|fault| BuildFault::command(fault, BuildStage::Tool, "python", None))
     }
 }
 
-/// The machine-wide settings of pip.
+/// The machine-wide settings of pip. uv comes from where this machine's tools come from, not from the sources of an
+/// agent's packages, which may not have it.
 fn settings() -> Vec<PathBuf> {
     Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
+}
+
+/// The uv on a search path, or the one that was fetched into a cache.
+pub(super) fn installed(path: &OsStr, cache: Option<&Path>) -> Option<PathBuf> {
+    let fetched = cache.map(|cache| cache.join(TOOLS).join("uv").join("bin").join("uv"));
+    on_path(path, "uv").or(fetched.filter(|uv| is_executable(uv)))
 }
 
 /// The first executable of this name on a search path.

@@ -18,7 +18,7 @@ use crate::worker::sandbox::InstallPhase;
 /// The virtual environment, in the environment's directory.
 const VENV: &str = ".venv";
 /// Tries per request before a source counts as unreachable.
-const HTTP_RETRIES: &str = "1";
+const HTTP_RETRIES: &str = "2";
 /// Longest time a source may send nothing within a request.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(15);
 /// What a failed uv command is about.
@@ -26,6 +26,8 @@ const HTTP_TIMEOUT: Duration = Duration::from_secs(15);
 enum UvFailure {
     /// A source did not answer.
     Unreachable,
+    /// A source refused access.
+    Denied,
     /// A package could not be built.
     Unbuilt,
     /// Anything else.
@@ -34,7 +36,9 @@ enum UvFailure {
 
 /// Phrases of uv's messages, and what they mean. uv reports the kind of an error in its messages only: its exit status is
 /// 1 or 2 for each of them. A phrase that a later version changes makes the failure `Other`.
-const PHRASES: [(&str, UvFailure); 7] = [
+const PHRASES: [(&str, UvFailure); 9] = [
+    ("401 Unauthorized", UvFailure::Denied),
+    ("403 Forbidden", UvFailure::Denied),
     ("Failed to fetch", UvFailure::Unreachable),
     ("Request failed", UvFailure::Unreachable),
     ("error sending request", UvFailure::Unreachable),
@@ -54,7 +58,9 @@ fn mentions(message: &str, failure: UvFailure) -> bool {
 
 /// Reads the kind of a failure from uv's message.
 fn uv_failure(status: Option<i32>, message: &str) -> UvFailure {
-    if status == Some(FAILED) && mentions(message, UvFailure::Unreachable) {
+    if mentions(message, UvFailure::Denied) {
+        UvFailure::Denied
+    } else if status == Some(FAILED) && mentions(message, UvFailure::Unreachable) {
         UvFailure::Unreachable
     } else if mentions(message, UvFailure::Unbuilt) {
         UvFailure::Unbuilt
@@ -121,9 +127,14 @@ impl PackageManager for Uv<'_> {
         self.inspect_interpreter(&command_env, limit)?;
         let mut ended = self.fetch(&command_env, &["lock"], BuildStage::Resolve, limit)?;
         if self.must_build(&ended) {
-            ended = self.build(&["lock"], BuildStage::Resolve, deadline)?;
+            ended = self.build(&["lock"], deadline)?;
         }
         self.judge(&ended, BuildStage::Resolve, self.given.manifest.packages())
+    }
+
+    /// uv chooses by age itself.
+    fn too_new(&self, _locked: &[Package], _limit: Duration) -> Result<Vec<String>, BuildFault> {
+        Ok(Vec::new())
     }
 
     /// All but the project itself.
@@ -150,7 +161,7 @@ impl PackageManager for Uv<'_> {
             _ => {
                 // Its files are hard links into the shared cache.
                 self.given.clear(VENV)?;
-                self.build(&SYNC, BuildStage::Install, deadline)?
+                self.build(&SYNC, deadline)?
             }
         };
         self.judge(&ended, BuildStage::Install, names())?;
@@ -231,12 +242,7 @@ impl Uv<'_> {
 
     /// Runs a command that may start fetched code, isolated from everything else. Sources with their credentials are passed
     /// on standard input: uv has read them before the first build script starts.
-    fn build(
-        &self,
-        arguments_of: &[&str],
-        stage: BuildStage,
-        deadline: Instant,
-    ) -> Result<Ended, BuildFault> {
+    fn build(&self, arguments_of: &[&str], deadline: Instant) -> Result<Ended, BuildFault> {
         let left = || deadline.saturating_duration_since(Instant::now());
         // Determined before the first script runs, which could manipulate it.
         let hosts = match self.builds.get() {
@@ -250,7 +256,7 @@ impl Uv<'_> {
         builder.input = Some(self.settings().into_bytes());
         self.given.ended(
             builder.run(&install_phase, self.tool, self.arguments(arguments_of), left()),
-            stage,
+            BuildStage::Build,
         )
     }
 
@@ -275,11 +281,13 @@ impl Uv<'_> {
             .map(drop)
     }
 
-    fn arguments(&self, arguments_of: &[&str]) -> impl Iterator<Item = OsString> {
+    fn arguments(&self, arguments_of: &[&str]) -> impl Iterator<Item = OsString> + use<'_> {
         let arguments_of: Vec<OsString> = arguments_of.iter().map(Into::into).collect();
         let python = ["--python".into(), self.given.interpreter.path.clone().into()];
         let wheels = self.wheels_only.then(|| "--no-build".into());
-        arguments_of.into_iter().chain(python).chain(wheels)
+        let before = self.given.published_before.as_deref();
+        let newest = before.into_iter().flat_map(|time| ["--exclude-newer".into(), time.into()]);
+        arguments_of.into_iter().chain(python).chain(wheels).chain(newest)
     }
 
     /// Hosts that uv may connect to while it builds: its sources and proxies, and the hosts of files that the sources'
@@ -354,11 +362,16 @@ impl Uv<'_> {
         let explanation = message(&ended.output);
         let package = first_mentioned(&explanation, names);
         Err(match (uv_failure(ended.status, &explanation), stage) {
+            (UvFailure::Denied, _) => {
+                let source = self.given.supply.mentioned_in(&explanation);
+                BuildFault::Denied { stage, source, explanation }
+            }
             (UvFailure::Unreachable, _) => {
                 let source = self.given.supply.mentioned_in(&explanation);
                 BuildFault::Unreachable { stage, source, explanation }
             }
-            (UvFailure::Unbuilt, _) | (UvFailure::Other, BuildStage::Install) => {
+            (UvFailure::Unbuilt, _)
+            | (UvFailure::Other, BuildStage::Install | BuildStage::Build) => {
                 BuildFault::Uninstallable { explanation, package }
             }
             (UvFailure::Other, BuildStage::Tool | BuildStage::Resolve | BuildStage::Activate) => {
@@ -387,7 +400,10 @@ fn parse_lock(text: &str) -> Option<Vec<Package>> {
         }
         let text = |key: &str| package.get(key).and_then(toml::Value::as_str);
         let version = text("version").unwrap_or_default().to_owned();
-        locked.push(Package { name: text("name")?.to_owned(), version });
+        let needs = package.get("dependencies").and_then(toml::Value::as_array);
+        let named = |need: &toml::Value| Some(need.get("name")?.as_str()?.to_owned());
+        let needs = needs.into_iter().flatten().filter_map(named).collect();
+        locked.push(Package { name: text("name")?.to_owned(), version, needs });
     }
     Some(locked)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use lifecycle::dialect::Language;
 
@@ -23,6 +24,7 @@ pub(super) struct Launcher {
     path: OsString,
     sandbox: Sandbox,
     spawner: Spawner,
+    activation_limit: Duration,
 }
 
 /// A guest language on this machine.
@@ -45,6 +47,7 @@ impl Launcher {
             path: options.path.clone(),
             sandbox: Sandbox::new(options),
             spawner: Spawner::start()?,
+            activation_limit: options.activation_limit,
         })
     }
 
@@ -86,6 +89,7 @@ impl Launcher {
             interpreter: &interpreter,
             arguments,
             in_use,
+            activation_limit: self.activation_limit,
             access,
         };
         Zygote::boot(settings, &self.sandbox, &self.spawner)

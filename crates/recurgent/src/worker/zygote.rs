@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Command;
@@ -36,8 +35,6 @@ use crate::guest::interpreter::{self, InterpreterInfo};
 
 /// Longest time from an interpreter's start to `ready`.
 const BOOT_DEADLINE: Duration = Duration::from_secs(10);
-/// The same if it has packages to load.
-const ACTIVATION_DEADLINE: Duration = Duration::from_mins(1);
 /// Longest time a zygote may take to fork.
 const FORK_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest time a call waits to learn how a worker ended.
@@ -50,6 +47,8 @@ const CLOSE_PERIOD: Duration = Duration::from_millis(1);
 const MAX_PENDING: usize = 32;
 /// Longest control message.
 const PACKET_BYTES: usize = 4096;
+/// Bytes read of a boot's output at a time.
+const OUTPUT_CHUNK: usize = 16 * 1024;
 /// Bytes kept of a failed boot's output.
 const EXPLANATION_BYTES: usize = 2000;
 
@@ -77,6 +76,8 @@ pub(super) struct ZygoteSettings<'a> {
     pub(super) arguments: Vec<OsString>,
     /// Held as long as the zygote exists.
     pub(super) in_use: Option<Lock>,
+    /// Longest time its packages may take to load.
+    pub(super) activation_limit: Duration,
     /// What it may see and reach.
     pub(super) access: SandboxAccess,
 }
@@ -121,17 +122,21 @@ impl Zygote {
     ) -> Result<Self, BootFault> {
         let (language, path) = (settings.language, settings.interpreter.path.display());
         let has_packages = settings.in_use.is_some();
-        let (mut zygote, output) = spawn(settings, sandbox, spawner)
+        let limit = if has_packages { settings.activation_limit } else { BOOT_DEADLINE };
+        let (mut zygote, mut output) = spawn(settings, sandbox, spawner)
             .map_err(|error| BootFault::Unavailable(format!("{path} does not start: {error}")))?;
-        let fault = match zygote.await_ready(language, has_packages) {
-            Ok(()) => return Ok(zygote),
+        let fault = match zygote.await_ready(language, limit, &mut output) {
+            Ok(()) => {
+                output.stop_reading();
+                return Ok(zygote);
+            }
             Err(fault) => fault,
         };
         zygote.close();
         Err(match fault {
             BootFault::Inactive { .. } => fault,
             BootFault::Unavailable(problem) => {
-                let problem = format!("{path} did not boot: {problem}{}", explanation(output));
+                let problem = format!("{path} did not boot: {problem}{}", output.explanation());
                 if has_packages {
                     BootFault::Inactive { package: None, problem }
                 } else {
@@ -141,12 +146,23 @@ impl Zygote {
         })
     }
 
-    fn await_ready(&mut self, language: Language, has_packages: bool) -> Result<(), BootFault> {
-        let limit = if has_packages { ACTIVATION_DEADLINE } else { BOOT_DEADLINE };
-        let reply = match self.receive(Instant::now() + limit) {
-            Ok(reply) => reply,
-            Err(ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem)) => {
-                return Err(BootFault::Unavailable(problem));
+    /// Waits for `ready`. Before it, the zygote names each package it begins to load.
+    fn await_ready(
+        &mut self,
+        language: Language,
+        limit: Duration,
+        output: &mut BootOutput,
+    ) -> Result<(), BootFault> {
+        let deadline = Instant::now() + limit;
+        let mut loading = None;
+        let reply = loop {
+            let in_time = output.drain_until_readable(self.control.as_fd(), deadline);
+            match self.receive(if in_time { deadline } else { Instant::now() }) {
+                Ok(reply) if reply.op == "loading" => loading = reply.package,
+                Ok(reply) => break reply,
+                Err(ZygoteFault::Refused(problem) | ZygoteFault::Lost(problem)) => {
+                    return Err(unloaded(loading, in_time, limit, problem, output));
+                }
             }
         };
         let ready = reply.op == "ready" && reply.guest.as_deref() == Some(language.name());
@@ -328,18 +344,102 @@ fn lost(problem: &str) -> ZygoteFault {
     ZygoteFault::Lost(problem.to_owned())
 }
 
+/// The fault of a boot that ended without `ready`. While a package was being loaded, the package is named.
+fn unloaded(
+    loading: Option<String>,
+    in_time: bool,
+    limit: Duration,
+    problem: String,
+    output: &mut BootOutput,
+) -> BootFault {
+    let Some(package) = loading else { return BootFault::Unavailable(problem) };
+    let problem = if in_time {
+        format!("`{package}` ended the interpreter when it was loaded{}", output.explanation())
+    } else {
+        format!(
+            "`{package}` did not load within {} s; use another package, or raise activation_timeout_seconds{}",
+            limit.as_secs_f64(),
+            output.explanation()
+        )
+    };
+    BootFault::Inactive { package: Some(package), problem }
+}
+
+/// What a zygote prints while it boots. It is read all the time, so that a package that prints a lot does not block.
+#[derive(Debug)]
+struct BootOutput {
+    source: OwnedFd,
+    /// A copy of the zygote's end.
+    writer: OwnedFd,
+    /// The end of it.
+    kept: Vec<u8>,
+}
+
+impl BootOutput {
+    /// Reads the output until the other descriptor is readable; returns whether it was in time.
+    fn drain_until_readable(&mut self, other: BorrowedFd<'_>, deadline: Instant) -> bool {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut polled = [
+                PollFd::from_borrowed_fd(other, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.source.as_fd(), PollFlags::IN),
+            ];
+            let ready = poll(&mut polled, Timespec::try_from(left).ok().as_ref());
+            let [other_ready, output_ready] = polled.map(|fd| !fd.revents().is_empty());
+            match ready {
+                Err(Errno::INTR) => continue,
+                Ok(0) | Err(_) => return false,
+                Ok(_) if other_ready => return true,
+                Ok(_) => {}
+            }
+            if output_ready {
+                self.drain();
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [MaybeUninit::uninit(); OUTPUT_CHUNK];
+        if let Ok((bytes, _)) = rustix::io::read(&self.source, &mut buffer) {
+            self.kept.extend_from_slice(bytes);
+            let excess = self.kept.len().saturating_sub(OUTPUT_CHUNK);
+            self.kept.drain(..excess);
+        }
+    }
+
+    /// From now on nothing is read: a zygote that prints must not block.
+    fn stop_reading(self) {
+        // Fails never for a pipe; the zygote does not print after its boot anyway.
+        let _ = rustix::fs::fcntl_setfl(&self.writer, rustix::fs::OFlags::NONBLOCK);
+    }
+
+    /// The end of what was printed, as the end of a sentence.
+    fn explanation(&mut self) -> String {
+        self.drain();
+        let text = String::from_utf8_lossy(&self.kept);
+        let text = text.trim();
+        let cut = text.len().saturating_sub(EXPLANATION_BYTES);
+        let start = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        if text.is_empty() {
+            String::new()
+        } else {
+            format!("; it printed: {}", text.get(start..).unwrap_or_default())
+        }
+    }
+}
+
 /// Starts the zygote; also returns its output, for the explanation of a failed boot.
 fn spawn(
     settings: ZygoteSettings<'_>,
     sandbox: &Sandbox,
     spawner: &Spawner,
-) -> io::Result<(Zygote, OwnedFd)> {
+) -> io::Result<(Zygote, BootOutput)> {
     static BOOTED: AtomicU64 = AtomicU64::new(0);
     let zygote_sandbox = sandbox.zygote_sandbox(settings.access)?;
     let (control, child_end) = pair(SocketType::SEQPACKET)?;
     rustix::net::sockopt::set_socket_passcred(&control, true)?;
-    // Both ends are non-blocking: the host does not read after the boot, and a zygote that prints must not block.
-    let (output, output_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let (output, output_end) = output_pipe()?;
+    let writer = output_end.try_clone()?;
     let mut command =
         interpreter::command(settings.language, settings.interpreter, &settings.arguments);
     command.stdin(child_end).stdout(output_end.try_clone()?).stderr(output_end);
@@ -354,23 +454,7 @@ fn spawn(
         sandbox: zygote_sandbox,
         _in_use: settings.in_use,
     };
-    Ok((zygote, output))
-}
-
-/// The end of what a zygote printed, as the end of a sentence.
-fn explanation(output: OwnedFd) -> String {
-    let mut said = Vec::new();
-    // Non-blocking: the read ends with an error when the pipe is empty.
-    let _ = File::from(output).take(1 << 16).read_to_end(&mut said);
-    let text = String::from_utf8_lossy(&said);
-    let text = text.trim();
-    let cut = text.len().saturating_sub(EXPLANATION_BYTES);
-    let start = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!("; it printed: {}", text.get(start..).unwrap_or_default())
-    }
+    Ok((zygote, BootOutput { source: output, writer, kept: Vec::new() }))
 }
 
 /// A worker's channels: the host's ends, and the three descriptors for the worker.

@@ -196,10 +196,7 @@ fn remove_all(cache: &EnvironmentCache) {
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().ends_with("-envs"));
     for place in left {
-        for entry in std::fs::read_dir(place.path()).unwrap() {
-            let path = entry.unwrap().path();
-            assert_eq!(path.extension().unwrap(), "lock", "{}", path.display());
-        }
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "not even its lock");
     }
 }
 
@@ -240,4 +237,61 @@ fn an_environment_that_is_not_what_it_was_is_made_anew() {
     assert_eq!(value(&stage.once("require 'beta'\nBeta::VERSION", &beta)), "1.0.0");
     assert_eq!(stage.logged()["environment_cache_hit"], json!(false));
     assert!(std::fs::read_to_string(&lock).unwrap().contains("beta (1.0.0)"));
+}
+
+/// A build that was killed leaves a lock, and no environment that could be removed with it.
+#[test]
+fn locks_without_an_environment_are_removed() {
+    let source = PackageSource::gems();
+    let stage = source.stage();
+    crate::stage::failure(&stage.once("1", &json!([{"name": "no-such-gem"}])));
+    let cache = stage.runtime().cache().unwrap();
+    let count = || std::fs::read_dir(stage.cache()).unwrap().count();
+    assert_eq!((count(), cache.remove_unused_locks(), count()), (1, 1, 0));
+    assert_eq!(cache.remove_unused_locks(), 0);
+}
+
+/// Both guests: a file of a package is lost after the environment was proved.
+#[test]
+fn a_damaged_environment_is_built_again_and_the_call_goes_on() {
+    for (source, package, code, lost) in [
+        (PackageSource::gems(), "beta", "require 'beta'\nBeta::VERSION", "beta.rb"),
+        (
+            PackageSource::wheels(),
+            "inner-part",
+            "import inner_part\nresult = inner_part.NAME",
+            "inner_part.py",
+        ),
+    ] {
+        let stage = source.stage();
+        let dependencies = json!([{"name": package}]);
+        let before = value(&stage.once(code, &dependencies)).clone();
+        let root = stage.environments().remove(0);
+        assert!(remove_file(&root, lost), "{lost} is there");
+        stage.progress();
+        assert_eq!(value(&stage.once(code, &dependencies)), &before);
+        assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
+        let cache = stage.runtime().cache().unwrap();
+        assert_eq!(standings(&cache.list()), [CacheState::Superseded, CacheState::Ready]);
+        assert_eq!(value(&stage.once(code, &dependencies)), &before);
+        assert_eq!(stage.progress(), Vec::<String>::new(), "it is whole again");
+
+        // Without the source it cannot be built, and both facts are reported.
+        let damaged = cache.list().pop().unwrap();
+        assert!(remove_file(&damaged.root, lost));
+        source.deny("503 Service Unavailable");
+        let outcome = stage.once(code, &dependencies);
+        let failure = crate::stage::failure(&outcome);
+        assert_eq!(failure.kind.code(), "dependency_activation_failed", "{failure:#?}");
+        assert!(failure.message.contains("cannot be built again"), "{failure:#?}");
+    }
+}
+
+fn remove_file(directory: &std::path::Path, name: &str) -> bool {
+    std::fs::read_dir(directory).unwrap().map(Result::unwrap).any(|entry| {
+        if entry.file_type().unwrap().is_dir() {
+            return remove_file(&entry.path(), name);
+        }
+        entry.file_name() == name && std::fs::remove_file(entry.path()).is_ok()
+    })
 }

@@ -144,6 +144,9 @@ fn a_blocked_package_is_refused_from_the_lock_before_it_is_installed() {
             "{seen:#?}"
         );
         assert!(seen.metadata.contains_key("env_id"), "it was found in the lock: {seen:#?}");
+        let needed_by = format!("`{declared}`");
+        assert_eq!(failure_facts(&outcome, "needed_by").2, Some(needed_by.as_str()));
+        assert!(seen.message.contains(&needed_by), "{seen:#?}");
         assert_eq!(source.asked_for("/gems/"), 0, "nothing was installed");
         assert_eq!(stage.environments().len(), 0);
     }
@@ -266,4 +269,106 @@ fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
             assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
         }
     }
+}
+
+#[test]
+fn a_source_that_refuses_access_is_reported_alike_by_both_guests() {
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        for source in [PackageSource::wheels(), PackageSource::gems()] {
+            source.deny(status);
+            let stage = source.stage();
+            let outcome = stage.once("1", &json!([{"name": "anything"}]));
+            let seen = failure(&outcome);
+            assert_eq!(
+                failure_facts(&outcome, "source"),
+                ("dependency_install_failed", true, Some(source.url().as_str())),
+                "{seen:#?}"
+            );
+            assert!(seen.message.contains("refuses access"), "{status}: {seen:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_package_that_hangs_or_ends_the_interpreter_when_loaded_is_named() {
+    for (source, hanging, dying) in [
+        (PackageSource::wheels(), "hanging-part", "dying-part"),
+        (PackageSource::gems(), "hanging", "dying"),
+    ] {
+        let mut stage = source.stage();
+        stage.set("activation_timeout_seconds", "5");
+        for (package, words) in
+            [(hanging, "did not load within 5 s"), (dying, "ended the interpreter")]
+        {
+            let outcome = stage.once("1", &json!([{"name": package}]));
+            assert_eq!(
+                failure_facts(&outcome, "dependency_name"),
+                ("dependency_activation_failed", true, Some(package)),
+                "{:#?}",
+                failure(&outcome)
+            );
+            assert!(failure(&outcome).message.contains(words), "{:#?}", failure(&outcome));
+        }
+    }
+}
+
+#[test]
+fn a_package_may_print_a_lot_when_it_is_loaded() {
+    for (source, package, code) in [
+        (PackageSource::wheels(), "noisy-part", "import noisy_part\nresult = 7"),
+        (PackageSource::gems(), "noisy", "require 'noisy'\n7"),
+    ] {
+        let stage = source.stage();
+        assert_eq!(value(&stage.once(code, &json!([{"name": package}]))), &json!(7));
+    }
+}
+
+#[test]
+fn what_was_published_too_lately_is_not_installed() {
+    let mut stage = PackageSource::gems().stage();
+    stage.set("minimum_package_age_days", "7");
+    let old = stage.once("require 'beta'\nBeta::VERSION", &json!([{"name": "beta"}]));
+    assert_eq!(value(&old), "2.0.0");
+    for (gem, words) in [("young", "less than 7 days ago"), ("dash-ed", "does not say when")] {
+        let outcome = stage.once("1", &json!([{"name": gem}]));
+        assert_eq!(
+            failure_facts(&outcome, "policy"),
+            ("dependency_policy_violation", false, Some("minimum_package_age_days"))
+        );
+        assert!(failure(&outcome).message.contains(words), "{:#?}", failure(&outcome));
+    }
+    // uv leaves out what its source gives no time for.
+    let mut stage = PackageSource::wheels().stage();
+    stage.set("minimum_package_age_days", "7");
+    let outcome = stage.once("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));
+    assert_eq!(failure(&outcome).kind.code(), "dependency_resolution_failed");
+}
+
+#[test]
+fn a_name_that_nearly_is_a_popular_one_is_noted_or_refused() {
+    let source = PackageSource::wheels();
+    let mut stage = source.stage();
+    let order = json!([{"name": "requets"}]);
+    stage.once("result = 1", &order);
+    let notes = stage.logged()["dependency_notes"].to_string();
+    assert!(notes.contains("nearly the name of the popular package `requests`"), "{notes}");
+    stage.set("refuse_near_miss_names", "true");
+    let asked = source.requests().len();
+    let outcome = stage.once("result = 1", &order);
+    assert_eq!(
+        failure_facts(&outcome, "similar_to"),
+        ("dependency_policy_violation", false, Some("requests"))
+    );
+    assert_eq!(source.requests().len(), asked, "nothing is fetched");
+}
+
+#[test]
+fn sources_that_the_mode_leaves_unused_are_noted() {
+    let source = PackageSource::wheels();
+    let mut stage = source.stage();
+    stage.set("source_mode", "public_only");
+    stage.set("blocked_packages", "inner-part");
+    stage.once("result = 1", &json!([{"name": "inner-part"}]));
+    let notes = stage.logged()["dependency_notes"].to_string();
+    assert!(notes.contains("`python_indexes` is set and not used"), "{notes}");
 }

@@ -148,3 +148,66 @@ fn an_extension_is_compiled() {
     let outcome = stage.once("require 'native'\nnative_answer", &json!([{"name": "native"}]));
     assert_eq!(value(&outcome), &json!(42));
 }
+
+#[test]
+fn a_gem_may_need_a_gem_that_comes_with_ruby() {
+    let stage = PackageSource::gems().stage();
+    let code = "require 'needs-json'\n[JSON.generate([1]), BigDecimal('1.5').to_s('F')]";
+    let outcome = stage.once(code, &json!([{"name": "needs-json"}]));
+    assert_eq!(value(&outcome), &json!(["[1]", "1.5"]));
+}
+
+#[test]
+fn a_long_failure_of_an_extension_names_its_cause() {
+    let stage = PackageSource::gems().stage();
+    let outcome = stage.once("1", &json!([{"name": "verbose"}]));
+    let message = &failure(&outcome).message;
+    assert!(message.contains("checking for widget.h... no"), "{message}");
+    assert!(message.len() < 3000);
+}
+
+#[test]
+fn a_build_that_does_not_end_is_not_taken_for_an_unreachable_source() {
+    let mut stage = PackageSource::gems().stage();
+    stage.set("install_timeout_seconds", "20");
+    let outcome = stage.once("1", &json!([{"name": "stuck"}]));
+    let seen = failure(&outcome);
+    assert_eq!(
+        failure_facts(&outcome, "stage"),
+        ("dependency_install_failed", true, Some("install")),
+        "{seen:#?}"
+    );
+    assert!(seen.message.contains("did not finish building a package within"), "{seen:#?}");
+    assert!(!seen.metadata.contains_key("source"), "{seen:#?}");
+}
+
+/// Run as the zygote runs it, on a machine whose own gems include one called `hosted`.
+#[test]
+fn gems_of_the_host_that_do_not_come_with_ruby_cannot_be_loaded() {
+    let place = tempfile::tempdir().unwrap();
+    let gem = place.path().join("gems/hosted-1.0.0/lib");
+    std::fs::create_dir_all(&gem).unwrap();
+    std::fs::write(gem.join("hosted.rb"), "module Hosted; end").unwrap();
+    let specifications = place.path().join("specifications");
+    std::fs::create_dir(&specifications).unwrap();
+    let stub = "# -*- encoding: utf-8 -*-\n# stub: hosted 1.0.0 ruby lib\n\nGem::Specification.new do |s|\n  s.name = 'hosted'\n  s.version = '1.0.0'\n  s.summary = 'x'\n  s.authors = ['x']\n  s.require_paths = ['lib']\n  s.files = ['lib/hosted.rb']\nend\n";
+    std::fs::write(specifications.join("hosted-1.0.0.gemspec"), stub).unwrap();
+    let tries = "%w[hosted csv rexml/document json].each { |it| require it; puts it rescue LoadError; nil }";
+    let tries =
+        tries.replace("; puts it rescue LoadError; nil", "; puts it; rescue LoadError; nil");
+    let tries = tries.replace("{ |it|", "do |it|").replace(" }", " end");
+    let run = |harness: &str| {
+        let ran = std::process::Command::new("ruby")
+            .args(["-e", &format!("{harness}\n{tries}")])
+            .env("GEM_PATH", format!("{}:/usr/lib/ruby/gems/3.1.0", place.path().display()))
+            .output()
+            .unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    assert!(run("").contains("hosted\n"), "the test is able to fail");
+    let seen = run(include_str!("../../guests/ruby/activation.rb"));
+    assert!(
+        !seen.contains("hosted") && seen.contains("csv\n") && seen.contains("json\n"),
+        "{seen}"
+    );
+}

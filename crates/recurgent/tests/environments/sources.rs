@@ -54,6 +54,8 @@ pub(crate) struct PackageSource {
     outdated: Arc<AtomicBool>,
     /// Packages it does not have.
     withheld: Arc<Mutex<Vec<String>>>,
+    /// The status with which it refuses every request, if it does.
+    denial: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl PackageSource {
@@ -76,19 +78,30 @@ impl PackageSource {
         let withheld = Arc::<Mutex<Vec<String>>>::default();
         let lacks = Arc::clone(&withheld);
         let (seen, old) = (Arc::clone(&requests), Arc::clone(&outdated));
+        let denial = Arc::<Mutex<Option<&'static str>>>::default();
+        let denies = Arc::clone(&denial);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (seen, old) = (Arc::clone(&seen), Arc::clone(&old));
                 let lacks = lacks.lock().unwrap().clone();
+                if let Some(status) = *denies.lock().unwrap() {
+                    thread::spawn(move || deny(&stream, status));
+                    continue;
+                }
                 thread::spawn(move || answer(stream, files, &seen, &old, &lacks));
             }
         });
-        Self { language, address, requests, outdated, withheld }
+        Self { language, address, requests, outdated, withheld, denial }
     }
 
     /// From now on it does not have this.
     pub(crate) fn withhold(&self, name: &str) {
         self.withheld.lock().unwrap().push(name.to_owned());
+    }
+
+    /// From now on it refuses every request with this status.
+    pub(crate) fn deny(&self, status: &'static str) {
+        *self.denial.lock().unwrap() = Some(status);
     }
 
     /// Whether it has second versions of anything, from now on.
@@ -146,6 +159,16 @@ impl PackageSource {
 fn first_versions(page: &str) -> String {
     let first = |line: &&str| !line.starts_with("2.0") && !line.contains("-2.0-");
     page.lines().filter(first).flat_map(|line| [line, "\n"]).collect()
+}
+
+fn deny(stream: &TcpStream, status: &str) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut request = String::new();
+    while reader.read_line(&mut request).is_ok_and(|read| read > 2) {}
+    let head = format!(
+        "HTTP/1.1 {status}\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    let _ = { stream }.write_all(head.as_bytes());
 }
 
 fn answer(

@@ -86,6 +86,8 @@ fn a_permanent_cause_is_named_and_a_passing_one_may_be_tried_again() {
     let cause = &failure(&outcome).metadata["cause"];
     assert_eq!(cause["error_type"], json!("dependency_activation_failed"), "{cause:#}");
     assert_eq!(cause["metadata"]["dependency_name"], json!("faulty"));
+    assert_eq!(ticket.status(), PreparationStatus::Pending, "it is prepared again");
+    assert_eq!(ticket.await_ready(HANG_TIMEOUT), PreparationStatus::Error);
 
     stage.set("blocked_gems", "beta");
     let ticket = stage.runtime().prepare("tester").dependency("beta", "").start();

@@ -12,6 +12,9 @@ WHEELS = [
     ("inner-part", "2.0", [], "inner_part", "NAME = 'inner 2'"),
     ("outer-part", "1.0", ["inner-part<2"], "outer_part", "import inner_part\nNAME = 'outer of ' + inner_part.NAME"),
     ("faulty-part", "1.0", [], "faulty_part", "raise RuntimeError('faulty_part cannot be loaded')"),
+    ("noisy-part", "1.0", [], "noisy_part", "import sys\nprint('noise' * 50000)\nprint('noise' * 50000, file=sys.stderr)"),
+    ("hanging-part", "1.0", [], "hanging_part", "import time\ntime.sleep(100000)"),
+    ("dying-part", "1.0", [], "dying_part", "import os, sys\nprint('going down', file=sys.stderr, flush=True)\nos._exit(3)"),
     ("missing-part", "1.0", ["recurgent-has-no-such-package"], "missing_part", ""),
 ]
 

@@ -14,8 +14,10 @@ use super::{CommandEnv, Ended, InstallerFault};
 use crate::worker;
 use crate::worker::sandbox::SpawnHandshake;
 
-/// Output kept of one command: its end, where tools say what failed.
+/// Output kept of one command: half of it from the beginning, half from the end. Either may state what failed.
 pub(super) const OUTPUT_BYTES: usize = 64 * 1024;
+/// Time between `SIGTERM` and `SIGKILL`, in which a package manager may clean up.
+const TERM_GRACE: Duration = Duration::from_millis(500);
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Reads between two checks of the deadline; enough to empty a pipe.
@@ -63,9 +65,11 @@ impl Job {
                 return Ok(Ended { status, output: self.output_text() });
             }
             if command_env.cancellation.is_cancelled() {
+                self.terminate();
                 return Err(InstallerFault::Cancelled);
             }
             if Instant::now() >= deadline {
+                self.terminate();
                 return Err(InstallerFault::TimedOut { limit, output: self.output_text() });
             }
             if measured.elapsed() >= MEASURE {
@@ -96,12 +100,24 @@ impl Job {
             }
             self.kept.extend_from_slice(bytes);
             let excess = self.kept.len().saturating_sub(OUTPUT_BYTES);
-            self.kept.drain(..excess);
+            if excess > 0 {
+                self.kept.drain(OUTPUT_BYTES / 2..OUTPUT_BYTES / 2 + excess);
+            }
         }
     }
 
     fn output_text(&self) -> String {
         String::from_utf8_lossy(&self.kept).trim().to_owned()
+    }
+
+    /// Asks it to end, and waits a moment.
+    fn terminate(&mut self) {
+        let _ = rustix::process::kill_process_group(self.pid, Signal::TERM); // ESRCH: no process is left
+        let deadline = Instant::now() + TERM_GRACE;
+        while Instant::now() < deadline && !self.has_ended() {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        self.drain();
     }
 
     /// Ends it, its process group and, if it has one, its process namespace.
