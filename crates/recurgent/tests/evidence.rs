@@ -118,7 +118,8 @@ fn an_attempt_rejected_for_its_declaration_keeps_it_and_the_program() {
     for language in Language::ALL {
         let program = "result = args[0]";
         let payload = json!({"code": program, "dependencies": "slugify"});
-        let attempt = &Fixture::new(language, [payload, code(program)]).logged()["attempts"][0];
+        let another = code("result = [args[0]]"); // a text is logged once
+        let attempt = &Fixture::new(language, [payload, another]).logged()["attempts"][0];
         assert_eq!(attempt["failure"]["error_type"], "invalid_dependency_manifest", "{attempt}");
         assert_eq!(attempt["program_dependencies"], "slugify");
         assert_eq!(attempt["code"], program);
