@@ -188,6 +188,7 @@ mod tests {
                 "attempts",
                 json!([3, {
                     "attempt_id": hostile, "program_source": hostile, "stages": [hostile, 4],
+                    "stdout": hostile, "stderr": "\u{1b}[2J\n".repeat(1000),
                     "failure": {"error_type": hostile, "error_message": hostile}
                 }]),
             ),
@@ -219,7 +220,8 @@ mod tests {
             "worker_pid": 42, "worker_restart_count": 1, "sandbox_tier": "process",
             "attempts": [
                 {"attempt_id": 1, "program_source": "generated", "stages": ["validated", "executed"],
-                 "duration_ms": 3.0, "failure": {"error_type": "execution", "error_message": "boom\nat 1"}},
+                 "duration_ms": 3.0, "failure": {"error_type": "execution", "error_message": "boom\nat 1"},
+                 "stdout": "so far\n".repeat(14), "stderr": "oh"},
                 {"attempt_id": 2, "program_source": "repaired", "stages": ["validated"], "duration_ms": 4.0, "failure": null},
             ],
         });
@@ -231,13 +233,15 @@ mod tests {
             execution_line(&entry, paint).unwrap(),
             "      env 0123456789ab made in 30 ms (resolve 10 ms, install 15.5 ms)  worker 42, restarts 1, process"
         );
-        assert_eq!(
-            attempt_lines(&entry, paint),
-            [
-                "      attempt 1 generated validated → executed 3 ms  execution: boom",
-                "      attempt 2 repaired validated 4 ms",
-            ]
-        );
+        let mut expected =
+            vec!["      attempt 1 generated validated → executed 3 ms  execution: boom"];
+        expected.extend(["        printed: so far"; 12]);
+        expected.extend([
+            "        printed: … 2 more lines",
+            "        stderr: oh",
+            "      attempt 2 repaired validated 4 ms",
+        ]);
+        assert_eq!(attempt_lines(&entry, paint), expected);
         let of = |grants: Value| execution_line(&json!({"grants": grants}), paint);
         assert_eq!(of(json!({"network": "off", "read": [], "write": []})), None);
         assert_eq!(

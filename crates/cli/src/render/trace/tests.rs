@@ -245,3 +245,25 @@ fn progress_is_one_status_line_that_is_erased() {
         "\r\x1b[2Kasking the …\r\x1b[2Krunning cal…\r\x1b[2K",
     );
 }
+
+#[test]
+fn what_a_program_printed_is_shown_after_it_ran() {
+    let name = "c.add";
+    let printed = EventKind::Printed {
+        attempt: 1,
+        stdout: "one\n\u{1b}[2Jtwo\n".to_owned(),
+        stderr: "oh\n".to_owned(),
+    };
+    let events = vec![
+        event(0, name, started("1")),
+        event(0, name, executing(1, "generated", "print('one')")),
+        event(0, name, printed),
+    ];
+    check(
+        Detail::Full,
+        None,
+        &events,
+        "  c.add(1)\n  │ 1  print('one')\n  │ printed: one\n  │ printed: �[2Jtwo\n  │ stderr: oh\n",
+    );
+    check(Detail::Progress, None, &events, "");
+}
