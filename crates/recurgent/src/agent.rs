@@ -301,7 +301,7 @@ impl Agent {
 
     fn write(&self, entries: Map<String, Value>) -> Result<(), AgentFault> {
         let changes = ContextChanges { set: entries, unset: Vec::new() };
-        if let Some(problem) = self.state().context.over_limit(&changes) {
+        if let Some(problem) = self.state().context.over_limit(&changes.set, &changes.unset) {
             return Err(AgentFault::Value(problem));
         }
         if self.owner.session.is_some() {
@@ -320,6 +320,11 @@ impl Agent {
     /// The whole memory.
     pub fn runtime_context(&self) -> Context {
         self.state().context.clone()
+    }
+
+    /// Why it cannot remember these values beside what it remembers.
+    pub(crate) fn over_limit(&self, entries: &Map<String, Value>) -> Option<String> {
+        self.state().context.over_limit(entries, &[])
     }
 
     /// Memory that what it remembers takes in this process.

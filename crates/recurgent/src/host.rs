@@ -36,6 +36,8 @@ pub(crate) struct Host<'a> {
     held: BTreeMap<String, Agent>,
     /// Memory that the arguments take, if a program passed them, and the contracts of those agents.
     received_bytes: usize,
+    /// Why an agent could not remember what it was given.
+    too_large: Option<String>,
     /// The host's memory for this attempt: no limit of a worker bounds it.
     memory: MemoryCharge,
     /// Tools it forged, and those that accepted calls under it forged.
@@ -57,6 +59,7 @@ impl<'a> Host<'a> {
             tree,
             held: BTreeMap::new(),
             received_bytes,
+            too_large: None,
             memory: tree.charge(),
             tools: AttemptTools::new(tree),
             violations: Vec::new(),
@@ -111,7 +114,7 @@ impl<'a> Host<'a> {
                     turn.answer(answer)?;
                 }
                 Said::Done(done) => {
-                    if let Some(problem) = self.order.context().over_limit(&done.changes) {
+                    if let Some(problem) = self.over_limit(&done) {
                         return Err(WorkerFault::Limited(Limit::Memory, problem));
                     }
                     self.has_room(done.changes.set.values().map(decoded_bytes).sum())?;
@@ -150,9 +153,17 @@ impl<'a> Host<'a> {
         Observation { complete, sent: by_tools.sent.clone(), ..observation }
     }
 
+    /// Why the agent cannot remember what the program leaves.
+    fn over_limit(&self, done: &Done) -> Option<String> {
+        self.order.context().over_limit(&done.changes.set, &done.changes.unset)
+    }
+
     /// Whether the host may keep what the call tree makes it keep: arguments, and the contracts and memories of the
     /// agents that programs hold.
     fn has_room(&mut self, more: usize) -> Result<(), WorkerFault> {
+        if let Some(problem) = self.too_large.take() {
+            return Err(WorkerFault::Limited(Limit::Memory, problem));
+        }
         let memories: usize = self.held.values().map(Agent::memory_bytes).sum();
         let total = self.memory.set(memories + self.received_bytes + more);
         let limit = self.agent.runtime().config().max_tree_memory_bytes();
@@ -187,7 +198,10 @@ impl<'a> Host<'a> {
             Ask::Tool { name } => self.tool(&name),
             Ask::Delegate { role, options, detached } => self.delegate(&role, options, detached),
             Ask::Remember { agent, entries } => {
-                self.held(&agent)?.remember(entries)?;
+                self.too_large = self.held(&agent)?.over_limit(&entries);
+                if self.too_large.is_none() {
+                    self.held(&agent)?.remember(entries)?;
+                }
                 Ok(Answer::Value(Value::Null))
             }
             Ask::RuntimeContext { agent } => {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use lifecycle::log_entry::restore_programs;
 use lifecycle::program::Checksum;
 use recurgent::config::Config;
 use recurgent::provider::{Provider, Scripted};
@@ -48,9 +49,11 @@ impl Fixture {
             let _ = shop.call("work", (7,)).unwrap();
         }
         let log = std::fs::read_to_string(state.path().join("recurgent.jsonl")).unwrap();
-        let entry = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-        conforms(&entry);
-        entry
+        let entries = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut entries: Vec<Value> = entries.collect();
+        conforms(entries.last().unwrap());
+        restore_programs(&mut entries);
+        entries.pop().unwrap()
     }
 }
 

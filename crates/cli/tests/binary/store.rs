@@ -90,7 +90,7 @@ fn a_check_reads_all_that_calls_read() {
         ("UPDATE artifact_versions SET code = 'result = 0'", "does not match its checksum"),
         ("UPDATE artifact_versions SET manifest = '7'", "cannot be read"),
         ("UPDATE tools SET contract = '{no json'", "cannot be read"),
-        ("UPDATE patterns SET event = '{}'", "cannot be read"),
+        ("UPDATE patterns SET event = '{no json'", "the pattern event of"),
         ("UPDATE history SET record = 'x'", "the history record"),
         ("UPDATE artifacts SET challenger = 77", "has no waiting program"),
         ("PRAGMA foreign_keys = OFF; DELETE FROM owners", "refers to no row of owners"),

@@ -41,9 +41,10 @@ const MEMORY: &str = "
 const MANIFESTS: &str = "
     SELECT o.name, o.role, m.language, m.manifest FROM manifests m JOIN owners o ON o.id = m.owner_id";
 /// What a row is called, and its JSON.
-const TEXTS: [(&str, &str); 6] = [
+const TEXTS: [(&str, &str); 7] = [
     ("the history record", "SELECT call_id, record FROM history"),
     ("the kept value", "SELECT reference, payload FROM contents"),
+    ("the pattern event of", "SELECT role || '.' || method, event FROM patterns"),
     ("the decision", "SELECT id || '', decision FROM decisions"),
     ("the example of", "SELECT role || '.' || method, example FROM examples"),
     (
