@@ -202,6 +202,12 @@ fn obvious_values_are_converted() {
             json!([1, 2]),
             ResultFrom::Function,
         ),
+    ]);
+}
+
+#[test]
+fn lazy_values_paths_and_keys_are_converted() {
+    check(&[
         (
             "[map(str, [1]), zip([1], [2])]",
             "[['1'].lazy, [[1, 2]].each_entry]",
