@@ -34,8 +34,10 @@ const SECRET_WORDS: [&str; 12] = [
 /// The field of a program's text.
 const PROGRAM_FIELD: &str = "code";
 /// The letters of which every such name has all of one of these: most names are ruled out quickly.
-const SECRET_LETTERS: [u32; 8] = [
-    letters("pas"),
+const SECRET_LETTERS: [u32; 10] = [
+    letters("paswd"),
+    letters("passphrase"),
+    letters("passcode"),
     letters("pwd"),
     letters("creds"),
     letters("secret"),

@@ -1,8 +1,8 @@
 //! The system calls that sandboxed processes may make.
 //!
-//! Made by tracing both guests, uv, Bundler and compilers over the test suites and the packages that docs/security.md
-//! names, and adding the siblings of what was seen (`pread64` where there was `preadv`). What makes namespaces, sockets
-//! or set-id files is checked by its arguments before.
+//! Made by tracing programs of both guests, uv and the build of a gem with a native extension, and adding the siblings
+//! of what was seen (`pread64` where there was `preadv`). The test suites run under it, and so did the packages that
+//! docs/security.md names. What makes namespaces, sockets or set-id files is checked by its arguments before.
 
 use std::io;
 
