@@ -86,7 +86,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
         },
         Flow {
             what: "a request for uv",
-            place: "its release server".to_owned(),
+            place: "PyPI, or the index in /etc/pip.conf".to_owned(),
             when:
                 "once, when a program needs Python packages and no uv is on PATH or named by `uv`"
                     .to_owned(),
