@@ -47,7 +47,7 @@ impl Job {
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         Self::all()
             .find(|job| job.name() == name)
-            .ok_or_else(|| format!("nothing is named {name:?}; --list tells the names"))
+            .ok_or_else(|| format!("nothing is named {name:?}; --list shows the names"))
     }
 
     pub(crate) fn name(&self) -> &'static str {

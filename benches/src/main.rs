@@ -2,7 +2,7 @@
 //!
 //! `scripts/bench` builds and runs this. Every measurement has a process of its own (`job.rs`), which is this
 //! program again with `--measure`, so that none inherits the threads, workers or memory of another.
-#![expect(clippy::print_stderr, reason = "a benchmark tells how far it is")]
+#![expect(clippy::print_stderr, reason = "a benchmark reports its progress")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
 
 mod bare;

@@ -51,7 +51,7 @@ fn results(report: &Report) -> String {
     for row in &report.rows {
         let is_first = last != row.name;
         last = row.name;
-        let what = if is_first { told_once(row) } else { " |  ".to_owned() };
+        let what = if is_first { common_cells(row) } else { " |  ".to_owned() };
         let _ = writeln!(
             text,
             "| {what} | {} | {} | {} | {} | {} | {} |",
@@ -81,7 +81,7 @@ fn results(report: &Report) -> String {
 }
 
 /// The first two cells of a row, which are the same for every guest.
-fn told_once(row: &Row) -> String {
+fn common_cells(row: &Row) -> String {
     let floor =
         if row.floor_is.is_empty() { String::new() } else { format!("; floor: {}", row.floor_is) };
     format!("`{}` | {}{floor}", row.name, row.what)

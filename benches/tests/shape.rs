@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 #[test]
-fn a_quick_run_tells_rows_and_curves_as_json() {
+fn a_quick_run_prints_rows_and_curves_as_json() {
     let said = Command::new(env!("CARGO_BIN_EXE_recurgent-bench"))
         .args(["--quick", "--json", "--guest", "python"])
         .args([

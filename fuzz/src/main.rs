@@ -14,7 +14,7 @@
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program that tells what it found"
+    reason = "a program that prints what it found"
 )]
 
 mod mutate;

@@ -83,7 +83,7 @@ pub(crate) struct Follower {
     open: Option<Opened>,
     /// A line whose end has not been written yet.
     begun: Vec<u8>,
-    /// Lines so far that were no entries.
+    /// Lines so far that are not entries.
     pub(crate) skipped: usize,
 }
 
@@ -120,7 +120,7 @@ impl Follower {
         Ok(Self { log: log.to_owned(), open, begun: Vec::new(), skipped: 0 })
     }
 
-    /// The last entries that are wanted of those it does not tell as news, oldest first.
+    /// The last wanted entries among those written before it began to follow the log, oldest first.
     pub(crate) fn before(
         &self,
         most: usize,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_told_once_and_what_cannot_be_read_is_said() {
+    fn new_entries_are_reported_once_and_unreadable_lines_are_counted() {
         let place = tempfile::tempdir().unwrap();
         let log = place.path().join("log.jsonl");
         let none_yet = Follower::at_end(&log).unwrap();

@@ -206,7 +206,7 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
         Exit::Unavailable | Exit::Setup => Some("`recurgent doctor` shows what is missing"),
         // Only the service knows whether it will do better.
         Exit::Ok | Exit::Failed | Exit::Usage if failure.kind == FailureKind::Provider => {
-            Some("`recurgent doctor --live` tells whether the service answers")
+            Some("`recurgent doctor --live` shows whether the service answers")
         }
         Exit::Ok | Exit::Failed | Exit::Usage if failure.kind.retriable() => {
             Some("run it again; the same call may do better")

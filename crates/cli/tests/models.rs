@@ -1,4 +1,4 @@
-//! Real models from the command line: a server on loopback, the doctor's word on who would be asked, and
+//! Real models from the command line: a server on loopback, which service the doctor says would be asked, and
 //! the live suite on itself.
 #![expect(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ fn a_server_of_ones_own_needs_only_its_address_and_a_model() {
 }
 
 #[test]
-fn what_a_service_says_is_told_with_what_to_do() {
+fn what_a_service_answers_is_shown_with_what_to_do() {
     let home = tempfile::tempdir().unwrap();
     let refused = format!("{{\"error\": {{\"message\": \"bad key {CANARY}\"}}}}");
     let server = Server::new(vec![Answer::Says(401, vec![], refused)]);
@@ -108,7 +108,7 @@ fn doctor(home: &Path, more: &[&str], variables: &[(&str, &str)], name: &str) ->
 }
 
 #[test]
-fn the_doctor_says_who_would_be_asked_and_why() {
+fn the_doctor_says_which_service_would_be_asked_and_why() {
     use std::os::unix::fs::PermissionsExt as _;
     let home = tempfile::tempdir().unwrap();
     let key = home.path().join("key");
@@ -156,7 +156,7 @@ fn the_doctor_says_who_would_be_asked_and_why() {
 
 /// What stands where an interpreter is looked for is run once to see what it is; it gets no keys.
 #[test]
-fn an_interpreter_is_told_no_keys() {
+fn an_interpreter_is_given_no_keys() {
     use std::os::unix::fs::PermissionsExt as _;
     let home = tempfile::tempdir().unwrap();
     let shim = home.path().join("python3");
@@ -175,7 +175,7 @@ fn an_interpreter_is_told_no_keys() {
 }
 
 #[test]
-fn the_doctor_asks_when_told_to() {
+fn the_doctor_asks_on_request() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::new(vec![writes("result = 1")]);
     let url = server.url("/v1");

@@ -276,7 +276,7 @@ fn check(world: World, golden: &str) {
     );
 }
 
-/// Enumerates every call, checks it, and tells how they end.
+/// Enumerates every call, checks it, and counts how they end.
 fn count_all(world: &World) -> String {
     let mut endings: BTreeMap<String, usize> = BTreeMap::new();
     let mut pending = vec![Vec::new()];

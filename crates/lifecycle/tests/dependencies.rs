@@ -296,7 +296,7 @@ fn each_fault_of_an_environment_has_its_lane_and_type() {
 }
 
 #[test]
-fn a_worker_that_cannot_activate_its_environment_is_told_as_such() {
+fn a_worker_that_cannot_activate_its_environment_is_reported_as_such() {
     let prepare = prepare(Scene::new().declaring(&slugify(">=8")));
     let environment = environment(prepare.manifest(), &["slugify"]);
     let Step::Execute(execute) = prepare.prepared(Ok(environment)) else { panic!("it may run") };
@@ -481,7 +481,7 @@ fn logged(commit: &Commit) -> Value {
 }
 
 #[test]
-fn the_log_tells_what_was_declared_and_what_was_prepared() {
+fn the_log_shows_what_was_declared_and_what_was_prepared() {
     let declared = json!([{"name": "Python_Slugify", "version": ">= 8.0"}, {"name": "json"}]);
     let entry = logged(&commit(run(Scene::new().declaring(&declared), answered())));
     for (key, value) in [

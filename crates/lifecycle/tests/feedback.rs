@@ -64,7 +64,7 @@ fn a_first_prompt_has_no_feedback() {
 }
 
 #[test]
-fn a_violation_is_told_with_its_place_and_correction() {
+fn a_violation_is_reported_with_its_place_and_correction() {
     let code = "import os\nos.fork()\nresult = args[0]";
     let given =
         feedback(&mut generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
@@ -76,7 +76,7 @@ fn a_violation_is_told_with_its_place_and_correction() {
 }
 
 #[test]
-fn every_violation_is_told_at_once() {
+fn every_violation_is_reported_at_once() {
     let code = "import os, requests\nos.fork()\nresult = requests.get(args[0])";
     let given =
         feedback(&mut generate(first_generate().generated(drafted(code), Duration::ZERO))).unwrap();
@@ -150,7 +150,7 @@ fn null(result_from: ResultFrom, stdout: &str) -> Report {
 }
 
 #[test]
-fn a_program_without_a_result_is_told_what_was_seen() {
+fn feedback_on_a_program_without_a_result_says_what_was_seen() {
     let code = "x = args[0]";
     for (result_from, stdout, expected) in [
         (ResultFrom::Nothing, "42\n", "it printed `42`"),

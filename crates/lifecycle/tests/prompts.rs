@@ -110,7 +110,7 @@ fn arguments_travel_by_handle() {
 
 /// A program sees the latest page; the prompt says that there is more only if there is.
 #[test]
-fn older_history_is_told_of_when_there_is_any() {
+fn older_history_is_mentioned_when_there_is_any() {
     for (records, mentioned) in [(0, false), (100, false), (101, true)] {
         let prompt_context = PromptContext { history_count: records, ..PromptContext::default() };
         let user = build(&request(Language::Python, vec![]), &prompt_context, None).user;

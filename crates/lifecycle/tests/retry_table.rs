@@ -134,9 +134,9 @@ fn a_stored_program_uses_no_budget() {
     assert_eq!(next(&attempts, &last, &Budgets::default()), Next::Again { remaining: 0 });
 }
 
-/// A caller may give up, and an allowance run out, at any time: the log tells how far the attempt came.
+/// A caller may give up, and an allowance run out, at any time: the log shows how far the attempt came.
 #[test]
-fn what_is_ended_from_outside_tells_how_far_it_came() {
+fn an_attempt_ended_from_outside_shows_how_far_it_came() {
     for reason in [Reason::Cancelled, Reason::AllowanceSpent] {
         let asking = rejected(reason, Origin::Fresh);
         let preparing = Attempt { code: Some("result = 1".into()), ..asking.clone() };

@@ -1,4 +1,4 @@
-//! Our side of `scripts/rivals`: runs the tasks it names on standard input, one a line, and tells how long each
+//! Our side of `scripts/rivals`: runs the tasks it names on standard input, one a line, and prints how long each
 //! took. Every task is a call from the library's surface, with all a call does: select or ask the (stub)
 //! model, vet, run in a sandboxed worker, judge, commit, log.
 #![expect(clippy::print_stdout, reason = "it answers on standard output")]

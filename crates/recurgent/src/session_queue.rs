@@ -364,7 +364,7 @@ mod tests {
         assert!(queue.turn(&limits(&Cancellation::default())).is_ok());
     }
 
-    /// Two sets of queues on one folder stand for two processes: the kernel tells their files apart.
+    /// Two sets of queues on one folder stand for two processes: the kernel distinguishes their files.
     #[test]
     fn turns_are_exclusive_between_threads_and_processes() {
         let folder = tempfile::tempdir().unwrap();

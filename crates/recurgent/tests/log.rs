@@ -214,9 +214,9 @@ fn the_log_alone_rebuilds_what_observers_saw() {
         }
         let log = std::fs::read_to_string(state.path().join("recurgent.jsonl")).unwrap();
         compare(&rebuilt(&log), &witness.calls());
-        lanes_are_told(&log);
-        violations_are_told(&log);
-        feedback_is_told(&log);
+        lanes_are_logged(&log);
+        violations_are_logged(&log);
+        feedback_is_logged(&log);
     }
 }
 
@@ -236,7 +236,7 @@ fn compare(rebuilt: &[(String, RecordedCall)], seen: &[(String, RecordedCall)]) 
 }
 
 /// Which lane each attempt used up, per call; `-` for none.
-fn lanes_are_told(log: &str) {
+fn lanes_are_logged(log: &str) {
     let mut lanes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
@@ -268,7 +268,7 @@ fn lanes_are_told(log: &str) {
 }
 
 /// What only showed when the program ran is typed and placed like what the parser sees.
-fn violations_are_told(log: &str) {
+fn violations_are_logged(log: &str) {
     let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let tried: BTreeMap<String, Value> = entries
         .map(|entry| (entry["method"].as_str().unwrap().to_owned(), entry["attempts"][0].clone()))
@@ -296,7 +296,7 @@ const FIELDS: [&str; 10] = [
 ];
 
 /// A retry after the service failed has nothing to be expected; every other one has.
-fn feedback_is_told(log: &str) {
+fn feedback_is_logged(log: &str) {
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap();
         assert!(FIELDS.iter().all(|field| entry.get(field).is_some()), "{entry}");

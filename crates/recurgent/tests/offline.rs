@@ -34,7 +34,7 @@ fn writes(code: &str) -> Answer {
 }
 
 /// The session: a service that is busy, a program that breaks a rule, one that fails, one that delegates,
-/// one that tells an address in memory.
+/// one that shows an address in memory.
 fn play(runtime: &Runtime) -> Vec<Outcome> {
     let desk = runtime.agent("desk").session("s").build().unwrap();
     let mut outcomes = Vec::new();
@@ -65,7 +65,7 @@ fn answers() -> Vec<Answer> {
     ]
 }
 
-/// Log entries without what no two runs share. Errors tell addresses in memory, which differ as well.
+/// Log entries without what no two runs share. Errors show addresses in memory, which differ as well.
 fn trace(home: &Path) -> Vec<Value> {
     let log = fs::read_to_string(home.join("recurgent.jsonl")).unwrap();
     let entries = log.lines().map(|line| steady(serde_json::from_str(line).unwrap()));

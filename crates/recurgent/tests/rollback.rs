@@ -423,7 +423,7 @@ const REJECTED: usize = 6;
 const THEIRS: usize = 12;
 
 #[test]
-fn a_rejected_attempt_undoes_its_own_changes_and_nobody_elses() {
+fn a_rejected_attempt_undoes_only_its_own_changes() {
     for language in Language::ALL {
         beside_others(language);
     }

@@ -46,7 +46,7 @@ impl ConformanceOptions {
         let mut progress = Progress::of(&suite);
         let (report, cancelled) = Interrupt::install()?.during(|cancellation| {
             let report =
-                conform(&suite, &config, &cancellation, &mut |verdict| progress.tell(verdict));
+                conform(&suite, &config, &cancellation, &mut |verdict| progress.report(verdict));
             (report, cancellation.is_cancelled())
         });
         progress.clear();
@@ -90,7 +90,7 @@ impl Progress {
         Self { done: 0, failed: 0, of: suite.scenario_count(), shown: io::stderr().is_terminal() }
     }
 
-    fn tell(&mut self, verdict: &ScenarioResult) {
+    fn report(&mut self, verdict: &ScenarioResult) {
         self.done += 1;
         self.failed += usize::from(verdict.failed());
         if self.shown {

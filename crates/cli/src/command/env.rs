@@ -199,10 +199,10 @@ impl EnvOptions {
     fn settle(&self, preparation: Preparation) -> Result<Exit, CommandFault> {
         let interrupt = Interrupt::install()?;
         let paint = render::paint(Stream::Error);
-        let tell = move |what: &str| {
+        let report = move |what: &str| {
             render::note(&paint.in_style(Style::Faint, &format!("{}…", clean(what))));
         };
-        let ticket = preparation.on_progress(tell).start();
+        let ticket = preparation.on_progress(report).start();
         interrupt.during(|cancellation| {
             while ticket.await_ready(POLL_INTERVAL) == PreparationStatus::Pending {
                 if cancellation.is_cancelled() {

@@ -69,7 +69,7 @@ impl StoreOptions {
         let store = SqliteStore::open(&path)?;
         let mut problems = store.check()?;
         let advice = match problems.as_slice() {
-            [] => "what can be read of that file, SQLite's own `sqlite3 FILE .recover` tells",
+            [] => "SQLite's own `sqlite3 FILE .recover` shows what can be read of that file",
             [..] => {
                 "save what is readable with `recurgent store export DIR`, move the file away, and import DIR"
             }

@@ -21,7 +21,7 @@ Examples:
   recurgent trace show 01J9ZQ --json
   recurgent trace replay 01J9ZQ             run it again without a model, and compare
 
-Failures, `recurgent call --json` and `recurgent watch --json` tell ids.";
+Failures, `recurgent call --json` and `recurgent watch --json` show ids.";
 
 /// Ids named when a prefix means several.
 const MAX_NAMED: usize = 5;
@@ -74,7 +74,7 @@ impl TraceOptions {
         let config = self.place.config(&[])?;
         let found = Found::by(self.verb.id(), &config)?;
         if found.skipped > 0 && !self.json {
-            render::notice(&format!("{} lines of the log were no entries", found.skipped));
+            render::notice(&format!("{} lines of the log are not entries", found.skipped));
         }
         match self.verb {
             Verb::Show { .. } => self.show(found),

@@ -87,7 +87,7 @@ impl WatchOptions {
             self.follow(&mut follower, reading, &cancellation)
         });
         if follower.skipped > 0 {
-            render::notice(&format!("{} lines of the log were no entries", follower.skipped));
+            render::notice(&format!("{} lines of the log are not entries", follower.skipped));
         }
         ended.map(|()| Exit::Ok)
     }
@@ -133,7 +133,7 @@ fn is_read(period: Duration) -> bool {
         return true;
     }
     let timeout = Timespec::try_from(period).ok();
-    // Asked for nothing, it tells of an error only: that the reader is gone.
+    // Without requested events, poll reports errors only: that the reader is gone.
     let mut watched = [PollFd::new(&out, PollFlags::empty())];
     match poll(&mut watched, timeout.as_ref()) {
         Ok(0) | Err(_) => true,

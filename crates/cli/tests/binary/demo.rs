@@ -147,7 +147,7 @@ fn finish(demo: Child) -> (Output, BTreeSet<Process>) {
     (waiting.join().unwrap(), seen)
 }
 
-/// Made and avoided, as the summary tells them.
+/// Made and avoided, as the summary shows them.
 fn model_calls(output: &Output) -> (u32, u32) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.trim_start().starts_with("model calls"));

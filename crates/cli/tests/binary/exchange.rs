@@ -241,7 +241,7 @@ fn damaged_files_are_refused_one_by_one() {
 
 /// What only the store can judge is refused there, and takes nothing else with it.
 #[test]
-fn a_file_the_store_does_not_take_is_told_and_the_others_are_taken() {
+fn a_file_that_cannot_be_imported_is_reported_and_the_others_are_imported() {
     let cli = grown();
     cli.run(&["store", "export", "out"]);
     let place = cli.path("out/artifacts/greeter/greet.json");

@@ -71,7 +71,7 @@ fn calls_are_seen_as_they_happen_through_rotation_and_foreign_lines() {
     assert_eq!(watch.entry()["args"], json!([7]));
     let ran = watch.interrupt();
     assert_eq!(ran.exit, 0, "{ran:?}");
-    assert!(ran.stderr.contains("2 lines of the log were no entries"), "{ran:?}");
+    assert!(ran.stderr.contains("2 lines of the log are not entries"), "{ran:?}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn ctrl_c_stops_the_call_and_leaves_no_process() {
 }
 
 #[test]
-fn what_a_killed_host_left_behind_is_swept_and_stops_nobody() {
+fn what_a_killed_host_left_behind_is_removed_and_blocks_no_process() {
     let cli = cli();
     let scratch = cli.path("scratch");
     std::fs::create_dir(&scratch).unwrap();

@@ -128,7 +128,7 @@ fn forgotten_tools_go_when_asked_twice() {
 }
 
 #[test]
-fn an_earlier_program_runs_again_when_told_to() {
+fn an_earlier_program_runs_again_on_request() {
     let cli = grown();
     let nothing = cli.run(&["tools", "rollback", "greeter", "greet"]);
     assert_eq!(nothing.exit, 1, "{}", nothing.stdout);

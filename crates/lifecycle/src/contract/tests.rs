@@ -293,7 +293,7 @@ fn a_null_input_with_an_empty_success_is_refused() {
 }
 
 #[test]
-fn a_breach_tells_what_to_change_without_the_body() {
+fn a_breach_says_what_to_change_without_the_body() {
     let empty = breach(&movies(), &json!({"status": "hunter2", "movies": []}));
     assert_eq!(
         empty.message(),

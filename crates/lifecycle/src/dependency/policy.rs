@@ -100,7 +100,7 @@ pub enum PolicyRule {
     NearMiss(&'static str),
     /// `internal_only` without a configured source.
     NoInternalSource,
-    /// A configured source that is no `http`, `https` or `file` URL.
+    /// A configured source that is not an `http`, `https` or `file` URL.
     SourceInvalid(String),
 }
 

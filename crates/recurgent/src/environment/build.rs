@@ -179,7 +179,7 @@ impl Environments {
         }
     }
 
-    /// Nothing is installed before every package of the lock was held against the policy.
+    /// Resolves, checks every package of the lock against the policy, then installs.
     fn made_by(
         &self,
         manager: &dyn PackageManager,
@@ -205,7 +205,7 @@ impl Environments {
         Ok((packages, installed))
     }
 
-    /// The same workshop for what was fetched: it sees nothing but this environment.
+    /// The command environment for building what was fetched: it can write to this environment only.
     fn builder<'a>(&self, command_env: &CommandEnv<'a>, plan: &Plan<'_>) -> CommandEnv<'a> {
         let way = self.options.variables.iter().filter(|(name, value)| is_public(name, value));
         let way: Vec<(OsString, OsString)> = way.cloned().collect();

@@ -19,7 +19,7 @@ use crate::upkeep::now;
 
 /// A log file larger than this is set aside before the next line.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Files that the log has at most while its total is within bounds: each is at most this part of the total.
+/// One file is at most the log's total divided by this.
 const FILES: u64 = 4;
 /// Room made for a line.
 const LINE_BYTES: usize = 8 * 1024;

@@ -259,7 +259,7 @@ impl HttpReply {
                 self.said()
             )));
         };
-        // Services in front of others pass on a fault as a success. Responses tells of its own by `status`.
+        // Gateways pass on a fault of the service behind them as a success. The Responses API reports its own by `status`.
         match body.get("error") {
             Some(Value::Object(error)) if body.get("status").is_none() => {
                 let code = error.get("code").and_then(Value::as_u64);

@@ -115,7 +115,7 @@ fn what_some_process_builds_is_not_removed() {
 
 /// Both guests: an environment, refreshed after its source got something newer.
 #[test]
-fn a_refreshed_environment_takes_over_and_the_old_one_serves_who_runs_in_it() {
+fn a_refreshed_environment_takes_over_and_the_old_one_serves_running_programs() {
     for (source, package, versions, code, wait) in [
         (
             PackageSource::gems(),

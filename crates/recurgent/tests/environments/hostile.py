@@ -1,4 +1,4 @@
-"""A build backend that reaches for everything it should not have, and tells in the wheel it builds what it got.
+"""A build backend that reaches for everything it should not have, and writes into the wheel it builds what it got.
 
 As a program it makes the same attempts, those that do no harm, and prints what it got."""
 import json

@@ -1,4 +1,4 @@
-# An extconf.rb that reaches for everything it should not have, and tells in the gem it builds what it got.
+# An extconf.rb that reaches for everything it should not have, and writes into the gem it builds what it got.
 # Run with an argument it makes the same attempts, those that do no harm, and prints what it got.
 require "json"
 require "socket"

@@ -294,7 +294,7 @@ fn a_truthful_error_leaves_the_incumbent_untouched() {
 
 /// Shadow: shown, not enforced. Enforced: what is degraded does not run.
 #[test]
-fn standings_are_told_in_shadow_mode_and_decide_when_enforced() {
+fn standings_are_logged_in_shadow_mode_and_decide_when_enforced() {
     let mut fixture = Fixture::new(Language::Python);
     fixture.writes("c.half", "result = args[0] // args[1]", "");
     fixture.writes("c.half", "result = args[0] // args[1] + 0", "");

@@ -97,7 +97,7 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
 }
 
 #[test]
-fn a_choice_that_cannot_be_is_told() {
+fn an_impossible_choice_is_reported() {
     let check = |options: &ProviderOptions, words: &str| {
         let fault = choose(options).map(|choice| panic!("{choice:?}")).unwrap_err().to_string();
         assert!(fault.contains(words), "{fault}");

@@ -65,7 +65,7 @@ fn every_documented_status_is_mapped() {
 }
 
 #[test]
-fn what_a_status_does_not_tell_is_told_by_the_body() {
+fn the_body_explains_what_a_status_does_not() {
     for body in [
         r#"{"error": {"code": "insufficient_quota", "message": "x"}}"#,
         r#"{"error": {"type": "rate_limit_error", "message": "x", "details": {"error_code": "enforced_spend_limit_reached"}}}"#,
@@ -98,7 +98,7 @@ fn the_servers_delay_is_read() {
 }
 
 #[test]
-fn what_is_no_reply_is_told_and_ends() {
+fn a_malformed_reply_is_reported_and_ends_the_call() {
     let json = |text: &str| Answer::Says(200, vec![], text.to_owned());
     for (what, answer, wanted) in [
         (
@@ -139,7 +139,7 @@ fn what_is_no_reply_is_told_and_ends() {
 }
 
 #[test]
-fn nobody_at_that_address_is_told() {
+fn an_address_without_a_listener_is_reported() {
     // A server that does not speak TLS: the handshake fails, and nothing is sent in the clear.
     let server = Server::new(vec![Answer::Silent]);
     let fault = ask_at("openai", server.url("/v1").replace("http:", "https:")).unwrap_err();

@@ -141,7 +141,7 @@ fn a_proxy_learns_where_to_and_nothing_else() {
 }
 
 #[test]
-fn a_proxy_that_refuses_is_told() {
+fn a_proxy_that_refuses_is_reported() {
     let address = meets_one(|mut client| {
         head(&mut client);
         let _ = client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
@@ -168,7 +168,7 @@ fn what_is_on_this_machine_is_not_reached_through_a_proxy() {
 }
 
 #[test]
-fn a_way_that_cannot_be_is_told_before_anybody_is_asked() {
+fn an_impossible_route_is_reported_before_any_request() {
     let far = || options("openai", "https://models.example/v1".to_owned());
     for address in ["socks5://127.0.0.1:1", "ftp://127.0.0.1", "http://", "a b"] {
         let proxy = Some(Secret::new(address));

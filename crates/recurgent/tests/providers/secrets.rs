@@ -28,7 +28,7 @@ fn files(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
 #[test]
 fn a_key_is_in_no_file_no_message_and_no_worker() {
     let home = tempfile::tempdir().unwrap();
-    // A program that tells all it can see of its environment; then a service that repeats the key.
+    // A program that prints all it can see of its environment; then a service that repeats the key.
     let looks = "import os\nresult = [dict(os.environ), [str(a) for a in args]]";
     let refused = Answer::Says(
         401,
@@ -105,7 +105,7 @@ fn a_value_named_as_a_secret_is_in_no_file() {
 
 /// A service that repeats its key: whole, where a message is cut, spelt otherwise, and in a program.
 #[test]
-fn a_repeated_key_is_passed_on_to_nobody() {
+fn a_repeated_key_is_not_passed_on() {
     let spelt = CANARY.replace('-', "\\u002d");
     let error = |words: &str| format!("{{\"error\": {{\"message\": \"{words}\"}}}}");
     let page = format!("<html>{}{CANARY}", "x".repeat(380));

@@ -205,7 +205,7 @@ gemini Unavailable {"candidates": []}
 "#;
 
 #[test]
-fn refusals_truncations_and_nonsense_are_told_apart() {
+fn refusals_truncations_and_nonsense_are_distinguished() {
     for line in NO_PROGRAMS.trim().lines() {
         let [provider, kind, body] = line.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
         let server = Server::new(vec![says(&serde_json::from_str(body).unwrap())]);

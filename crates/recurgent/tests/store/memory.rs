@@ -26,7 +26,7 @@ fn a_failed_call_leaves_its_record_and_nothing_else() {
 }
 
 #[test]
-fn a_sessions_memory_is_written_by_who_holds_its_latest_version() {
+fn a_sessions_memory_is_written_only_with_its_latest_version() {
     check(|store| {
         let owner = in_session("s");
         let mut local = Context::default();

@@ -95,7 +95,7 @@ fn a_talk_goes_on_after_a_bundle_was_taken_in() {
 }
 
 #[test]
-fn what_is_written_again_and_again_is_told_to_the_model_at_the_root() {
+fn repeated_capabilities_are_shown_to_the_model_at_the_root() {
     check(|store| {
         let contract = Contract { purpose: Some("fetch a web page".into()), ..no_contract() };
         commit(store, "c0", &ok("c0").forges("reader", Some(contract)));

@@ -82,7 +82,7 @@ fn the_newest_version_takes_over_and_an_old_text_may_return() {
 }
 
 #[test]
-fn programs_under_different_contracts_live_side_by_side() {
+fn programs_under_different_contracts_are_stored_side_by_side() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("result = 0")));
         for n in 0..2 * MAX_RECALLED {

@@ -138,7 +138,7 @@ fn the_filter_refuses_each_call_by_itself() {
     }
 }
 
-/// Its zygote is the first process a worker inside own walls sees.
+/// In its own process namespace, a worker sees its zygote as the first process.
 #[test]
 fn the_filter_refuses_every_way_to_signal_the_zygote() {
     let calls: [&[c_long]; 5] = [
@@ -380,7 +380,7 @@ result = {name: status[name].split() for name in ('Uid', 'Gid', 'Groups', 'NoNew
         let seen_by_root = value(&ended).unwrap();
         assert_eq!(seen_by_root["Uid"][0], json!("0"));
         assert_eq!(seen_by_root["CapEff"], json!(["0000000000000000"]));
-        // Inside own walls everybody can read the interpreter, so it need not be root's.
+        // In its own mount namespace every user can read the interpreter, so it need not run as root.
         let seen = found(under(Layer::Identity).with(Layer::Namespaces), code, vec![]);
         for id in ["Uid", "Gid"] {
             let ids = seen[id].as_array().unwrap();

@@ -161,7 +161,7 @@ fn weaker_containment_than_asked_for_runs_nothing() {
 }
 
 #[test]
-fn a_runtime_below_its_minimum_tells_callers_so() {
+fn a_runtime_below_its_minimum_reports_it_to_callers() {
     for (minimum, missing, runs) in [
         ("sealed", None, true),
         ("sealed", Some(Layer::Landlock), false),

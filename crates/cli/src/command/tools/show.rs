@@ -13,7 +13,7 @@ use crate::exit::CommandFault;
 use crate::render::paint::{Style, clean, clip};
 use crate::render::{self, Stream};
 
-/// Characters of a checksum that tell versions apart.
+/// Characters of a checksum that distinguish versions.
 const CHECKSUM_CHARS: usize = 19;
 /// Columns of one line of a contract.
 const LINE_COLUMNS: usize = 160;

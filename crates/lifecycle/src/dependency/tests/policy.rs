@@ -32,7 +32,7 @@ fn lists_compare_names_as_the_guest_does() {
 }
 
 #[test]
-fn the_mode_decides_who_is_asked() {
+fn the_mode_decides_which_sources_are_asked() {
     use PackageSource::{Internal, Public};
     use SourceMode::{InternalOnly, InternalThenPublic, PublicOnly};
     let ours = "https://gems.example/";

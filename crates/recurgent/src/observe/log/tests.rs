@@ -91,7 +91,7 @@ fn all_files_together_stay_below_the_total_and_old_ones_go() {
 }
 
 #[test]
-fn a_program_is_written_once_per_file_whoever_writes() {
+fn a_program_is_written_once_per_file_by_any_process() {
     let (_place, path) = place();
     let log = || Log::new(path.clone(), LogLimits { total_bytes: 1 << 30, ..LIMITS });
     let (ours, theirs) = (log(), log());

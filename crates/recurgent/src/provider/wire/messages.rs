@@ -47,7 +47,7 @@ fn post(inquiry: &Inquiry<'_>, shape: Shape) -> Post {
         "messages": [{"role": "user", "content": inquiry.user}],
     });
     if let Some(fields) = body.as_object_mut() {
-        fields.extend(held_to_json(shape));
+        fields.extend(json_fields(shape));
     }
     if let (Some(fields), Some(temperature)) = (body.as_object_mut(), inquiry.temperature) {
         fields.insert("temperature".to_owned(), json!(temperature));
@@ -57,7 +57,7 @@ fn post(inquiry: &Inquiry<'_>, shape: Shape) -> Post {
     Post { url: format!("{}/messages", inquiry.base_url), headers, body }
 }
 
-fn held_to_json(shape: Shape) -> Vec<(String, Value)> {
+fn json_fields(shape: Shape) -> Vec<(String, Value)> {
     let fields = match shape {
         Shape::Schema => {
             let format = json!({"type": "json_schema", "schema": payload_schema()});
