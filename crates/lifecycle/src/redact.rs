@@ -1,5 +1,5 @@
-//! Secrets do not reach the log, the store or a recording: values under names such as `password`, wherever else they
-//! appear, and texts that look like keys.
+//! Removes secrets from what is written: values under names such as `password`, the same values where they appear without
+//! the name, and texts that look like keys.
 
 mod assignment;
 mod key;

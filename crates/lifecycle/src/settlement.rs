@@ -153,7 +153,7 @@ pub struct Receipt {
 
 /// What happened in a call that is about to be settled.
 #[derive(Debug, Clone, Copy)]
-pub struct Proceedings<'a> {
+pub struct FinishedCall<'a> {
     /// The call.
     pub request: &'a CallRequest,
     /// The stored program that was tried, or why none was.
@@ -167,8 +167,8 @@ pub struct Proceedings<'a> {
 }
 
 /// Derives the changes from what happened.
-pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> Changes {
-    let Proceedings { request, attempts, outcome, .. } = *call;
+pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) -> Changes {
+    let FinishedCall { request, attempts, outcome, .. } = *call;
     let accepted = call.accepted.filter(|_| outcome.is_ok());
     let contents = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
@@ -198,7 +198,7 @@ pub fn changes(call: &Proceedings<'_>, event: PatternEvent, moment: &Timing) -> 
 }
 
 /// What an accepted call adds to the corpus of its artifact.
-fn case(call: &Proceedings<'_>) -> Option<Case> {
+fn case(call: &FinishedCall<'_>) -> Option<Case> {
     let accepted = call.accepted?;
     let worth = match (&accepted.origin, call.selected) {
         (Origin::Artifact(_), Ok(artifact)) => is_sampled(artifact),
@@ -269,7 +269,7 @@ fn repair_written(attempts: &[Attempt]) -> Option<ArtifactChange> {
 }
 
 /// A new program that worked is kept; see [`crate::admission`] for whether it takes over.
-fn admit(call: &Proceedings<'_>, accepted: &Accepted) -> Option<ArtifactChange> {
+fn admit(call: &FinishedCall<'_>, accepted: &Accepted) -> Option<ArtifactChange> {
     let trigger = trigger(&accepted.origin, call.selected)?;
     let repairs = match accepted.origin {
         Origin::Repair { number, .. } => number,

@@ -188,7 +188,7 @@ struct Installed {
 
 /// Time per stage.
 #[derive(Debug, Clone, Copy, Default)]
-struct Took {
+struct StageTimes {
     resolve: Duration,
     install: Duration,
 }
@@ -206,7 +206,7 @@ struct Plan<'a> {
     /// Whether it existed already.
     cache_hit: bool,
     /// Time spent so far, kept when a stage fails too.
-    took: Cell<Took>,
+    took: Cell<StageTimes>,
 }
 
 impl Environments {

@@ -13,7 +13,7 @@ use crate::pattern::{self, PatternEvent};
 use crate::program::Checksum;
 use crate::request::CallRequest;
 use crate::select::Miss;
-use crate::settlement::{self, Accepted, Changes, Kept, Proceedings, Receipt, Timing};
+use crate::settlement::{self, Accepted, Changes, FinishedCall, Kept, Receipt, Timing};
 use crate::standing::StandingMode;
 
 use super::{Call, StoreFault};
@@ -115,7 +115,7 @@ impl Commit {
 
     /// What the store must make true.
     pub fn changes(&self, moment: &Timing) -> Changes {
-        let call = Proceedings {
+        let call = FinishedCall {
             request: &self.call.request,
             selected: self.selected(),
             attempts: &self.call.attempts,

@@ -10,9 +10,9 @@ const MAX_NAME: usize = 64;
 /// Spaces between a name and its value.
 const MAX_SPACES: usize = 4;
 /// Shortest value without quotation marks.
-const LEAST_BARE: usize = 3;
+const MIN_BARE_CHARS: usize = 3;
 /// Shortest literal of a program that is a secret.
-const LEAST_LITERAL: usize = 7;
+const MIN_LITERAL_CHARS: usize = 7;
 /// What stands before the secret in a value.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "token", "digest"];
 /// Values that are not secrets.
@@ -113,7 +113,7 @@ fn bare(text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
         let after = rest.get(length + 1..)?;
         length += 1 + after.iter().position(is_end).unwrap_or(after.len());
     }
-    ((is_ini || is_header) && length >= LEAST_BARE).then(|| from..from + length)
+    ((is_ini || is_header) && length >= MIN_BARE_CHARS).then(|| from..from + length)
 }
 
 fn without_scheme(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
@@ -128,7 +128,7 @@ fn without_scheme(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
 
 /// A literal of a program that is a secret, not a name or a format.
 fn is_literal_secret(text: &str) -> bool {
-    text.len() >= LEAST_LITERAL
+    text.len() >= MIN_LITERAL_CHARS
         && text.bytes().any(|byte| byte.is_ascii_digit())
         && text.bytes().any(|byte| byte.is_ascii_alphabetic())
         && !text.contains(|c: char| c.is_whitespace() || "{}%<>#$".contains(c))

@@ -75,7 +75,7 @@ const DOTTED: [(&str, usize); 8] = [
 /// Each part of a JSON Web Token has so many characters at least.
 const TOKEN_PART: usize = 16;
 /// The shortest key.
-const LEAST_KEY: usize = 12;
+const MIN_KEY_CHARS: usize = 12;
 /// How a block of a private key begins and ends.
 const BLOCK_BEGIN: &[u8] = b"-----BEGIN";
 const BLOCK_END: &[u8] = b"-----END";
@@ -121,7 +121,7 @@ pub(super) fn at_word(text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
         let rest = bytes.strip_prefix(prefix.as_bytes());
         rest.is_some_and(|rest| rest.len() >= *least && rest.iter().all(|b| alphabet.has(*b)))
     };
-    if bytes.len() >= LEAST_KEY && PREFIXES.iter().any(is_key) {
+    if bytes.len() >= MIN_KEY_CHARS && PREFIXES.iter().any(is_key) {
         return Some(word);
     }
     dotted(text, word)

@@ -9,14 +9,14 @@ use super::{REDACTED, is_secret, next_secret};
 use crate::request::CallRequest;
 
 /// A shorter value is a word of many texts.
-const LEAST_BYTES: usize = 6;
+const MIN_BYTES: usize = 6;
 /// A longer value is not searched for.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 /// Most values that are remembered.
-const MOST_VALUES: usize = 64;
+const MAX_VALUES: usize = 64;
 
 /// Most keys of a memory that is looked through at each call.
-const MOST_KEYS: usize = 256;
+const MAX_KEYS: usize = 256;
 
 /// Values that stood under a secret's name in a call tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,10 +46,10 @@ impl NamedSecrets {
         for (name, value) in args.chain(kwargs) {
             self.note(name, value);
             if let Value::String(text) = value {
-                self.note_text(text.get(..MOST_BYTES).unwrap_or(text));
+                self.note_text(text.get(..MAX_BYTES).unwrap_or(text));
             }
         }
-        if request.context.len() <= MOST_KEYS {
+        if request.context.len() <= MAX_KEYS {
             for (name, value) in
                 request.context.iter().filter(|(name, value)| is_secret(name, value))
             {
@@ -74,8 +74,8 @@ impl NamedSecrets {
     }
 
     fn add(&mut self, text: &str) {
-        let fits = (LEAST_BYTES..=MOST_BYTES).contains(&text.len()) && text != REDACTED;
-        if fits && self.0.len() < MOST_VALUES {
+        let fits = (MIN_BYTES..=MAX_BYTES).contains(&text.len()) && text != REDACTED;
+        if fits && self.0.len() < MAX_VALUES {
             self.0.insert(text.to_owned());
             // As it stands in the JSON text of a prompt.
             let encoded = Value::String(text.to_owned()).to_string();

@@ -16,7 +16,9 @@ use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Ready};
 use super::source::PackageIndex;
 use super::uv::Uv;
-use super::{Aim, Environments, Installed, Plan, Progress, Took, generation, inspection, tool};
+use super::{
+    Aim, Environments, Installed, Plan, Progress, StageTimes, generation, inspection, tool,
+};
 use crate::worker::Workers;
 
 /// What a packaging tool produced.
@@ -190,7 +192,7 @@ impl Environments {
         let begun = Instant::now();
         let resolved = manager.resolve(self.options.resolve_limit);
         let resolve = begun.elapsed();
-        plan.took.set(Took { resolve, install: Duration::ZERO });
+        plan.took.set(StageTimes { resolve, install: Duration::ZERO });
         resolved?;
         let packages = manager.locked()?;
         plan.check_policy(&packages)?;
@@ -199,7 +201,7 @@ impl Environments {
         aim.report(Progress::Installing(packages.len()));
         let begun = Instant::now();
         let made = manager.install(&packages, self.options.install_limit);
-        plan.took.set(Took { resolve, install: begun.elapsed() });
+        plan.took.set(StageTimes { resolve, install: begun.elapsed() });
         made?;
         let installed = manager.installed()?;
         Ok((packages, installed))

@@ -13,7 +13,7 @@ use super::versions::{people, version_admin};
 use super::{file, transfer};
 
 /// Problems of one kind that are listed.
-const MOST: usize = 100;
+const MAX_LISTED: usize = 100;
 
 const INTEGRITY: &str = "PRAGMA integrity_check(100)";
 const DANGLING: &str = "PRAGMA foreign_key_check";
@@ -128,7 +128,7 @@ fn wrong_programs(connection: &Connection) -> Result<Vec<String>, SqliteFault> {
         let is_right = Checksum::of(&code).as_str() == checksum;
         Ok((!is_right).then(|| format!("a program of {role}.{method} does not match its checksum")))
     })?;
-    Ok(found.into_iter().flatten().take(MOST).collect())
+    Ok(found.into_iter().flatten().take(MAX_LISTED).collect())
 }
 
 /// Rows whose text is not what a reader expects, each by the name a person knows it by.
@@ -155,14 +155,14 @@ fn unreadable_rows(connection: &Connection) -> Result<Vec<String>, SqliteFault> 
         }))
     })?;
     let mut problems: Vec<String> =
-        memory.into_iter().chain(manifests).flatten().take(MOST).collect();
+        memory.into_iter().chain(manifests).flatten().take(MAX_LISTED).collect();
     for (what, sql) in TEXTS {
         let found = rows(connection, sql, [], |row| {
             let why = row.get::<_, Json<Value>>(1).err();
             let name: String = row.get(0)?;
             Ok(why.map(|why| format!("{what} {name} cannot be read ({why})")))
         })?;
-        problems.extend(found.into_iter().flatten().take(MOST));
+        problems.extend(found.into_iter().flatten().take(MAX_LISTED));
     }
     Ok(problems)
 }
