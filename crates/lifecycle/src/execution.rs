@@ -226,14 +226,6 @@ impl ResultFrom {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
-
-    /// Whether the program said what its result is, even if that is null.
-    pub fn is_explicit(self) -> bool {
-        match self {
-            Self::Assigned | Self::Returned | Self::Function => true,
-            Self::Expression | Self::Nothing => false,
-        }
-    }
 }
 
 /// How a program ended.

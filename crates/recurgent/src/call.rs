@@ -36,6 +36,7 @@ use crate::upkeep::{now, time_before};
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
     let runtime = agent.runtime();
     let mut call = Performance::begin(agent, tree);
+    tree.note_request(&request);
     runtime
         .observers()
         .notify(&request, || EventKind::Started { arguments: request.arguments.to_string() });
@@ -286,7 +287,7 @@ impl Performance<'_> {
             since_epoch_ms: u64::try_from(now.as_millisecond()).unwrap_or_default(),
             duration: self.started.elapsed(),
         };
-        self.tree.note_secrets(commit.request(), commit.outcome());
+        self.tree.note_outcome(commit.outcome());
         let secrets = self.tree.secrets();
         let mut changes = commit.changes(&moment);
         changes.remove_secrets(&secrets);

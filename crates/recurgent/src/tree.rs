@@ -247,12 +247,16 @@ impl Tree {
         }
     }
 
-    /// Notes what a call names as secrets, for everything that is written about the tree.
-    pub(crate) fn note_secrets(&self, request: &CallRequest, outcome: &Outcome) {
-        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
-        secrets.note_request(request);
+    /// Notes what a call is given under the names of secrets. This happens before the call starts, so that the calls it
+    /// makes do not write them either.
+    pub(crate) fn note_request(&self, request: &CallRequest) {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).note_request(request);
+    }
+
+    /// Notes what a call gives under the names of secrets.
+    pub(crate) fn note_outcome(&self, outcome: &Outcome) {
         if let Some(value) = outcome.value() {
-            secrets.note("", value);
+            self.secrets.lock().unwrap_or_else(PoisonError::into_inner).note("", value);
         }
     }
 

@@ -118,11 +118,6 @@ impl Scripted {
         self.push(key, Line::Fault(fault));
     }
 
-    /// Lets `role.method` wait until its limit.
-    pub fn add_silence(&self, key: &str) {
-        self.push(key, Line::Silence);
-    }
-
     /// The keys it was asked for, in order.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -103,6 +103,33 @@ fn a_value_named_as_a_secret_is_in_no_file() {
     }
 }
 
+/// A caller's secret that its program hands to a tool, without the name.
+#[test]
+fn a_secret_that_a_call_hands_on_is_in_no_file() {
+    let home = tempfile::tempdir().unwrap();
+    let parent = "result = delegate('helper', purpose='log in').enter(kwargs['password']).value";
+    let child = "print(args[0])\nresult = 'in as ' + args[0]";
+    let server = Server::new(vec![writes(parent, 10), writes(child, 10)]);
+    let runtime = Runtime::builder(config(&server, home.path(), &[("debug", "true")]))
+        .provider(make(&options("openai-chat", server.url("/v1"))).unwrap())
+        .build()
+        .unwrap();
+    let agent = runtime.agent("desk").session("desk").build().unwrap();
+    let given = Arguments {
+        args: Vec::new(),
+        kwargs: Map::from_iter([("password".to_owned(), json!("x-canary-1"))]),
+    };
+    let outcome = agent.call("login", given).unwrap();
+    assert_eq!(outcome.value(), Some(&json!("in as x-canary-1")), "{outcome:?}");
+    drop((agent, runtime));
+    let mut kept = Vec::new();
+    files(home.path(), &mut kept);
+    assert!(kept.iter().any(|(name, _)| name.ends_with("recurgent.jsonl")));
+    for (name, bytes) in &kept {
+        assert!(!String::from_utf8_lossy(bytes).contains("canary"), "{name} holds a secret");
+    }
+}
+
 /// A service that repeats its key: whole, where a message is cut, spelt otherwise, and in a program.
 #[test]
 fn a_repeated_key_is_not_passed_on() {

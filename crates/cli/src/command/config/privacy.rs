@@ -1,7 +1,9 @@
 //! What can leave this machine, and what is kept on it, by the effective settings.
 
+use lifecycle::dependency::SourceMode;
 use lifecycle::redact::redacted_text;
 use recurgent::config::Config;
+use recurgent::provider::{self, ProviderChoice};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandFault, Exit};
@@ -42,17 +44,11 @@ pub(super) fn show(config: &Config, as_json: bool) -> Result<Exit, CommandFault>
 
 fn leaves(config: &Config) -> Vec<Flow> {
     let settings = config.settings();
-    let service = match &settings.base_url {
-        Some(address) => {
-            format!("{} at {}", settings.provider, redacted_text(address.clone()))
-        }
-        None => format!("the model service ({})", settings.provider),
-    };
-    let sources = |given: &[String], public: &str| {
-        if given.is_empty() {
-            public.to_owned()
-        } else {
-            format!("{} configured source(s), {public}", given.len())
+    let sources = |given: &[String], public: &str| match settings.source_mode {
+        SourceMode::PublicOnly => public.to_owned(),
+        SourceMode::InternalOnly => format!("{} configured source(s)", given.len()),
+        SourceMode::InternalThenPublic => {
+            format!("{} configured source(s), then {public}", given.len())
         }
     };
     let when_asked = if settings.generate {
@@ -63,7 +59,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
     vec![
         Flow {
             what: "prompts",
-            place: service,
+            place: model_service(config),
             when: format!(
                 "role, method, contract, tools, memory keys, earlier programs and errors, and of arguments and memory \
                  their types, sizes and short previews; secrets are redacted; {when_asked}"
@@ -92,6 +88,21 @@ fn leaves(config: &Config) -> Vec<Flow> {
                     .to_owned(),
         },
     ]
+}
+
+/// Where prompts go.
+fn model_service(config: &Config) -> String {
+    let chosen = config.provider_options().and_then(|options| provider::choose(&options));
+    match chosen {
+        Ok(ProviderChoice::Service(service)) => {
+            format!("{} at {}", service.wire.name, redacted_text(service.base_url.clone()))
+        }
+        Ok(ProviderChoice::Scripted(_) | ProviderChoice::Replay(_)) => {
+            "nowhere: programs come from a file".to_owned()
+        }
+        Ok(ProviderChoice::None { .. }) => "nowhere: no model is configured".to_owned(),
+        Err(fault) => format!("nowhere: {fault}"),
+    }
 }
 
 fn kept(config: &Config) -> Vec<Flow> {
