@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
@@ -29,8 +28,6 @@ const MAX_DEPTH: usize = 1000;
 enum Line {
     Payload(Value),
     Fault(DraftFault),
-    /// Never answers: the wait runs into its limit.
-    Silence,
 }
 
 /// Answers from a script.
@@ -158,20 +155,6 @@ impl Provider for Scripted {
         match self.next(&key, request.method.as_str())? {
             Line::Payload(payload) => Ok(Draft { payload, usage: Usage::default() }),
             Line::Fault(fault) => Err(fault),
-            Line::Silence => Err(wait(request)),
         }
     }
-}
-
-fn wait(request: &DraftRequest<'_>) -> DraftFault {
-    let step = Duration::from_millis(10);
-    let mut waited = Duration::ZERO;
-    while waited < request.timeout {
-        if request.cancellation.is_cancelled() {
-            return DraftFault::Cancelled;
-        }
-        std::thread::sleep(step);
-        waited += step;
-    }
-    DraftFault::TimedOut(request.timeout)
 }
