@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::admission::{Admission, Case, is_sampled};
 use crate::artifact::{
@@ -117,8 +117,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Removes values that were named as secrets from what is kept to be read: the record and the contents. Memory
-    /// keeps what programs put there.
+    /// Removes values that were named as secrets from what is kept to be read: the record, the contents, the words
+    /// of the arguments, and a recorded call that holds one. Memory keeps what programs put there.
     pub fn remove_secrets(&mut self, secrets: &NamedSecrets) {
         if secrets.is_empty() {
             return;
@@ -127,6 +127,11 @@ impl Changes {
             if let Some(value) = self.record.get_mut(field) {
                 *value = secrets.out_of(value.take());
             }
+        }
+        self.case = self.case.take().filter(|case| !secrets.are_in(&json!(case.inputs)));
+        self.event.argument_words.retain(|word| !secrets.contain(word));
+        for value in self.event.argument_values.values_mut().filter(|value| secrets.are_in(value)) {
+            *value = Value::Null;
         }
         for content in &mut self.contents {
             content.payload = secrets.out_of_text(std::mem::take(&mut content.payload));

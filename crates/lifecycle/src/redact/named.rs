@@ -83,6 +83,17 @@ impl NamedSecrets {
         }
     }
 
+    /// Whether a value holds one of these values.
+    pub(crate) fn are_in(&self, value: &Value) -> bool {
+        let text = value.to_string();
+        self.0.iter().any(|secret| text.contains(secret.as_str()))
+    }
+
+    /// Whether a word, in lower case, is a part of one of these values.
+    pub(crate) fn contain(&self, word: &str) -> bool {
+        self.0.iter().any(|secret| secret.to_lowercase().contains(word))
+    }
+
     /// The text without these values.
     pub fn out_of_text(&self, mut text: String) -> String {
         for secret in &self.0 {
