@@ -17,6 +17,7 @@ use crate::program::{VettedProgram, hex};
 use crate::purity::is_pure;
 use crate::redact::redacted;
 use crate::request::{Arguments, CallRequest};
+use crate::select::Miss;
 
 /// Calls kept of one artifact, each with other inputs.
 pub const MAX_CASES: u32 = 16;
@@ -30,8 +31,8 @@ const MAX_OUTCOME_BYTES: usize = 64 * 1024;
 /// The version that runs when a new program is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incumbent {
-    /// Whether it could be selected: it worked, may be reused, and does not fail again and again.
-    pub fit: bool,
+    /// Why it could not be selected; `None`: it could.
+    pub miss: Option<Miss>,
     /// Whether it was pinned.
     pub pinned: bool,
     /// Recorded calls that its successors must reproduce.
@@ -82,8 +83,13 @@ pub fn admit(new: &Artifact, pure: bool, incumbent: Option<Incumbent>) -> Admiss
     match incumbent {
         None => Admission::TakesOver,
         Some(incumbent) if incumbent.pinned => Admission::KeptForPinned,
-        Some(incumbent) if !incumbent.fit => Admission::TakesOver,
-        Some(_) if !new.cacheability.cacheable() => Admission::KeptForReusable,
+        Some(incumbent)
+            if !new.cacheability.cacheable()
+                && matches!(incumbent.miss, None | Some(Miss::Degraded)) =>
+        {
+            Admission::KeptForReusable
+        }
+        Some(incumbent) if incumbent.miss.is_some() => Admission::TakesOver,
         Some(incumbent) if incumbent.cases == 0 => Admission::TakesOver,
         Some(_) if pure => Admission::AwaitsTrial,
         Some(_) => Admission::KeptUntried,

@@ -136,7 +136,6 @@ const INVALID_CALLS: &[&str] = &["invalid_call", "unknown_tool", "tool_registry_
 const SERVICE: &[&str] = &[
     // Python
     "ConnectionError",
-    "TimeoutError",
     "socket.gaierror",
     "socket.herror",
     "socket.timeout",
@@ -156,7 +155,9 @@ const SERVICE: &[&str] = &[
     // Ruby
     "SocketError",
     "OpenSSL::SSL::SSLError",
-    "Timeout::Error",
+    "Net::OpenTimeout",
+    "Net::ReadTimeout",
+    "Net::WriteTimeout",
     "Net::ProtocolError",
     "Net::HTTPBadResponse",
     "OpenURI::HTTPError",
@@ -166,6 +167,13 @@ const SERVICE: &[&str] = &[
     "HTTP::ConnectionError",
     "HTTP::TimeoutError",
 ];
+
+/// Exceptions of waits that took too long: of a service only in network code, else of the program's own limit.
+const TIMEOUT: &[&str] = &["TimeoutError", "asyncio.exceptions.TimeoutError", "Timeout::Error"];
+
+/// Exceptions that only a mistake in the program causes, whatever was called before.
+const MISTAKE: &[&str] =
+    &["NameError", "ImportError", "SyntaxError", "LoadError", "NotImplementedError"];
 
 /// Error numbers of connections.
 const SERVICE_ERRNO: &[&str] = &[
@@ -214,8 +222,9 @@ const ARGUMENT: &[&str] = &[
 pub fn attribute(incident: &Incident<'_>) -> Attribution {
     let Incident { facts, .. } = incident;
     let errno = |known: &[&str]| facts.errno.as_deref().is_some_and(|it| known.contains(&it));
-    // A program that goes on with the value of a failed call mostly meets an error of its type.
-    let suspected = incident.failed_call.filter(|_| incident.is_a(ARGUMENT));
+    // A program that goes on with the value of a failed call mostly meets an error of its type, or raises one itself.
+    let follows = incident.is_a(ARGUMENT) || !incident.is_a(MISTAKE);
+    let suspected = incident.failed_call.filter(|_| follows);
     if let Some(code) = facts.failed_call.as_deref().or(suspected) {
         // Counted once, at the agent that failed; here only if the call itself was wrong.
         let is_own = INVALID_CALLS.contains(&code);
@@ -225,7 +234,8 @@ pub fn attribute(incident: &Incident<'_>) -> Attribution {
     let uses_network = incident.inspection.calls_any(NETWORK);
     // A server that closes a connection early; a program without network code read a file or its input to the end.
     let is_cut_off = uses_network && facts.path.is_none() && incident.is_a(&["EOFError"]);
-    if incident.is_a(SERVICE) || errno(SERVICE_ERRNO) || is_cut_off {
+    let is_late = uses_network && incident.is_a(TIMEOUT);
+    if incident.is_a(SERVICE) || errno(SERVICE_ERRNO) || is_cut_off || is_late {
         return incident.service();
     }
     if facts.path.is_some() && (incident.is_a(FILE) || errno(FILE_ERRNO)) {

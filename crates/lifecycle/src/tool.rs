@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::attempt::Attempt;
+use crate::blame::Blame;
 use crate::contract::Contract;
 use crate::outcome::{Cause, FailureKind, Outcome};
 use crate::pattern::PatternEvent;
@@ -44,7 +45,9 @@ impl ToolCount {
                 !matches!(failure.kind, FailureKind::InvalidCall | FailureKind::BudgetExceeded)
             }
         };
-        if was_accepted || !is_own { Self::Neither } else { Self::Failure }
+        let rejection = attempts.last().and_then(|attempt| attempt.rejection.as_ref());
+        let is_excused = rejection.is_some_and(|rejection| rejection.blame() != Blame::Program);
+        if was_accepted || is_excused || !is_own { Self::Neither } else { Self::Failure }
     }
 
     /// What a call that pattern memory knows counts as. Events of older stores do not say; of those, errors that the

@@ -9,7 +9,7 @@
 use crate::admission::{Admission, Case, Incumbent, admit};
 use crate::artifact::{Artifact, Author, Generation, RunVerdict};
 use crate::program::Checksum;
-use crate::select::unfit;
+use crate::select::{Miss, unfit};
 use crate::standing::{Decision, Evidence, Standing, StandingMode, Window, decide};
 
 /// Versions kept of one artifact; older ones are dropped when a new one is admitted.
@@ -135,9 +135,10 @@ pub fn admitted(
         versions.iter().partition(|row| row.checksum == new.checksum);
     let is_rejected = same.iter().any(|row| row.rejected);
     let is_running = incumbent.is_some_and(|found| found.checksum == new.checksum);
+    // A standing of degraded counts here in either mode: something that works may replace it.
+    let readable = |found| unfit(found, StandingMode::Enforced);
     let rival = artifact.filter(|_| !is_running).map(|row| Incumbent {
-        // A standing of degraded counts here in either mode: something that works may replace it.
-        fit: incumbent.is_some_and(|found| unfit(found, StandingMode::Enforced).is_none()),
+        miss: incumbent.map_or(Some(Miss::NoArtifact), readable),
         pinned: row.pinned,
         cases: incumbent.map_or(0, |found| found.repute.cases),
     });

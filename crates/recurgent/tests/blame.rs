@@ -272,6 +272,32 @@ fn a_failed_call_of_another_agent_counts_there() {
     });
 }
 
+#[test]
+fn a_program_that_reports_the_failure_of_another_agent_is_not_to_blame() {
+    check(|fixture| {
+        fixture.writes(
+            "boss.read",
+            "def read(x):\n    answer = delegate('reader', purpose='read').get(x)\n    if not answer.ok:\n        \
+             raise RuntimeError(answer.error_message)\n    return answer.value",
+            "def read(x)\n  answer = delegate('reader', purpose: 'read').get(x)\n  raise answer.error_message unless answer.ok?\n  \
+             answer.value\nend",
+        );
+        fixture.writes(
+            "reader.get",
+            "def get(x):\n    return 'A' if x == 'a' else open(x).read()",
+            "def get(x) = x == 'a' ? 'A' : File.read(x)",
+        );
+        let agent = fixture.agent("boss", "off");
+        assert_eq!(agent.call("read", ("a",)).unwrap().value(), Some(&json!("A")));
+        for _ in 0..4 {
+            let outcome = agent.call("read", ("/srv/nothing",)).unwrap();
+            assert_eq!(metadata(&outcome, "blame"), Some("world"), "{outcome:?}");
+        }
+        assert_eq!(fixture.failures("boss", "read"), 0);
+        assert_eq!(agent.call("read", ("a",)).unwrap().value(), Some(&json!("A")));
+    });
+}
+
 /// Programs that send and then fail: computed verbs, computed names, raw connections.
 const SENDERS: &[(&str, &str)] = &[
     (

@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lifecycle::admission::Admission;
-use lifecycle::example::{Example, same_value};
+use lifecycle::admission::{Admission, Inputs};
+use lifecycle::example::{Example, ExpectedResult, same_value};
+use lifecycle::outcome::{Cause, FailureKind};
 use lifecycle::request::{Method, Role};
 use recurgent::{Arguments, Outcome, ProgramFault};
 use serde_json::{Map, Value, json};
@@ -80,6 +81,7 @@ impl CallOptions {
         for example in &examples {
             caller.runtime.programs().teach(&role, &method, example)?;
         }
+        let context = caller.agent.runtime_context().to_object();
         let outcome = caller.call(&method, arguments.clone())?;
         if self.regenerate {
             note_admission(&outcome);
@@ -87,7 +89,10 @@ impl CallOptions {
         let Some(expected) = self.expect.as_deref().map(value) else {
             return shown(&outcome, self.json);
         };
-        expected_value(&caller, &method, &Expectation { arguments, expected }, &outcome, self.json)
+        let Arguments { args, kwargs } = arguments;
+        let inputs = Inputs { args, kwargs, context };
+        let example = Example { inputs, expected: ExpectedResult::Value(expected.clone()) };
+        expected_value(&caller, &method, &Expectation { example, expected }, &outcome, self.json)
     }
 }
 
@@ -108,7 +113,8 @@ fn note_admission(outcome: &Outcome) {
 
 /// A call and the value the person expects of it.
 struct Expectation {
-    arguments: Arguments,
+    /// The call, with the memory it started from.
+    example: Example,
     expected: Value,
 }
 
@@ -120,13 +126,15 @@ fn expected_value(
     outcome: &Outcome,
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
-    let Expectation { arguments, expected } = expectation;
+    let Expectation { example, expected } = expectation;
     let is_met = outcome.value().is_some_and(|value| same_value(expected, value));
     if is_met && !as_json {
         return shown(outcome, false);
     }
     let mut rejected = None;
-    if !is_met {
+    // A call that no program could answer says nothing about programs.
+    let is_kept = !is_met && outcome.failure().is_none_or(|failure| is_of_program(&failure.kind));
+    if is_kept {
         if let Some(wrong) = outcome.value() {
             let because = format!("it gave {wrong} where a person expects {expected}");
             rejected = match caller.agent.reject(method.as_str(), &because) {
@@ -136,7 +144,10 @@ fn expected_value(
                 Err(fault) => return Err(fault.into()),
             };
         }
-        caller.agent.teach(method.as_str(), arguments.clone(), expected)?;
+        // Checked as any other: its size counts.
+        let example = Example::parse(&example.to_json())
+            .map_err(|fault| CommandFault::usage(fault.to_string()))?;
+        caller.runtime.programs().teach(caller.agent.role(), method, &example)?;
     }
     if as_json {
         let mut fields = outcome_json(outcome);
@@ -152,12 +163,21 @@ fn expected_value(
         render::json(&fields)?;
     } else {
         render::outcome(outcome)?;
-        let kept = if rejected.is_some() { "its program is rejected and the" } else { "the" };
-        render::notice(&format!(
-            "{expected} was expected; {kept} example is kept: call again for a new program"
-        ));
+        let kept = match (is_kept, rejected.is_some()) {
+            (true, true) => {
+                "its program is rejected and the example is kept: call again for a new program"
+            }
+            (true, false) => "the example is kept: call again for a new program",
+            (false, _) => "no program answered, so no example is kept",
+        };
+        render::notice(&format!("{expected} was expected; {kept}"));
     }
     Ok(if is_met { Exit::Ok } else { Exit::Failed })
+}
+
+/// Whether a failure is that of a program that ran.
+fn is_of_program(kind: &FailureKind) -> bool {
+    kind.cause() != Cause::Extrinsic && *kind != FailureKind::InvalidCall
 }
 
 /// Arguments by name.

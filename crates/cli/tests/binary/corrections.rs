@@ -190,6 +190,21 @@ fn a_program_is_written_again_when_that_is_asked_for() {
 }
 
 #[test]
+fn an_expectation_keeps_the_memory_of_its_call_and_nothing_if_no_program_answered() {
+    let script = |code: &str| json!({"tally.add": [{ "code": code }]}).to_string();
+    let wrong = "def add(x):\n    return context['n'] + x + 1";
+    let cli = CliFixture::new(&script(wrong));
+    let in_session =
+        |line: &[&str]| cli.run(&[&["call", "tally"], line, &["--session", "desk"]].concat());
+    in_session(&["n=", "5"]).exits(0);
+    in_session(&["add", "3", "--expect", "8"]).exits(1).stderr_contains("the example is kept");
+    cli.write("script.json", &script("def add(x):\n    return context['n'] + x"));
+    in_session(&["add", "3"]).exits(0).prints("8\n");
+    in_session(&["add", "--expect", "8"]).exits(1).stderr_contains("no example is kept");
+    in_session(&["add", "4"]).exits(0).prints("9\n");
+}
+
+#[test]
 fn what_people_said_is_shown() {
     let cli = wrong();
     cli.run(&["tools", "teach", "calculator", "double", "4", "--gives", "8"])
