@@ -406,7 +406,8 @@ mod tests {
             (&["ConnectionRefusedError", "ConnectionError", "OSError"][..], Blame::World),
             (&["socket.gaierror", "OSError"], Blame::World),
             (&["ssl.SSLCertVerificationError", "ssl.SSLError", "OSError"], Blame::World),
-            (&["TimeoutError", "OSError"], Blame::World),
+            // The program has no network code: the wait is its own.
+            (&["TimeoutError", "OSError"], Blame::Program),
             (&["FileNotFoundError", "OSError"], Blame::World),
             (&["Socket::ResolutionError", "SocketError"], Blame::World),
             (&["Net::OpenTimeout", "Timeout::Error"], Blame::World),
@@ -438,6 +439,8 @@ mod tests {
         for (code, class, errno, is_service) in [
             (FETCHES, "EOFError", None, true),
             (READS, "EOFError", None, false),
+            (FETCHES, "Timeout::Error", None, true),
+            (READS, "Timeout::Error", None, false),
             (FETCHES, "Errno::EACCES", Some("EACCES"), true),
             (READS, "Errno::EACCES", Some("EACCES"), false),
         ] {
