@@ -118,7 +118,7 @@ pub struct Changes {
 
 impl Changes {
     /// Removes values that were named as secrets from what is kept to be read: the record, the contents, the words
-    /// of the arguments, and a recorded call that holds one. Memory keeps what programs put there.
+    /// of the arguments, the failure a new version was written for, and a recorded call that holds one. Memory keeps what programs put there.
     pub fn remove_secrets(&mut self, secrets: &NamedSecrets) {
         if secrets.is_empty() {
             return;
@@ -132,6 +132,13 @@ impl Changes {
         self.event.argument_words.retain(|word| !secrets.contain(word));
         for value in self.event.argument_values.values_mut().filter(|value| secrets.are_in(value)) {
             *value = Value::Null;
+        }
+        for change in &mut self.artifacts {
+            if let ArtifactChange::Admit(generation) = change
+                && let Some(failure) = &mut generation.failure
+            {
+                failure.message = secrets.out_of_text(std::mem::take(&mut failure.message));
+            }
         }
         for content in &mut self.contents {
             content.payload = secrets.out_of_text(std::mem::take(&mut content.payload));
