@@ -2,6 +2,7 @@
 //!
 //! `cargo run -p recurgent --example 03_sessions`
 #![expect(clippy::print_stdout, reason = "an example shows its results")]
+#![expect(clippy::disallowed_methods, reason = "an example has no configuration")]
 
 use std::sync::Arc;
 

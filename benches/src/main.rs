@@ -74,6 +74,7 @@ fn run(options: &Options) -> ExitCode {
 }
 
 /// Prints to stdout; a closed stdout is ignored.
+#[expect(clippy::disallowed_methods, reason = "a program that prints what it measured")]
 fn say(text: impl Display) {
     match writeln!(io::stdout(), "{text}") {
         Err(problem) if problem.kind() != ErrorKind::BrokenPipe => {

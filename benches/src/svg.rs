@@ -36,7 +36,12 @@ pub(crate) fn plot(curve: &Curve, series: &[&Series]) -> String {
          <rect class=\"page\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"6\"/>\n",
         curve.name, curve.what, curve.axis
     );
-    text(&mut svg, "name", (LEFT, 22.0), &format!("{}, in times of the first point", curve.what));
+    text(
+        &mut svg,
+        "name",
+        (LEFT, 22.0),
+        &format!("{}, as a multiple of the first point", curve.what),
+    );
     text(&mut svg, "middle", (f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 10.0), curve.axis);
     let mut at = 0.0;
     while at <= frame.highest {
@@ -49,7 +54,7 @@ pub(crate) fn plot(curve: &Curve, series: &[&Series]) -> String {
     }
     if let Some(flat) = curve.flat {
         across(&mut svg, "bound", frame.y(flat));
-        text(&mut svg, "limit", (LEFT + 6.0, frame.y(flat) - 6.0), &format!("held to {flat}×"));
+        text(&mut svg, "limit", (LEFT + 6.0, frame.y(flat) - 6.0), &format!("limit {flat}×"));
     }
     let mut last_label = f64::NEG_INFINITY;
     let mut drawn: Vec<&&Series> =

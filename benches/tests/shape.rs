@@ -43,11 +43,11 @@ fn a_quick_run_prints_rows_and_curves_as_json() {
     let points = curve["points"].as_array().unwrap();
     assert_eq!((curve["curve"].as_str(), points.len()), (Some("log"), 3), "{curve:#}");
     assert!(points.iter().all(|point| point["ratio"].as_f64().unwrap() > 0.0), "{curve:#}");
-    assert!(said.status.success(), "a quick run fails by what does not work only: {progress}");
+    assert!(said.status.success(), "a quick run fails only if something does not work: {progress}");
 }
 
 #[test]
-fn what_is_the_same_for_all_is_measured_for_any_guest() {
+fn rows_without_a_guest_are_measured_with_every_guest_option() {
     for guest in ["python", "ruby"] {
         let said = Command::new(env!("CARGO_BIN_EXE_recurgent-bench"))
             .args(["--quick", "--json", "--row", "async-runtimes", "--guest", guest])

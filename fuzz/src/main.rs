@@ -155,6 +155,7 @@ fn attempt(run: fn(&[u8]) -> String, input: &[u8]) -> Result<String, String> {
 }
 
 /// A file of this run's own in the temporary directory.
+#[expect(clippy::disallowed_methods, reason = "this program has no configuration")]
 fn kept_in(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("recurgent-fuzz-{}-{name}", std::process::id()))
 }

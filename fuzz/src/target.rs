@@ -2,8 +2,9 @@
 
 use lifecycle::context::Context;
 use lifecycle::contract::Contract;
-use lifecycle::dialect::Language;
+use lifecycle::dialect::{Language, is_same_program};
 use lifecycle::draft::salvage;
+use lifecycle::execution::ResultFrom;
 use lifecycle::guardrail::{GuardrailPolicy, Violation};
 use lifecycle::program::{GeneratedProgram, VetFault, vet};
 use lifecycle::request::{
@@ -35,14 +36,16 @@ pub(crate) const TARGETS: &[Target] = &[
 /// Any bytes as a program: inspected, checked by every guardrail, judged for reuse.
 fn vetted(language: Language, bytes: &[u8]) -> String {
     let code = String::from_utf8_lossy(bytes).into_owned();
-    let Ok(program) = GeneratedProgram::parse(language, &json!({"code": code})) else {
+    let Ok(program) = GeneratedProgram::parse(language, &json!({"code": &code})) else {
         return "no program".to_owned();
     };
     let Some(request) = request(language) else { return "no request".to_owned() };
+    // Its normal form must be readable whatever the text is.
+    let _ = is_same_program(language, &code, &format!("{code}\n"));
     match vet(program, &request, &[], &GuardrailPolicy::default()) {
         Ok(vetted) => format!(
             "passes {} {:?}",
-            vetted.cacheability(&request).reason(),
+            vetted.cacheability(&request, ResultFrom::Function).reason(),
             vetted.advice().iter().map(Violation::subtype).collect::<Vec<_>>()
         ),
         Err((_, VetFault::Syntax(fault))) => {
@@ -108,67 +111,63 @@ fn request(language: Language) -> Option<CallRequest> {
     })
 }
 
+/// Inputs known to be difficult, each after the kind of text that it is.
+const SEEDS: &[(&str, &str)] = &[
+    ("any", ""),
+    ("any", "\0"),
+    ("any", "\u{feff}result = 1"),
+    ("python", "match context:\n    case {'tools': [*_, t]}:\n        result = t\n"),
+    ("python", "result = f'{context[\"a\"]!r:>{args[0]}} {lambda x: 1}'\n"),
+    ("python", "async def act(a, /, b=1, *c, d, **e):\n    async with a as b, c: yield\n"),
+    ("python", "@a.b\nclass A[T: int](B, metaclass=C):\n    x: int = 1\n"),
+    (
+        "python",
+        "try:\n    x = tool('a').fetch(args[0])\nexcept* (A, B) as e:\n    x = [1]\nresult = x\n",
+    ),
+    ("ruby", "case context\nin {tools: [*, {name: String => n}, *]} then n\nend\n"),
+    ("ruby", "x = <<~A + <<-'B'\n  #{<<~C}\n  c\n  C\nA\n  b\nB\n"),
+    ("ruby", "def act(a, b = 1, *c, d, e:, f: 2, **g, &h) = ->(x, (y, z)) { _1 }\n"),
+    ("ruby", "class << self; attr_accessor :a; end; BEGIN { } ; END { }; alias $a $b\n"),
+    (
+        "ruby",
+        "tool('x').fetch(args[0]) rescue [1]\n%w[a b].each_with_object({}) { |(a, b), h| h[a] ||= b }\n",
+    ),
+    ("payload", r#"{"code": "result = 1", "dependencies": [{"name": "a", "version": ">= 1"}]}"#),
+    ("payload", r#"{"code": 1, "dependencies": {}, "other": null}"#),
+    ("answer", "{\"code\": \"result = 1\", \"dependencies\": [{\"name\": \"a\"}]}"),
+    ("answer", "<think>or {\"code\": 1}?</think>\n{\"code\": \"a\tb\nc\"} so"),
+    ("answer", "{\"a\": {\"code\": {}}} ````py\n```\nresult = {}\n````"),
+    ("answer", "Sure:\n```json\n{\"code\": \"x = '}'\nresult = 1\"}\n```\n```sh\nls\n```"),
+    (
+        "frame",
+        r#"{"op":"ask","ask_id":1,"kind":"call","agent":"a1","method_name":"m","args":[1],"kwargs":{}}"#,
+    ),
+    ("frame", r#"{"op":"ask","ask_id":2,"kind":"delegate","role":"r","options":{"purpose":"p"}}"#),
+    (
+        "frame",
+        r#"{"op":"done","status":"ok","value":[1,{"a":null}],"context":{"set":{"k":1},"unset":["j"]}}"#,
+    ),
+    (
+        "frame",
+        r#"{"op":"done","status":"error","error_type":"execution","error_class":"E","error_message":"m","location":{"line":1,"column":1}}"#,
+    ),
+    (
+        "frame",
+        r#"{"op":"done","status":"outcome","outcome":{"status":"error","error_type":"t"},"context":{"set":{},"unset":[]}}"#,
+    ),
+    (
+        "contract",
+        r#"{"deliverable":{"type":"object","required":["a"],"constraints":{"properties":{"a":{"type":"array","min_items":1}}}},"value":{"a":[]}}"#,
+    ),
+    (
+        "contract",
+        r##"{"deliverable":{"schema":{"type":"array","items":{"$ref":"#/$defs/x"},"$defs":{"x":{"pattern":"^a+$"}}}},"value":["aa"]}"##,
+    ),
+];
+
 /// Inputs known to be difficult, with their target.
 pub(crate) fn seeds() -> Vec<(String, Vec<u8>)> {
-    let texts = [
-        ("any", ""),
-        ("any", "\0"),
-        ("any", "\u{feff}result = 1"),
-        ("python", "match context:\n    case {'tools': [*_, t]}:\n        result = t\n"),
-        ("python", "result = f'{context[\"a\"]!r:>{args[0]}} {lambda x: 1}'\n"),
-        ("python", "async def act(a, /, b=1, *c, d, **e):\n    async with a as b, c: yield\n"),
-        ("python", "@a.b\nclass A[T: int](B, metaclass=C):\n    x: int = 1\n"),
-        (
-            "python",
-            "try:\n    x = tool('a').fetch(args[0])\nexcept* (A, B) as e:\n    x = [1]\nresult = x\n",
-        ),
-        ("ruby", "case context\nin {tools: [*, {name: String => n}, *]} then n\nend\n"),
-        ("ruby", "x = <<~A + <<-'B'\n  #{<<~C}\n  c\n  C\nA\n  b\nB\n"),
-        ("ruby", "def act(a, b = 1, *c, d, e:, f: 2, **g, &h) = ->(x, (y, z)) { _1 }\n"),
-        ("ruby", "class << self; attr_accessor :a; end; BEGIN { } ; END { }; alias $a $b\n"),
-        (
-            "ruby",
-            "tool('x').fetch(args[0]) rescue [1]\n%w[a b].each_with_object({}) { |(a, b), h| h[a] ||= b }\n",
-        ),
-        (
-            "payload",
-            r#"{"code": "result = 1", "dependencies": [{"name": "a", "version": ">= 1"}]}"#,
-        ),
-        ("payload", r#"{"code": 1, "dependencies": {}, "other": null}"#),
-        ("answer", "{\"code\": \"result = 1\", \"dependencies\": [{\"name\": \"a\"}]}"),
-        ("answer", "<think>or {\"code\": 1}?</think>\n{\"code\": \"a\tb\nc\"} so"),
-        ("answer", "{\"a\": {\"code\": {}}} ````py\n```\nresult = {}\n````"),
-        ("answer", "Sure:\n```json\n{\"code\": \"x = '}'\nresult = 1\"}\n```\n```sh\nls\n```"),
-        (
-            "frame",
-            r#"{"op":"ask","ask_id":1,"kind":"call","agent":"a1","method_name":"m","args":[1],"kwargs":{}}"#,
-        ),
-        (
-            "frame",
-            r#"{"op":"ask","ask_id":2,"kind":"delegate","role":"r","options":{"purpose":"p"}}"#,
-        ),
-        (
-            "frame",
-            r#"{"op":"done","status":"ok","value":[1,{"a":null}],"context":{"set":{"k":1},"unset":["j"]}}"#,
-        ),
-        (
-            "frame",
-            r#"{"op":"done","status":"error","error_type":"execution","error_class":"E","error_message":"m","location":{"line":1,"column":1}}"#,
-        ),
-        (
-            "frame",
-            r#"{"op":"done","status":"outcome","outcome":{"status":"error","error_type":"t"},"context":{"set":{},"unset":[]}}"#,
-        ),
-        (
-            "contract",
-            r#"{"deliverable":{"type":"object","required":["a"],"constraints":{"properties":{"a":{"type":"array","min_items":1}}}},"value":{"a":[]}}"#,
-        ),
-        (
-            "contract",
-            r##"{"deliverable":{"schema":{"type":"array","items":{"$ref":"#/$defs/x"},"$defs":{"x":{"pattern":"^a+$"}}}},"value":["aa"]}"##,
-        ),
-    ];
-    texts.into_iter().map(|(kind, text)| (kind.to_owned(), text.as_bytes().to_vec())).collect()
+    SEEDS.iter().map(|(kind, text)| ((*kind).to_owned(), text.as_bytes().to_vec())).collect()
 }
 
 /// A message without its names, texts and numbers.

@@ -15,11 +15,12 @@ use crate::timing::{Effort, float, median, on_cores};
 const MANY: usize = 64;
 const FEW: usize = 4;
 const CORES: usize = 2;
-/// Rounds of each number of agents.
-const TURNS: usize = 7;
+/// Rounds, each with many agents and then with few.
+const ROUNDS: usize = 7;
 /// The number of workers whose memory is measured.
 const IDLE: usize = 16;
 
+/// Compares the calls per second of many agents with those of few.
 pub(super) fn crowd(options: MeasurementOptions) -> Measurement {
     on_cores(CORES);
     let fixture = Fixture::new(options);
@@ -27,7 +28,7 @@ pub(super) fn crowd(options: MeasurementOptions) -> Measurement {
     let mut few = agents(&fixture, FEW);
     let mut turn = || (rate(options, &mut many), rate(options, &mut few));
     let pairs: Vec<(f64, f64)> =
-        fixture.stored(|| (0..options.rounds(TURNS)).map(|_| turn()).collect());
+        fixture.stored(|| (0..options.rounds(ROUNDS)).map(|_| turn()).collect());
     let of = |pick: fn(&(f64, f64)) -> f64| median(pairs.iter().map(pick).collect());
     let ratio = of(|(many, few)| many / few);
     let both = Measurement::against(of(|pair| pair.0), of(|pair| pair.1), Unit::PerSecond);
@@ -69,7 +70,7 @@ pub(crate) fn rate(options: MeasurementOptions, agents: &mut [Agent]) -> f64 {
     float(calls) / longest
 }
 
-/// A worker and a bare forked child, with as many of the same beside each.
+/// Compares the memory (PSS) of idle workers with that of as many bare forked children; medians.
 pub(super) fn idle_memory(options: MeasurementOptions) -> Measurement {
     let driver = Driver::new();
     let mut bare = Fixture::new(options).bare(BareMode::Hold);

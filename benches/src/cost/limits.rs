@@ -15,9 +15,9 @@ const ROUNDS: usize = 200;
 const LIMIT: Duration = Duration::from_millis(40);
 const SURVIVAL_ROUNDS: usize = 40;
 /// Longest time for a killed process to disappear.
-const BURIAL: Duration = Duration::from_millis(500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The time from the start of the program.
+/// How long after its wall limit a program is reported as timed out (99th percentile).
 pub(super) fn overshoot(options: MeasurementOptions) -> Measurement {
     let driver = Driver::new();
     let program = hanging(options, options.pick("while True: pass", "loop {}"));
@@ -26,9 +26,9 @@ pub(super) fn overshoot(options: MeasurementOptions) -> Measurement {
         let once = || {
             let mut turn = driver.start(&program);
             let begun = Instant::now();
-            let said = turn.listen();
+            let reply = turn.listen();
             let took = begun.elapsed();
-            assert!(matches!(said, Err(WorkerFault::TimedOut(_))), "it ended by itself");
+            assert!(matches!(reply, Err(WorkerFault::TimedOut(_))), "it ended by itself");
             took.saturating_sub(LIMIT).as_secs_f64()
         };
         (0..options.rounds(ROUNDS)).map(|_| once()).collect()
@@ -36,7 +36,7 @@ pub(super) fn overshoot(options: MeasurementOptions) -> Measurement {
     Measurement::without_floor(quantile(over, 0.99), Unit::Seconds)
 }
 
-/// Programs that resist their end: they catch everything, ignore signals, leave threads and, where permitted, processes in
+/// Programs that try to survive their termination: they catch everything, ignore signals, leave threads and, where permitted, processes in
 /// their own sessions.
 pub(super) fn survivors(options: MeasurementOptions) -> Measurement {
     // Orphans become children of this process from now on, so that `descendants` sees them.
@@ -62,21 +62,22 @@ pub(super) fn survivors(options: MeasurementOptions) -> Measurement {
     );
     let mut driver = Driver::new();
     driver.boot(options.language);
-    pause(); // its spare is forked
+    pause(); // until the zygote has forked its spare worker
     let before = running().len();
     let program = hanging(options, code);
     for _ in 0..options.rounds(SURVIVAL_ROUNDS) {
         match driver.run(&program) {
             Err(WorkerFault::TimedOut(_)) => {}
-            other => fail(&format!("it did not meet its limit: {other:?}")),
+            other => fail(&format!("the program was not timed out: {other:?}")),
         }
     }
     let waiting = Instant::now();
-    while running().len() > before && waiting.elapsed() < BURIAL {
+    while running().len() > before && waiting.elapsed() < EXIT_TIMEOUT {
         pause();
     }
     let left = running();
     driver.close();
+    // Those that outlived their program, and those that live after the pool was closed.
     let after_all = left.iter().filter(|pid| is_alive(**pid)).count();
     let alive = after_all + left.len().saturating_sub(before);
     Measurement::without_floor(float(alive), Unit::Processes)
@@ -103,15 +104,15 @@ fn beside_spinners<T>(action: impl FnOnce() -> T) -> T {
                 }
             });
         }
-        let _done = Done(&done);
+        let _stop = StopOnDrop(&done);
         action()
     })
 }
 
 /// Stops the spinning threads when it is dropped.
-struct Done<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Done<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use recurgent::guest::{Said, Turn};
+use recurgent::guest::TurnEvent;
+use recurgent::worker::WorkerTurn;
 use recurgent::worker::{Tier, WorkerOptions};
 use serde_json::json;
 
@@ -64,10 +65,10 @@ pub(super) fn cold(options: MeasurementOptions) -> Measurement {
 }
 
 /// A program that has answered. Work after the answer is not included.
-fn answered(driver: &Driver, program: &Program<'_>) -> Box<dyn Turn> {
+fn answered(driver: &Driver, program: &Program<'_>) -> WorkerTurn {
     let mut turn = driver.start(program);
     match turn.listen() {
-        Ok(Said::Done(_)) => turn,
+        Ok(TurnEvent::Done(_)) => turn,
         other => fail(&format!("it did not answer: {other:?}")),
     }
 }

@@ -3,7 +3,7 @@
 mod chapters;
 mod feeds;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +20,7 @@ use recurgent::{
 use serde_json::Value;
 
 use crate::render::paint::{Paint, Style};
+use crate::render::story_line as say;
 use crate::render::trace::{Detail, LiveTrace, WIDTH, duration};
 use feeds::Feeds;
 
@@ -249,11 +250,6 @@ impl DemoRun<'_> {
         });
         Ok(())
     }
-}
-
-/// A closed output does not end the demo.
-fn say(text: &str) {
-    let _ = writeln!(io::stdout(), "{text}");
 }
 
 /// The whole answer is known beforehand.

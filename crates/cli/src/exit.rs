@@ -214,9 +214,11 @@ impl From<AgentFault> for CommandFault {
             AgentFault::Name(fault) => fault.into(),
             AgentFault::Store(fault) => fault.into(),
             AgentFault::Option(fault) => Self::usage(fault.to_string()),
+            AgentFault::Model(fault) => Self::usage(fault.to_string()),
             AgentFault::Contract(fault) => Self::usage(fault.to_string()),
             AgentFault::Value(problem) => Self::invalid_call(problem),
             AgentFault::UnknownTool { .. } => Self::missing(fault.to_string()),
+            AgentFault::Turn(_) => Self::failed(fault.to_string()),
         }
     }
 }
@@ -226,13 +228,14 @@ impl From<ProgramFault> for CommandFault {
         match fault {
             ProgramFault::Name(fault) => fault.into(),
             ProgramFault::Store(fault) => fault.into(),
-            ProgramFault::NotStored(_) | ProgramFault::UnknownCall(_) => {
-                Self::missing(fault.to_string())
-            }
+            ProgramFault::NotStored(_)
+            | ProgramFault::UnknownCall(_)
+            | ProgramFault::UnknownExample(_) => Self::missing(fault.to_string()),
             ProgramFault::Invalid(_)
             | ProgramFault::Example(_)
             | ProgramFault::TooManyExamples(_)
             | ProgramFault::AlreadyRejected(_)
+            | ProgramFault::OtherCall { .. }
             | ProgramFault::Untested(_) => Self::failed(fault.to_string()),
         }
     }

@@ -1,14 +1,18 @@
 //! Everything that is written: answers on standard output, everything else on standard error.
 
+#![expect(clippy::disallowed_methods, reason = "this is the module that writes")]
+
 pub(crate) mod entry;
 pub(crate) mod paint;
 pub(crate) mod trace;
 
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
 use lifecycle::outcome::Cause;
 use recurgent::{Failure, FailureKind, Outcome};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandFault, Exit};
@@ -37,6 +41,14 @@ pub(crate) fn coloured(stream: Stream) -> bool {
         Stream::Error => AutoStream::choice(&io::stderr()),
     };
     choice != ColorChoice::Never
+}
+
+/// Whether it is a terminal.
+pub(crate) fn is_terminal(stream: Stream) -> bool {
+    match stream {
+        Stream::Output => io::stdout().is_terminal(),
+        Stream::Error => io::stderr().is_terminal(),
+    }
 }
 
 /// A paint for a stream.
@@ -77,7 +89,7 @@ pub(crate) fn json(value: &Value) -> Result<(), CommandFault> {
 
 /// Text for people; on a terminal it cannot move the cursor.
 pub(crate) fn text(text: &str) -> Result<(), CommandFault> {
-    let text = if io::stdout().is_terminal() { clean_lines(text) } else { text.to_owned() };
+    let text = if is_terminal(Stream::Output) { clean_lines(text) } else { text.to_owned() };
     bytes(format!("{text}\n").as_bytes())
 }
 
@@ -99,6 +111,22 @@ pub(crate) fn streamed(lines: &[String]) -> Result<bool, CommandFault> {
     let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
     let mut out = io::stdout().lock();
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Waits a while; says whether standard output is still read.
+pub(crate) fn is_read_after(period: Duration) -> bool {
+    let out = io::stdout();
+    if out.is_terminal() {
+        std::thread::sleep(period);
+        return true;
+    }
+    let timeout = Timespec::try_from(period).ok();
+    // Without requested events, poll reports errors only: that the reader is gone.
+    let mut watched = [PollFd::new(&out, PollFlags::empty())];
+    match poll(&mut watched, timeout.as_ref()) {
+        Ok(0) | Err(_) => true,
+        Ok(_) => watched.iter().all(|out| !out.revents().contains(PollFlags::ERR)),
+    }
 }
 
 /// Whether standard output is still read; a full disk is an error.
@@ -149,9 +177,19 @@ pub(crate) fn notice(notice: &str) {
 
 /// A progress line, on a terminal only.
 pub(crate) fn progress(text: &str) {
-    if io::stderr().is_terminal() {
+    if is_terminal(Stream::Error) {
         note(&format!("\n{}", paint(Stream::Error).in_style(Style::Faint, text)));
     }
+}
+
+/// Replaces the line that the cursor is on. A closed terminal is ignored.
+pub(crate) fn replace_line(text: &str) {
+    let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
+}
+
+/// A line of a story that is shown as it happens. A closed output does not end it.
+pub(crate) fn story_line(text: &str) {
+    let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
 /// A closed terminal is ignored.

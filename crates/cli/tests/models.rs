@@ -8,6 +8,7 @@
     reason = "test"
 )]
 
+mod common;
 #[path = "../../recurgent/tests/providers/server.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod server;
@@ -15,6 +16,7 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use common::recurgent;
 use serde_json::{Value, json};
 use server::{Answer, Server};
 
@@ -26,17 +28,7 @@ fn writes(code: &str) -> Answer {
 
 /// Runs `recurgent` in a home of its own; nothing it prints or keeps may hold the key it was given.
 fn run(home: &Path, line: &[&str], variables: &[(&str, &str)]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_recurgent"))
-        .args(line)
-        .current_dir(home)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("HOME", home)
-        .env("RECURGENT_STATE_DIR", home.join("state"))
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = recurgent(home, line).envs(variables.iter().copied()).output().unwrap();
     let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(!printed.contains("canary"), "{line:?} shows the key: {printed}");
     output
@@ -141,7 +133,10 @@ fn the_doctor_says_which_service_would_be_asked_and_why() {
         "ok",
         &["compatible: m at http://127.0.0.1:1/v1, key: none"],
     );
-    check(&["--provider", "opnai"], &[], "fail", &["unknown provider"]);
+    let unknown = run(home.path(), &["doctor", "--provider", "opnai"], &[]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = text(&unknown.stderr);
+    assert!(said.contains("`provider` (flag) must be auto, anthropic"), "{said}");
     let file = format!("api_key_file={}", key.display());
     mode(0o644);
     check(

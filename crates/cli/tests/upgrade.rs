@@ -9,11 +9,14 @@
     reason = "a test that cannot continue panics"
 )]
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use common::recurgent;
 
 /// A copy of one version's files, and the new binary to use on them. No model is configured.
 struct Fixture {
@@ -43,17 +46,7 @@ impl Fixture {
 
     /// Runs a command line with `--json` and returns what it prints. Only calls may report an error.
     fn json(&self, line: &[&str]) -> Value {
-        let output = Command::new(env!("CARGO_BIN_EXE_recurgent"))
-            .args(line)
-            .arg("--json")
-            .current_dir(self.dir.path())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("HOME", self.dir.path())
-            .env("RECURGENT_STATE_DIR", self.path("state"))
-            .env("RECURGENT_CACHE_DIR", self.path("cache"))
-            .output()
-            .unwrap();
+        let output = recurgent(self.dir.path(), line).arg("--json").output().unwrap();
         let (out, err) =
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
         assert!(line[0] == "call" || output.status.success(), "{line:?}: {out}{err}");

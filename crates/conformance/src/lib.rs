@@ -85,8 +85,12 @@ fn run_entry(entry: &SuiteEntry, config: &Config, cancellation: &Cancellation) -
         Err(problem) => ScenarioEnding::Error { message: problem.clone() },
         Ok(scenario) => {
             catch_unwind(AssertUnwindSafe(|| run::run_scenario(scenario, config, cancellation)))
-                .unwrap_or_else(|_| ScenarioEnding::Error {
-                    message: "a bug ended this scenario; its trace is above".to_owned(),
+                .unwrap_or_else(|panic| {
+                    let text = panic.downcast_ref::<String>().map(String::as_str);
+                    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                    let message =
+                        format!("a bug ended this scenario: {}", text.unwrap_or("a panic"));
+                    ScenarioEnding::Error { message }
                 })
         }
     };

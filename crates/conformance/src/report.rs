@@ -113,7 +113,7 @@ impl ConformanceReport {
         self.results.iter().filter(|result| result.failed()).count()
     }
 
-    /// The number of scenarios that have no program in the guest's language.
+    /// The number of scenarios that do not apply to the guest.
     fn skipped(&self) -> usize {
         let skipped = |it: &&ScenarioResult| matches!(it.ending, ScenarioEnding::Skip { .. });
         self.results.iter().filter(skipped).count()

@@ -23,7 +23,7 @@ use crate::scenario::{
 use crate::supplied;
 
 /// Longest wait for a preparation.
-const PATIENCE: Duration = Duration::from_mins(2);
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 /// The name of the log in the directory of a scenario.
 const LOG_FILE: &str = "log.jsonl";
 /// An agent's options can only lower these two, so the runtime gets the highest values.
@@ -289,7 +289,7 @@ impl ScenarioRun<'_> {
         let name = self.name(target)?;
         let ticket =
             self.tickets.get(name).ok_or_else(|| format!("nothing was prepared for {name:?}"))?;
-        let status = ticket.await_ready(PATIENCE);
+        let status = ticket.await_ready(READY_TIMEOUT);
         if status.name() == expected {
             return Ok(());
         }
@@ -424,7 +424,7 @@ impl ScenarioRun<'_> {
     fn stop_preparing(&mut self) {
         for (_, ticket) in std::mem::take(&mut self.tickets) {
             ticket.cancel();
-            ticket.await_ready(PATIENCE);
+            ticket.await_ready(READY_TIMEOUT);
         }
     }
 }

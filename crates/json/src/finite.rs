@@ -1,4 +1,5 @@
-//! Values from Rust types, with numbers that JSON has not refused instead of turned into null.
+//! Converts Rust values to JSON. NaN and infinity are errors; `serde_json` would write null. A value is serialised twice:
+//! once to check its numbers, once to convert it.
 
 use serde::ser::{
     Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,

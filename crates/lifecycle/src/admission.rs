@@ -215,7 +215,7 @@ impl Case {
 
 /// Whether one more call of a stored program is sampled.
 pub(crate) fn is_sampled(artifact: &Artifact) -> bool {
-    artifact.repute.cases < MAX_CASES && artifact.successes < SAMPLED_SUCCESSES
+    artifact.track_record.cases < MAX_CASES && artifact.successes < SAMPLED_SUCCESSES
 }
 
 fn outcome_fits(result: &Result<Value, Failure>, changes: &ContextChanges) -> bool {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::admission::{Case, Inputs};
 use crate::artifact::{ProvenShapes, ShapeDigest};
@@ -23,7 +23,7 @@ const MAX_KEYS: usize = 16;
 /// The shape of a call's arguments, as text: equal shapes have equal texts, in every version.
 ///
 /// Positional arguments come first, then `name:` and the shape of each keyword argument, sorted by name. A shape is
-/// `z` (null), `b` (boolean), `n` (number), `s` (string), `[…]` with the shape of the items, or `{…}` with keys and
+/// `z` (null), `b` (boolean), `i` (integer), `n` (number), `s` (string), `[…]` with the shape of the items, or `{…}` with keys and
 /// their shapes; `s0`, `[]` and `{}` are empty. Where several values are at one place, their shapes are joined by
 /// `|`, and a key that some records lack has a `?`. The keys of the first two levels of objects are part of a shape;
 /// below them, `a` and `o` stand for lists and objects.
@@ -33,14 +33,24 @@ pub struct ArgumentShape(String);
 impl ArgumentShape {
     /// Of a call's arguments.
     pub fn of(arguments: &Arguments) -> Self {
+        Self::with(arguments, Integers::Apart)
+    }
+
+    /// With integers as numbers: as older versions wrote it, and what a program that was accepted with other numbers
+    /// was accepted with.
+    fn of_numbers(arguments: &Arguments) -> Self {
+        Self::with(arguments, Integers::AsNumbers)
+    }
+
+    fn with(arguments: &Arguments, integers: Integers) -> Self {
         Self(joined(arguments, |value| {
             let mut text = String::new();
-            write_shape(&mut text, &[value], 0, 0);
+            write_shape(&mut text, &[value], Place { level: 0, records: 0, integers });
             text
         }))
     }
 
-    /// As older versions wrote it: without the keys of records in lists and of nested objects. Their stores keep
+    /// As still older versions wrote it: without the keys of records in lists and of nested objects. Their stores keep
     /// the digests of these texts.
     fn without_nested_keys(arguments: &Arguments) -> Self {
         Self(joined(arguments, shape_without_nested_keys))
@@ -71,9 +81,11 @@ impl ShapeDigest {
 impl ProvenShapes {
     /// Whether the version was accepted with arguments of the shape of this call's.
     pub fn prove(&self, request: &CallRequest) -> bool {
-        let old =
-            || ShapeDigest::of(&ArgumentShape::without_nested_keys(&request.arguments).to_string());
-        self.contains(&ShapeDigest::of_call(request)) || self.contains(&old())
+        let has = |shape: ArgumentShape| self.contains(&ShapeDigest::of(&shape.to_string()));
+        let arguments = &request.arguments;
+        has(ArgumentShape::of(arguments))
+            || has(ArgumentShape::of_numbers(arguments))
+            || has(ArgumentShape::without_nested_keys(arguments))
     }
 
     /// The shapes of recorded calls: those an artifact was accepted with that was stored before shapes were kept.
@@ -88,8 +100,26 @@ impl ProvenShapes {
     }
 }
 
-/// Writes the shape of the values at one place. `level` counts lists and objects around it, `records` objects alone.
-fn write_shape(text: &mut String, values: &[&Value], level: usize, records: usize) {
+/// How integers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Integers {
+    Apart,
+    AsNumbers,
+}
+
+/// A place in a value.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Lists and objects around it.
+    level: usize,
+    /// Objects around it.
+    records: usize,
+    integers: Integers,
+}
+
+/// Writes the shape of the values at one place.
+fn write_shape(text: &mut String, values: &[&Value], place: Place) {
+    let Place { level, records, integers } = place;
     let looks_into = |value: &Value| match value {
         Value::Array(items) => !items.is_empty() && level < MAX_LEVELS,
         Value::Object(fields) => {
@@ -115,9 +145,12 @@ fn write_shape(text: &mut String, values: &[&Value], level: usize, records: usiz
             | Value::String(_)
             | Value::Array(_)
             | Value::Object(_) => {
-                letters.insert(letter(value));
+                letters.insert(letter_at(value, integers));
             }
         }
+    }
+    if letters.contains("n") {
+        letters.remove("i"); // a place with both takes numbers
     }
     let begin = text.len();
     let separate = |text: &mut String| {
@@ -132,17 +165,17 @@ fn write_shape(text: &mut String, values: &[&Value], level: usize, records: usiz
     if !items.is_empty() {
         separate(text);
         text.push('[');
-        write_shape(text, &items, level + 1, records);
+        write_shape(text, &items, Place { level: level + 1, ..place });
         text.push(']');
     }
     if !objects.is_empty() {
         separate(text);
-        write_records(text, &objects, level, records);
+        write_records(text, &objects, place);
     }
 }
 
 /// Writes the common shape of objects at one place.
-fn write_records(text: &mut String, objects: &[&Map<String, Value>], level: usize, records: usize) {
+fn write_records(text: &mut String, objects: &[&Map<String, Value>], place: Place) {
     let is_map = objects.iter().any(|fields| fields.len() > MAX_KEYS);
     let mut keys: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for (key, value) in objects.iter().flat_map(|fields| fields.iter().take(MAX_ITEMS)) {
@@ -154,7 +187,8 @@ fn write_records(text: &mut String, objects: &[&Map<String, Value>], level: usiz
         let mark = if is_optional { "?" } else { "" };
         let _ = write!(text, "{}{key}{mark}:", if index > 0 { "," } else { "" });
         values.truncate(MAX_ITEMS);
-        write_shape(text, &values, level + 1, records + 1);
+        let (level, records) = (place.level + 1, place.records + 1);
+        write_shape(text, &values, Place { level, records, ..place });
     }
     text.push('}');
 }
@@ -179,6 +213,22 @@ fn shape_without_nested_keys(value: &Value) -> String {
             letter(value).to_owned()
         }
     }
+}
+
+fn letter_at(value: &Value, integers: Integers) -> &'static str {
+    match value {
+        Value::Number(number) if integers == Integers::Apart && is_integer(number) => "i",
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => letter(value),
+    }
+}
+
+fn is_integer(number: &Number) -> bool {
+    !number.as_str().contains(['.', 'e', 'E'])
 }
 
 fn letter(value: &Value) -> &'static str {
@@ -218,6 +268,7 @@ mod tests {
             shapes.prove(&request)
         };
         assert!(is_proven(json!([7])) && is_proven(json!(["y"])));
+        assert!(!is_proven(json!([2.5])), "only integers were accepted");
         assert!(!is_proven(json!([])) && !is_proven(json!([""])) && !is_proven(json!([1, 2])));
     }
 
@@ -231,15 +282,16 @@ mod tests {
     fn the_text_of_a_shape_is_fixed() {
         for (args, kwargs, expected) in [
             (json!([]), json!({}), ""),
-            (json!([1, "x", null, true]), json!({}), "n,s,z,b"),
-            (json!([""]), json!({"limit": 3, "by": "name"}), "s0,by:s,limit:n"),
+            (json!([1, "x", null, true]), json!({}), "i,s,z,b"),
+            (json!([2.5, 1.0, 1e3]), json!({}), "n,n,n"),
+            (json!([""]), json!({"limit": 3, "by": "name"}), "s0,by:s,limit:i"),
             (json!([[1, 2.5, "x"], []]), json!({}), "[n|s],[]"),
-            (json!([{"b": 1, "a": [1]}, {}]), json!({}), "{a:[n],b:n},{}"),
-            (json!([[[1], []], [{"a": 1}, {}]]), json!({}), "[a0|[n]],[o0|{a:n}]"),
-            (json!([[{"v": 1}, {"v": "x"}]]), json!({}), "[{v:n|s}]"),
-            (json!([[{"v": 1}, {"v": 1, "w": 2}]]), json!({}), "[{v:n,w?:n}]"),
+            (json!([{"b": 1, "a": [1]}, {}]), json!({}), "{a:[i],b:i},{}"),
+            (json!([[[1], []], [{"a": 1}, {}]]), json!({}), "[a0|[i]],[o0|{a:i}]"),
+            (json!([[{"v": 1}, {"v": "x"}]]), json!({}), "[{v:i|s}]"),
+            (json!([[{"v": 1}, {"v": 1, "w": 2}]]), json!({}), "[{v:i,w?:i}]"),
             (json!([{"user": {"name": "x", "tags": []}}]), json!({}), "{user:{name:s,tags:a0}}"),
-            (json!([{"rows": [{"qty": 1}]}]), json!({}), "{rows:[{qty:n}]}"),
+            (json!([{"rows": [{"qty": 1}]}]), json!({}), "{rows:[{qty:i}]}"),
             (json!([{"a": {"b": {"c": 1}}}]), json!({}), "{a:{b:o}}"),
             (json!([[[[[[1]]]]]]), json!({}), "[[[[a]]]]"),
         ] {
@@ -276,6 +328,7 @@ mod tests {
             (json!([[{"v": 1}]]), "[o]"),
             (json!([{"user": {"name": "x"}}]), "{user:o}"),
             (json!([[[1], []]]), "[a|a0]"),
+            (json!([1, {"a": [2]}]), "n,{a:[n]}"),
         ] {
             let shapes = ProvenShapes::stored(ShapeDigest::of(stored).as_str().to_owned());
             let arguments = arguments(args, json!({}));

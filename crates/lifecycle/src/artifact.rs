@@ -69,12 +69,13 @@ pub struct Artifact {
     /// Repairs since it was last written from nothing, those that did not take over included.
     pub repairs: u32,
     /// What later calls made of it.
-    pub repute: Repute,
+    #[serde(rename = "repute")]
+    pub track_record: TrackRecord,
 }
 
 /// What later calls made of a stored program and its artifact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Repute {
+pub struct TrackRecord {
     /// How far it has proved itself.
     pub standing: Standing,
     /// The results of its last calls.
@@ -353,10 +354,10 @@ impl Generation {
             successes: 0,
             failures: 0,
             repairs: 0,
-            repute: Repute {
+            track_record: TrackRecord {
                 standing: Standing::Candidate,
                 author: Author::Person,
-                ..Repute::default()
+                ..TrackRecord::default()
             },
         };
         Self {

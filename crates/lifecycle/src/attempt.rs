@@ -16,6 +16,7 @@ use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
 use crate::provenance::Observation;
+use crate::redact::{redacted_field, redacted_text};
 use feedback::{excerpt, message};
 
 pub use reason::{Budgets, Reason, ReasonClass, RetryLane, RetryRow, Stage, StoredNext};
@@ -132,14 +133,15 @@ impl Rejection {
         !self.violations.is_empty() && self.violations.iter().all(advisory)
     }
 
-    /// The one structured feedback block of a retry: what was wrong, where, and the budget left.
+    /// The one structured feedback block of a retry: what was wrong, where, and the budget left. What a program or a
+    /// service said is shown without secrets.
     pub fn feedback(&self, remaining: u32, policy: &GuardrailPolicy) -> Value {
         let mut block = match self.violations.first() {
             Some(violation) => violation.to_json(policy),
             None => Map::from_iter([
                 ("error_type".to_owned(), json!(self.failure.kind.code())),
                 ("error_class".to_owned(), json!(self.class())),
-                ("error_message".to_owned(), json!(message(&self.failure.message))),
+                ("error_message".to_owned(), json!(redacted_text(message(&self.failure.message)))),
                 ("location".to_owned(), json!(self.location)),
             ]),
         };
@@ -150,7 +152,7 @@ impl Rejection {
         }
         for key in FEEDBACK_METADATA {
             if let Some(value) = self.failure.metadata.get(key) {
-                block.insert(key.to_owned(), value.clone());
+                block.insert(key.to_owned(), redacted_field(key, value).into_owned());
             }
         }
         if self.repeated {

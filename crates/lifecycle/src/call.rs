@@ -17,7 +17,7 @@ mod generate;
 mod prepare;
 mod rehearse;
 mod retry;
-mod underway;
+mod pending;
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
 use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
 use crate::request::CallRequest;
-use crate::select::{Miss, degraded, is_kept_without_contract, select};
+use crate::select::{Miss, degraded, select};
 use crate::settlement::{Accepted, Receipt};
 use crate::standing::StandingMode;
 
@@ -46,8 +46,8 @@ pub use generate::Generate;
 pub use prepare::{Execute, Prepare};
 pub use rehearse::Rehearse;
 
-use retry::Advised;
-use underway::Underway;
+use pending::PendingAttempt;
+use retry::AdvisedProgram;
 
 /// The message of a top-level call whose guardrail retries are exhausted.
 pub const BOUNDARY_MESSAGE: &str = "This request couldn't be completed after multiple attempts.";
@@ -176,7 +176,7 @@ struct Call {
     /// The state other methods keep, as the last prompt showed it.
     siblings: Vec<SiblingState>,
     /// A program with advisory violations: it runs if no better one can be obtained.
-    advised: Option<Box<Advised>>,
+    advised: Option<Box<AdvisedProgram>>,
     /// A degraded program, proven on arguments of this shape: it runs if no better one can be obtained.
     fallback: Option<Box<Artifact>>,
     /// Calls whose right answers are known: a new pure program is run on them before its answer is accepted.
@@ -238,17 +238,12 @@ impl Recall {
         let contract = call.request.contract.as_ref();
         call.examples = contract.map(Contract::examples).unwrap_or_default();
         call.examples.extend(memory.examples);
-        let mode = call.policy.standing_mode;
-        if call.policy.contract_origin == ContractOrigin::Registry
-            && is_kept_without_contract(&memory.artifacts, &call.request, mode)
-        {
-            call.request.contract = None;
-        }
+        let (mode, origin) = (call.policy.standing_mode, call.policy.contract_origin);
         if call.policy.regenerate && !memory.artifacts.is_empty() {
             call.selected = Err(Miss::Requested);
         } else {
-            call.fallback = degraded(&memory.artifacts, &call.request, mode);
-            call.selected = select(memory.artifacts, &call.request, mode);
+            call.fallback = degraded(&memory.artifacts, &call.request, mode, origin);
+            call.selected = select(memory.artifacts, &call.request, mode, origin);
         }
         match call.selected.clone() {
             Ok(artifact) => call.run_stored(artifact, None, &memory.inspection_cache),
@@ -287,97 +282,98 @@ impl Call {
         known: &[CachedInspection],
     ) -> Step {
         let origin = Origin::Artifact(artifact.checksum);
-        let proven = Some(artifact.repute.shapes.prove(&self.request));
-        let mut underway = Underway { origin, proven, last_resort, ..Underway::default() };
-        underway.packages.declared = Some(artifact.manifest.to_json());
+        let proven = Some(artifact.track_record.shapes.prove(&self.request));
+        let mut pending =
+            PendingAttempt { origin, proven, last_resort, ..PendingAttempt::default() };
+        pending.packages.declared = Some(artifact.manifest.to_json());
         match artifact.manifest.readmitted(artifact.language) {
             Ok(manifest) => {
                 let (language, source) = (artifact.language, artifact.code);
-                self.vet(GeneratedProgram { language, source, manifest }, underway, known)
+                self.vet(GeneratedProgram { language, source, manifest }, pending, known)
             }
-            Err(fault) => self.reject(underway, &undrafted(&fault.into())),
+            Err(fault) => self.reject(pending, &undrafted(&fault.into())),
         }
     }
 
     fn vet(
         mut self,
         program: GeneratedProgram,
-        underway: Underway,
+        pending: PendingAttempt,
         known: &[CachedInspection],
     ) -> Step {
         if let Some(rejection) = self.repeats(&program) {
-            return self.reject(underway, &rejection);
+            return self.reject(pending, &rejection);
         }
         // A stored program was checked against its siblings when it was new.
-        let siblings = match underway.origin {
+        let siblings = match pending.origin {
             Origin::Artifact(_) => &[],
             Origin::Repair { .. } | Origin::Fresh => self.siblings.as_slice(),
         };
         match vet_known(program, &self.request, siblings, &self.policy.guardrails, known) {
-            Ok(program) if self.sends_back(&program, &underway) => {
+            Ok(program) if self.sends_back(&program, &pending) => {
                 let rejection = Rejection {
                     program: Some(program.program().clone()),
                     ..barred(program.advice().to_vec(), &self.policy.guardrails)
                 };
                 let (origin, declared) =
-                    (underway.origin.clone(), underway.packages.declared.clone());
-                self.advised = Some(Box::new(Advised { program, origin, declared }));
-                self.reject(underway, &rejection)
+                    (pending.origin.clone(), pending.packages.declared.clone());
+                self.advised = Some(Box::new(AdvisedProgram { program, origin, declared }));
+                self.reject(pending, &rejection)
             }
-            Ok(program) => self.prepare_fitting(program, underway),
+            Ok(program) => self.prepare_fitting(program, pending),
             Err((program, fault)) => {
                 let rejection = match fault {
                     VetFault::Syntax(fault) => malformed(&fault),
                     VetFault::Barred(violations) => barred(violations, &self.policy.guardrails),
                 };
-                self.reject(underway, &Rejection { program: Some(program), ..rejection })
+                self.reject(pending, &Rejection { program: Some(program), ..rejection })
             }
         }
     }
 
     /// A stored function that cannot be called with these arguments is not run.
-    fn prepare_fitting(self, program: VettedProgram, underway: Underway) -> Step {
-        let unfit = match underway.origin {
+    fn prepare_fitting(self, program: VettedProgram, pending: PendingAttempt) -> Step {
+        let unfit = match pending.origin {
             Origin::Artifact(_) => unfit_arguments(&program, &self.request),
             Origin::Repair { .. } | Origin::Fresh => None,
         };
         match unfit {
-            None => self.prepare(program, underway),
+            None => self.prepare(program, pending),
             Some(rejection) => {
                 let program = Some(program.program().clone());
-                self.reject(underway, &Rejection { program, ..rejection })
+                self.reject(pending, &Rejection { program, ..rejection })
             }
         }
     }
 
     /// Nothing is prepared for a program that does not fit its agent's environment or the policy.
-    fn prepare(self, program: VettedProgram, mut underway: Underway) -> Step {
+    fn prepare(self, program: VettedProgram, mut pending: PendingAttempt) -> Step {
         let wanted = program.program();
-        underway.packages.notes = wanted.manifest.notes().to_vec();
+        pending.packages.notes = wanted.manifest.notes().to_vec();
         let noted = self.policy.dependencies.notes(self.request.language, &wanted.manifest);
-        underway.packages.notes.extend(noted);
-        underway.capabilities = pattern::capabilities(program.inspection());
-        match fit(wanted, &self.request, &self.policy, underway.packages.declared.as_ref()) {
+        pending.packages.notes.extend(noted);
+        pending.capabilities = pattern::capabilities(program.inspection());
+        match fit(wanted, &self.request, &self.policy, pending.packages.declared.as_ref()) {
             Ok(manifest) => {
-                underway.packages.effective = Some(manifest.clone());
-                Step::Prepare(Box::new(Prepare { call: self, underway, program, manifest }))
+                pending.packages.effective = Some(manifest.clone());
+                Step::Prepare(Box::new(Prepare { call: self, pending, program, manifest }))
             }
             Err(rejection) => {
                 let program = Some(wanted.clone());
-                self.reject(underway, &Rejection { program, ..*rejection })
+                self.reject(pending, &Rejection { program, ..*rejection })
             }
         }
     }
 
     fn accept(
         mut self,
-        underway: Underway,
+        pending: PendingAttempt,
         accepted: Accepted,
         result: Result<Value, Failure>,
     ) -> Step {
         let code = accepted.program.program().source.clone();
-        let note = underway.note();
-        self.attempts.push(underway.ended(None, Some(code)));
+        let note = pending.note();
+        self.attempts.push(pending.ended(None, Some(code)));
         self.end_noted(result, Some(accepted), note)
     }
 

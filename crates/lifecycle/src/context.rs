@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_change_is_no_new_version() {
+    fn an_empty_change_makes_no_new_version() {
         let mut context = Context::default();
         context.apply(ContextChanges::default());
         assert_eq!(context.version(), 0);

@@ -18,6 +18,7 @@ mod decimal;
 mod deliverable;
 mod schema;
 mod tolerance;
+mod type_expression;
 mod word;
 #[cfg(test)]
 mod tests;
@@ -294,7 +295,7 @@ impl Contract {
         self.examples.iter().filter_map(|example| Example::parse(example).ok()).collect()
     }
 
-    /// SHA-256 over canonical JSON (keys sorted at every level) of all fields but the intent.
+    /// SHA-256 over canonical JSON (keys sorted at every level) of purpose, deliverable, acceptance and failure policy.
     ///
     /// A contract that states nothing but an intent demands nothing: it equals no contract.
     pub fn fingerprint(&self) -> Fingerprint {

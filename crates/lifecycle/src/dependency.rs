@@ -6,6 +6,7 @@
 
 mod fault;
 mod growth;
+mod index;
 mod near_miss;
 mod policy;
 mod python;
@@ -21,6 +22,7 @@ use crate::program::type_name;
 
 pub use fault::ManifestFault;
 pub use growth::{GrowthFault, ManifestMode, UnknownManifestMode, effective};
+pub use index::{PackageIndex, endpoint, without_credentials};
 pub use near_miss::similar_popular_name;
 pub use policy::{
     DependencyPolicy, PackageSource, PolicyFault, PolicyRule, SourceMode, UnknownSourceMode,
@@ -266,6 +268,34 @@ fn any_version(language: Language) -> &'static str {
     match language {
         Language::Python => python::ANY_VERSION,
         Language::Ruby => ruby::ANY_VERSION,
+    }
+}
+
+/// A package in a list of the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageName {
+    /// As it was written.
+    written: String,
+    /// As names are compared.
+    folded: String,
+}
+
+impl PackageName {
+    /// Reads the name of a package. `None`: the text is not one.
+    pub fn parse(language: Language, text: &str) -> Option<Self> {
+        let written = text.trim();
+        parse_name(language, written).ok()?;
+        Some(Self { written: written.to_owned(), folded: folded(language, written) })
+    }
+
+    fn folded(&self) -> &str {
+        &self.folded
+    }
+}
+
+impl fmt::Display for PackageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
     }
 }
 

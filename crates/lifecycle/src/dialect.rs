@@ -5,6 +5,7 @@
 //! imports, never through calls. What it cannot follow is [`Operand::Unknown`].
 
 pub mod library;
+mod normal_form;
 mod operand;
 mod python;
 mod recorder;
@@ -21,8 +22,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use library::{Facts, LibraryUse, UseKind};
+pub use normal_form::is_same_program;
 pub use operand::Operand;
-pub use signature::{Fit, Parameter, ParameterKind, Signature};
+pub use signature::{ArgumentMatch, Parameter, ParameterKind, Signature};
 
 /// The longest program that is read.
 pub const MAX_SOURCE_BYTES: usize = 128 * 1024;
@@ -47,14 +49,18 @@ pub fn inspect(language: Language, source: &str) -> Result<Inspection, SyntaxFau
         let message = format!("the program is longer than {MAX_SOURCE_BYTES} bytes");
         return Err(SyntaxFault { message, position: Position::START });
     }
-    // A new stack is mapped only when this thread's is too small for a program of this length.
-    let stack = (source.len() * STACK_BYTES_PER_BYTE).clamp(MIN_STACK_BYTES, STACK_BYTES);
-    let mut inspection = stacker::maybe_grow(stack, stack, || match language {
+    let mut inspection = with_stack(source, || match language {
         Language::Python => python::inspect(source),
         Language::Ruby => ruby::inspect(source),
     })?;
     inspection.library = library::uses(language, &inspection);
     Ok(inspection)
+}
+
+/// Reads with enough stack for a program of this length; a new one is mapped only when this thread's is too small.
+fn with_stack<T>(source: &str, read: impl FnOnce() -> T) -> T {
+    let stack = (source.len() * STACK_BYTES_PER_BYTE).clamp(MIN_STACK_BYTES, STACK_BYTES);
+    stacker::maybe_grow(stack, stack, read)
 }
 
 /// A guest language.
@@ -96,7 +102,7 @@ impl fmt::Display for Language {
 
 /// A name that is not a guest language.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown language {0:?}: expected \"python\" or \"ruby\"")]
+#[error("unknown language {0:?}: expected {expected}", expected = Language::ALL.map(|it| format!("{:?}", it.name())).join(" or "))]
 pub struct UnknownLanguage(pub String);
 
 impl FromStr for Language {

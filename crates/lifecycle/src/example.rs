@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::admission::{Case, Inputs, Observed};
 use crate::context::ContextChanges;
-use crate::dialect::Language;
+use crate::dialect::{Language, is_same_program};
 use crate::program::{Checksum, type_name};
 use crate::request::encoded_bytes;
 
@@ -48,10 +48,21 @@ pub struct PersonRejection {
     pub language: Language,
     /// Of its text.
     pub checksum: Checksum,
+    /// Its text, if a version with it is still kept.
+    pub code: Option<String>,
     /// The person's reason; empty if none was given.
     pub because: String,
     /// RFC 3339, UTC.
     pub rejected_at: String,
+}
+
+impl PersonRejection {
+    /// Whether this is the rejected program, apart from comments and layout.
+    pub fn is_of(&self, language: Language, source: &str) -> bool {
+        let is_same = |code: &String| is_same_program(language, code, source);
+        self.language == language
+            && (self.checksum == Checksum::of(source) || self.code.as_ref().is_some_and(is_same))
+    }
 }
 
 /// Why something is not an example.

@@ -1,4 +1,4 @@
-//! The guest seam: what a worker is ordered to run, what it reports, and how running can fail.
+//! What a worker is ordered to run, what it reports, and how running can fail.
 
 use std::time::Duration;
 
@@ -274,20 +274,62 @@ pub enum ReportEnding {
 /// What a guest reports of an exception beside class, message and location. Blame is decided from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExceptionFacts {
+    /// The exception itself.
+    pub exception: ExceptionLink,
+    /// The exceptions behind it, nearest first; the members, if it is a group.
+    pub causes: Vec<ExceptionLink>,
+    /// The status of an HTTP response that the program held when it failed.
+    pub http_status: Option<u16>,
+    /// Whether the frame that raised it, or that called into a library, belongs to the program.
+    pub raised_in_program: bool,
+    /// Where it passed, innermost frame first, as the guest writes frames. For the debug log.
+    pub backtrace: Vec<String>,
+}
+
+/// What a guest reports of one exception of a chain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExceptionLink {
     /// Qualified class names, from the class of the exception up to the root of the hierarchy.
     pub class_chain: Vec<String>,
-    /// The same of the root cause, if the exception was raised because of another.
-    pub cause_chain: Vec<String>,
-    /// The symbolic error number of an operating system error, e.g. `ECONNREFUSED`.
+    /// The symbolic number of an operating system error, e.g. `ECONNREFUSED`, or of an error of `SQLite`.
     pub errno: Option<String>,
     /// The file of an operating system error.
     pub path: Option<String>,
     /// The error type of a failed call of another agent whose value the program used.
     pub failed_call: Option<String>,
-    /// Whether the frame that raised it, or that called into a library, belongs to the program.
-    pub raised_in_program: bool,
-    /// Where it passed, innermost frame first, as the guest writes frames. For the debug log.
-    pub backtrace: Vec<String>,
+    /// How it is linked to the exception before it.
+    pub kind: LinkKind,
+}
+
+/// How an exception is linked to the one that was raised because of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// The other was raised while this one was handled.
+    #[default]
+    Handled,
+    /// The other names this one as its cause: `raise … from …`.
+    Named,
+    /// The other is a group that contains this one.
+    Member,
+}
+
+impl LinkKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Handled, Self::Named, Self::Member];
+
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Handled => "while",
+            Self::Named => "from",
+            Self::Member => "member",
+        }
+    }
+
+    /// The kind of this wire name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// What a program printed, each stream cut at a limit.
@@ -333,10 +375,38 @@ pub struct FailedRun {
     pub observed: Box<Observation>,
 }
 
+impl Report {
+    /// Whether a damaged environment may be the cause: the program raised, in an environment that was built earlier. One
+    /// that reached something is not run again.
+    pub fn may_show_damage(&self, environment: &Environment) -> bool {
+        environment.cache_hit
+            && matches!(self.ending, ReportEnding::Raised { .. })
+            && self.observed.reached_nothing()
+    }
+}
+
 impl FailedRun {
     /// A run that did not start, so that it reached nothing.
     pub fn not_started(fault: WorkerFault) -> Self {
         Self { observed: Box::new(Observation::of_no_network()), ..fault.into() }
+    }
+
+    /// Whether the environment is damaged: it was built earlier and cannot be activated any more.
+    pub fn shows_damage(&self, environment: &Environment) -> bool {
+        environment.cache_hit && matches!(self.fault, WorkerFault::ActivationFailed(_))
+    }
+
+    /// The same run, if the damaged environment could not be built again either.
+    #[must_use]
+    pub fn with_failed_rebuild(self, unbuilt: FailedPreparation) -> Self {
+        let WorkerFault::ActivationFailed(failure) = self.fault else { return self };
+        let why = unbuilt.fault.into_failure().message;
+        let message = format!(
+            "{}; the environment is damaged and cannot be built again: {why}",
+            failure.message
+        );
+        let fault = WorkerFault::ActivationFailed(Box::new(Failure { message, ..*failure }));
+        Self { fault, ..self }
     }
 }
 
@@ -347,11 +417,29 @@ impl From<WorkerFault> for FailedRun {
     }
 }
 
+/// How long an agent at its limit of crashes waits for its next worker; doubles with each further crash.
+const FIRST_RESTART_DELAY: Duration = Duration::from_secs(1);
+/// The longest time it waits.
+const LONGEST_RESTART_DELAY: Duration = Duration::from_mins(1);
+
+/// How long an agent waits for its next worker, after `crashes` in a row of which `limit` cost no time.
+pub fn restart_delay(crashes: u32, limit: u32) -> Option<Duration> {
+    let beyond = crashes.checked_sub(limit)?;
+    Some(FIRST_RESTART_DELAY.saturating_mul(1 << beyond.min(16)).min(LONGEST_RESTART_DELAY))
+}
+
 /// Why a worker reported nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerFault {
     /// The program ran past its deadline.
     TimedOut(Duration),
+    /// The same, while it waited for a service that sent nothing.
+    ServiceSilent {
+        /// Its limit.
+        limit: Duration,
+        /// How long the service had sent nothing; `None`: it did not accept the connection.
+        silent: Option<Duration>,
+    },
     /// The worker ended.
     Crashed {
         /// What ended it.
@@ -386,6 +474,9 @@ impl WorkerFault {
                     ),
                 ),
             ),
+            Self::ServiceSilent { limit, silent } => {
+                (Reason::OutsideFailed, silent_service(None, limit, silent))
+            }
             Self::Crashed { by, detail } => {
                 let reason = match by {
                     EndedBy::Host => Reason::CrashedByHost,
@@ -411,7 +502,43 @@ impl WorkerFault {
     }
 }
 
+/// The failure of a program whose time was up while it waited for a service.
+pub(crate) fn silent_service(
+    host: Option<&str>,
+    limit: Duration,
+    silent: Option<Duration>,
+) -> Failure {
+    let what = host.unwrap_or("a service the program needs");
+    let did = match silent {
+        Some(silent) => format!("has sent nothing for {} s", silent.as_secs()),
+        None => "does not accept a connection".to_owned(),
+    };
+    let message = format!(
+        "{what} {did}, and the program's limit of {} s is reached; run it again when it answers, or raise \
+         execution_timeout_seconds",
+        limit.as_secs_f64()
+    );
+    Failure::new(FailureKind::ServiceUnavailable, message).with("host", host)
+}
+
 /// The failure for a limit a program reached.
 pub(crate) fn limited(limit: Limit, detail: String) -> Failure {
     Failure::new(FailureKind::ResourceLimit(limit), detail).with("limit", limit.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restart_delays_double_up_to_a_limit() {
+        for (crashes, delay) in [
+            (2, None),
+            (3, Some(FIRST_RESTART_DELAY)),
+            (4, Some(FIRST_RESTART_DELAY * 2)),
+            (43, Some(LONGEST_RESTART_DELAY)),
+        ] {
+            assert_eq!(restart_delay(crashes, 3), delay, "{crashes}");
+        }
+    }
 }

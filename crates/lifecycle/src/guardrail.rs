@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 use crate::dialect::{Inspection, Language, Position};
+use crate::execution::ResultFrom;
 use crate::outcome::FailureKind;
 
 pub use false_external_provenance::check_provenance;
@@ -442,9 +443,21 @@ pub fn is_dynamic(method: &str) -> bool {
     names.iter().any(|name| method.eq_ignore_ascii_case(name))
 }
 
-/// Whether a program may be kept for later calls, and why.
-pub fn cacheability(input: &GuardrailInput<'_>, has_contract: bool) -> Cacheability {
-    let ignores_inputs = input.has_inputs() && !input.inspection.reads_inputs(input.method);
+/// Whether a program may be kept for later calls, and why; `result_from` is what gave its result in this call.
+pub fn cacheability(
+    input: &GuardrailInput<'_>,
+    has_contract: bool,
+    result_from: ResultFrom,
+) -> Cacheability {
+    let reads_inputs = match result_from {
+        ResultFrom::Function => input.inspection.reads_inputs(input.method),
+        // The harness did not call the program's function, so its parameters are not this call's arguments.
+        ResultFrom::Assigned
+        | ResultFrom::Returned
+        | ResultFrom::Expression
+        | ResultFrom::Nothing => input.inspection.reads_arguments,
+    };
+    let ignores_inputs = input.has_inputs() && !reads_inputs;
     if is_dynamic(input.method) {
         Cacheability::DynamicDispatchMethod
     } else if input_baked_code::baked_literal(input).is_some() {

@@ -89,11 +89,13 @@ fn reference(request: &CallRequest, place: &str) -> String {
 }
 
 /// The record of one call, as programs read it from `context.conversation_history`. It is kept: it holds no secrets.
+/// `program` is the one that gave the answer.
 pub fn record(
     request: &CallRequest,
     outcome: &Outcome,
     contents: &[Content],
     moment: &Timing,
+    program: Option<&Checksum>,
 ) -> Value {
     let at = |place: &str| {
         let wanted = reference(request, place);
@@ -120,6 +122,7 @@ pub fn record(
         "args": list(args.map(|(index, value)| body(&index.to_string(), value))),
         "kwargs": map(kwargs.map(|(key, value)| (key.clone(), body(key, value)))),
         "outcome_summary": summary(outcome, at(VALUE)),
+        "program_checksum": program,
         "trace_id": request.lineage.trace(),
         "parent_call_id": request.lineage.parent(),
         "depth": request.lineage.depth(),

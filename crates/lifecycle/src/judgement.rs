@@ -3,23 +3,24 @@
 use serde_json::{Value, json};
 
 use crate::attempt::{Reason, Rejection};
-use crate::blame::{Attribution, Blame, GrantedAccess, Incident, Outside, attribute};
+use crate::blame::{Attribution, Blame, GrantedAccess, Incident, Outside, attribute, awaited_host};
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
-use crate::dialect::{AssignmentStatement, Fit, Position, SyntaxFault, Target};
+use crate::dialect::{ArgumentMatch, AssignmentStatement, Position, SyntaxFault, Target};
 use crate::excerpt::shortened;
-use crate::execution::{ExceptionFacts, ReportEnding, limited};
+use crate::execution::{ExceptionFacts, ReportEnding, WorkerFault, limited, silent_service};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::provenance::Observation;
+use crate::purity::is_pure;
 use crate::request::CallRequest;
 
 /// The class guests raise in a program when the host refuses an ask because of a guardrail.
 const REFUSAL_CLASS: &str = "ToolRegistryViolation";
 
 /// What an answer is judged by.
-pub(crate) struct Standards<'a> {
+pub(crate) struct JudgementInputs<'a> {
     pub(crate) request: &'a CallRequest,
     pub(crate) guardrails: &'a GuardrailPolicy,
     pub(crate) program: &'a VettedProgram,
@@ -33,13 +34,13 @@ pub(crate) struct Standards<'a> {
 
 /// Accepts a program's answer (a value, or a truthful error), or says why not.
 pub(crate) fn judge(
-    standards: &Standards<'_>,
+    inputs: &JudgementInputs<'_>,
     ending: ReportEnding,
     violations: Vec<Violation>,
 ) -> Result<Result<Value, Failure>, Box<Rejection>> {
     let reject = |reason, failure| Err(Box::new(Rejection::new(reason, failure)));
     match ending {
-        ReportEnding::Value(value) => judge_value(standards, value).map(Ok),
+        ReportEnding::Value(value) => judge_value(inputs, value).map(Ok),
         ending if !violations.is_empty() => {
             let at = refused_at(&ending);
             let placed = |violation: Violation| Violation {
@@ -47,7 +48,7 @@ pub(crate) fn judge(
                 ..violation
             };
             let violations = violations.into_iter().map(placed).collect();
-            Err(Box::new(barred(violations, standards.guardrails)))
+            Err(Box::new(barred(violations, inputs.guardrails)))
         }
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported.bounded());
@@ -56,7 +57,7 @@ pub(crate) fn judge(
             if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
         }
         ReportEnding::Raised { class, message, location, facts } => {
-            Err(Box::new(raised(standards, &class, &message, location, &facts)))
+            Err(Box::new(raised(inputs, &class, &message, location, &facts)))
         }
         ReportEnding::Malformed(fault) => Err(Box::new(malformed(&fault))),
         ReportEnding::Unserializable { path, message } => reject(
@@ -81,7 +82,7 @@ pub(crate) fn judge(
 
 /// An exception, attributed before it is counted or repaired.
 fn raised(
-    standards: &Standards<'_>,
+    inputs: &JudgementInputs<'_>,
     class: &str,
     message: &str,
     location: Option<Position>,
@@ -90,24 +91,27 @@ fn raised(
     let class = shortened(class, MAX_CODE_CHARS);
     let text = format!("{class}: {message}");
     let attribution = attribute(&Incident {
-        class: &class,
         facts,
-        request: standards.request,
-        inspection: standards.program.inspection(),
-        access: standards.access,
-        failed_call: standards.failed_call,
-        proven: standards.proven,
+        request: inputs.request,
+        inspection: inputs.program.inspection(),
+        access: inputs.access,
+        observed: inputs.observed,
+        failed_call: inputs.failed_call,
+        proven: inputs.proven,
+        pure: is_pure(inputs.program),
     });
     let (reason, failure) = match attribution {
         Attribution::Program => (Reason::Raised, Failure::new(FailureKind::Execution, text)),
-        Attribution::Caller => (Reason::CallerRaised, unproven(standards, &text)),
+        Attribution::Caller => (Reason::CallerRaised, unproven(inputs, &text)),
         Attribution::World { outside, granted, chosen } => {
             let reason = match outside {
                 Outside::Agent => Reason::CallFailed,
                 Outside::Service { .. } | Outside::File { .. } if chosen => Reason::OutsideChosen,
                 Outside::Service { .. } | Outside::File { .. } => Reason::OutsideFailed,
             };
-            let failed_call = facts.failed_call.as_deref().or(standards.failed_call);
+            let mut links = std::iter::once(&facts.exception).chain(&facts.causes);
+            let reported = links.find_map(|link| link.failed_call.as_deref());
+            let failed_call = reported.or(inputs.failed_call);
             let failure = unusable(&outside, granted, &text);
             let is_agent = outside == Outside::Agent;
             (reason, if is_agent { failure.with("failed_call", failed_call) } else { failure })
@@ -120,10 +124,26 @@ fn raised(
     Rejection { failure: rejection.failure.with("blame", blame), ..rejection }
 }
 
+/// A run that ended without a report. A service that sent nothing until the time was up is the world's fault.
+pub(crate) fn unreported(
+    fault: WorkerFault,
+    request: &CallRequest,
+    program: &VettedProgram,
+) -> Rejection {
+    let WorkerFault::ServiceSilent { limit, silent } = fault else {
+        let (reason, failure) = fault.judged();
+        return Rejection::new(reason, failure);
+    };
+    let (host, chosen) = awaited_host(request, program.inspection());
+    let reason = if chosen { Reason::OutsideChosen } else { Reason::OutsideFailed };
+    let failure = silent_service(host.as_deref(), limit, silent);
+    Rejection::new(reason, failure.with("blame", Blame::World.name()))
+}
+
 /// The failure of a stored program on arguments it was never accepted with: its own error, and what it takes.
-fn unproven(standards: &Standards<'_>, text: &str) -> Failure {
-    let method = standards.request.method.as_str();
-    let function = standards.program.inspection().function(method);
+fn unproven(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
+    let method = inputs.request.method.as_str();
+    let function = inputs.program.inspection().function(method);
     let Some(signature) = function.and_then(|it| it.signature.as_ref()) else {
         let message =
             format!("{text}; the stored program was never called with such arguments, check them");
@@ -139,13 +159,18 @@ fn unproven(standards: &Standards<'_>, text: &str) -> Failure {
 fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
     match outside {
         Outside::Agent => Failure::new(FailureKind::Execution, text),
-        Outside::Service { host } if granted => {
+        Outside::Service { host, .. } if granted => {
             let what = host.as_deref().unwrap_or("a service the program needs");
             let message = format!("{what} cannot be used ({text}); run it again when it answers");
             Failure::new(FailureKind::ServiceUnavailable, message).with("host", host.as_deref())
         }
-        Outside::Service { host } => {
-            let grant = format!("--network {}", host.as_deref().unwrap_or("HOST"));
+        Outside::Service { host, port } => {
+            let host_name = host.as_deref().unwrap_or("HOST");
+            let grant = match port {
+                Some(port) if host_name.contains(':') => format!("--network [{host_name}]:{port}"),
+                Some(port) => format!("--network {host_name}:{port}"),
+                None => format!("--network {host_name}"),
+            };
             let message = format!(
                 "the program may not use the network for this ({text}); grant it with `{grant}`"
             );
@@ -153,11 +178,17 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("host", host.as_deref())
                 .with("grant", grant)
         }
-        Outside::File { path } if granted => {
-            let message = format!("{text}; check that the file exists and can be read");
+        Outside::File { path, granted_as } if granted => {
+            let advice = match granted_as {
+                Some(granted) => format!(
+                    "programs run in a directory of their own, so give the whole path; granted is `{granted}`"
+                ),
+                None => "check that the file exists and can be read".to_owned(),
+            };
+            let message = format!("{text}; {advice}");
             Failure::new(FailureKind::Execution, message).with("path", path.as_deref())
         }
-        Outside::File { path } => {
+        Outside::File { path, .. } => {
             let grant = format!("--read {}", path.as_deref().unwrap_or("PATH"));
             let message = format!(
                 "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \
@@ -180,10 +211,12 @@ pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) ->
     let function = found.function(request.method.as_str())?;
     let signature =
         function.signature.as_ref().filter(|_| !found.assignments.iter().any(assigns))?;
-    let (reason, what) = match signature.fit(request.language, &request.arguments) {
-        Fit::Fits => return None,
-        Fit::Missing(names) => (Reason::ArgumentsMissing, format!("{} missing", named(&names))),
-        Fit::Extra => {
+    let (reason, what) = match signature.match_arguments(request.language, &request.arguments) {
+        ArgumentMatch::Matches => return None,
+        ArgumentMatch::Missing(names) => {
+            (Reason::ArgumentsMissing, format!("{} missing", named(&names)))
+        }
+        ArgumentMatch::Extra => {
             (Reason::ArgumentsExtra, "it does not take all of these arguments".to_owned())
         }
     };
@@ -218,8 +251,8 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
 }
 
 /// A claimed source must be true; contracted answers must have the promised shape.
-fn judge_value(standards: &Standards<'_>, value: Value) -> Result<Value, Box<Rejection>> {
-    let Standards { request, guardrails, program, observed, .. } = standards;
+fn judge_value(inputs: &JudgementInputs<'_>, value: Value) -> Result<Value, Box<Rejection>> {
+    let JudgementInputs { request, guardrails, program, observed, .. } = inputs;
     let (inspection, arguments) = (program.inspection(), &request.arguments);
     if let Some(violation) = guardrail::check_provenance(inspection, arguments, observed, &value) {
         return Err(Box::new(barred(vec![violation], guardrails)));

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod request;
+pub mod retention;
 pub mod argument_shape;
 pub mod context;
 pub mod dispatch;

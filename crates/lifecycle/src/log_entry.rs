@@ -1,6 +1,7 @@
 //! The log line of one call: a pure projection of what happened, in the wire names of
 //! `specs/log-entry.schema.json`. See `docs/observability.md` for what each field means.
 
+mod fields;
 mod named;
 mod programs;
 
@@ -20,11 +21,12 @@ use crate::history::{HISTORY_KEY, bounded, bounded_list, bounded_map};
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, type_name};
 use crate::prompt::PROMPT_VERSION;
-use crate::redact::{NamedSecrets, redacted};
+use crate::redact::NamedSecrets;
 use crate::select::Miss;
 use crate::settlement::{Timing, milliseconds};
 use crate::standing::{POLICY_VERSION, StandingMode};
 
+pub use fields::LogEntry;
 pub use programs::{AlreadyLogged, digests, fill_programs, program_texts, restore_programs};
 
 /// Characters of the outcome's own message.
@@ -33,12 +35,10 @@ const MAX_OUTCOME_MESSAGE_CHARS: usize = 4000;
 const MAX_MESSAGE_CHARS: usize = 400;
 /// Characters of captured output kept per stream.
 const MAX_OUTPUT_CHARS: usize = 2000;
-/// Room made for an entry's fields.
-const FIELDS: usize = 128;
 
 /// What the library knows beside the call's steps.
 #[derive(Debug, Clone)]
-pub struct Circumstances {
+pub struct EntryDetails {
     /// When it ended and how long it took.
     pub moment: Timing,
     /// The model that was, or would have been, asked.
@@ -113,39 +113,42 @@ pub fn steady(mut entry: Value) -> Value {
     entry
 }
 
-/// Sets fields of an entry, in this order.
+/// Sets fields of an entry or of an attempt, in this order.
 macro_rules! set {
     ($entry:ident, { $($name:literal: $value:expr),* $(,)? }) => {
-        $($entry.insert($name.to_owned(), json!($value));)*
+        $($entry.insert($name.into(), json!($value));)*
     };
 }
 
 /// Projects a finished call to its log entry.
-pub fn project(commit: &Commit, circumstances: &Circumstances, before: &AlreadyLogged) -> Value {
-    let mut entry = Map::with_capacity(FIELDS);
-    identity(&mut entry, commit, circumstances);
+pub fn project(commit: &Commit, details: &EntryDetails, before: &AlreadyLogged) -> LogEntry {
+    let mut entry = LogEntry::default();
+    identity(&mut entry, commit, details);
     let digests = digests(commit);
     program(&mut entry, commit, &digests, before);
     attempts(&mut entry, commit, &digests, before);
     contract(&mut entry, commit);
     artifact(&mut entry, commit);
     promotion(&mut entry, commit);
-    environment(&mut entry, commit, circumstances);
+    environment(&mut entry, commit, details);
     outcome(&mut entry, commit);
-    trace(&mut entry, commit, circumstances);
-    patterns(&mut entry, commit, circumstances);
-    memory(&mut entry, commit, circumstances);
-    if let Some(debug) = &circumstances.debug {
-        entry.insert("system_prompt".into(), json!(debug.system_prompt));
-        entry.insert("user_prompt".into(), json!(debug.user_prompt));
-        entry.insert("context".into(), json!(bounded_map(&debug.context)));
-        entry.insert("error_backtrace".into(), json!(backtrace(commit)));
+    trace(&mut entry, commit, details);
+    patterns(&mut entry, commit, details);
+    memory(&mut entry, commit, details);
+    if let Some(debug) = &details.debug {
+        set!(entry, {
+            "system_prompt": debug.system_prompt,
+            "user_prompt": debug.user_prompt,
+            "context": bounded_map(&debug.context),
+            "error_backtrace": backtrace(commit),
+        });
     }
     if before.dropped_entries > 0 {
-        entry.insert("log_entries_dropped".into(), json!(before.dropped_entries));
+        set!(entry, {"log_entries_dropped": before.dropped_entries});
     }
-    named::remove_named(&mut entry, &circumstances.secrets);
-    redacted(Value::Object(entry))
+    named::remove_named(&mut entry, &details.secrets);
+    entry.redact();
+    entry
 }
 
 /// Where the last exception of the call passed, innermost frame first.
@@ -155,19 +158,19 @@ fn backtrace(commit: &Commit) -> Option<Vec<String>> {
     Some(frames.iter().take(MAX_FRAMES).map(|frame| short(frame)).collect())
 }
 
-fn identity(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
+fn identity(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
     let request = commit.request();
     let usage = commit.usage();
     set!(entry, {
-        "timestamp": circumstances.moment.timestamp,
+        "timestamp": details.moment.timestamp,
         "runtime": "recurgent",
         "guest": request.language,
         "role": request.role,
-        "model": circumstances.model,
+        "model": details.model,
         "method": request.method,
         "args": bounded_list(&request.arguments.args),
         "kwargs": bounded_map(&request.arguments.kwargs),
-        "duration_ms": circumstances.moment.duration_ms(),
+        "duration_ms": details.moment.duration_ms(),
         "generation_attempt": commit.model_calls(),
         "usage": json!({
             "input_tokens": usage.input_tokens,
@@ -180,7 +183,7 @@ fn identity(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Cir
 
 /// The text of the last attempt's program is here, not at the attempt, unless the file already has it.
 fn program(
-    entry: &mut Map<String, Value>,
+    entry: &mut LogEntry,
     commit: &Commit,
     digests: &[Option<Checksum>],
     before: &AlreadyLogged,
@@ -195,13 +198,18 @@ fn program(
         "code": last.filter(|_| is_new).and_then(|attempt| attempt.code.as_deref()),
         "program_source": last.map(|attempt| attempt.origin.program_source()),
         "program_dependencies": packages.and_then(|p| p.declared.as_ref()).map(bounded),
-        "normalized_dependencies": packages.and_then(|p| p.effective.as_ref()),
+        "normalized_dependencies": last_prepared(commit).and_then(|it| it.packages.effective.as_ref()),
         "dependency_notes": packages.map(|p| p.notes.as_slice()).unwrap_or_default(),
         "repair_attempted": commit.attempts().iter().any(|attempt| repaired(&attempt)),
         "repair_succeeded": last.filter(repaired).is_some_and(|attempt| attempt.rejection.is_none()),
         "blame": blame(commit),
         "failure_class": commit.outcome().failure().map(|failure| failure.kind.cause().name()),
     });
+}
+
+/// The last attempt whose environment was asked for. A later one may have been rejected before that.
+fn last_prepared(commit: &Commit) -> Option<&Attempt> {
+    commit.attempts().iter().rfind(|attempt| attempt.packages.effective.is_some())
 }
 
 /// What the failure of the call is attributed to. It may be that of an earlier attempt than the last: a stored
@@ -217,7 +225,7 @@ fn blame(commit: &Commit) -> Option<Value> {
 }
 
 fn attempts(
-    entry: &mut Map<String, Value>,
+    entry: &mut LogEntry,
     commit: &Commit,
     digests: &[Option<Checksum>],
     before: &AlreadyLogged,
@@ -372,7 +380,7 @@ fn metadata(rejection: &Rejection) -> Option<Map<String, Value>> {
     (rejection.violations.is_empty() && !metadata.is_empty()).then(|| bounded_map(metadata))
 }
 
-fn contract(entry: &mut Map<String, Value>, commit: &Commit) {
+fn contract(entry: &mut LogEntry, commit: &Commit) {
     let contract = commit.request().contract.as_ref();
     let is_breach = |failure: &&Failure| failure.kind == FailureKind::ContractViolation;
     let violated = commit.outcome().failure().filter(is_breach);
@@ -401,20 +409,20 @@ fn contract(entry: &mut Map<String, Value>, commit: &Commit) {
     });
 }
 
-fn artifact(entry: &mut Map<String, Value>, commit: &Commit) {
+fn artifact(entry: &mut LogEntry, commit: &Commit) {
     let request = commit.request();
     let selected = commit.selected();
     let receipt = commit.receipt();
-    let cacheability = commit.accepted().map(|accepted| accepted.program.cacheability(request));
+    let cacheability = commit.accepted().map(|accepted| accepted.cacheability(request));
     set!(entry, {
         "artifact_hit": selected.is_ok(),
         "selection_miss_reason": selected.err().map(Miss::name),
         "artifact_selected_checksum": selected.ok().map(|artifact| &artifact.checksum),
-        "artifact_selected_lifecycle_state": selected.ok().map(|artifact| artifact.repute.standing.name()),
+        "artifact_selected_lifecycle_state": selected.ok().map(|artifact| artifact.track_record.standing.name()),
         "artifact_success_count": selected.ok().map(|artifact| artifact.successes),
         "artifact_failure_count": selected.ok().map(|artifact| artifact.failures),
         "artifact_generation_count":
-            receipt.generations.or(selected.ok().map(|artifact| artifact.repute.generations)),
+            receipt.generations.or(selected.ok().map(|artifact| artifact.track_record.generations)),
         "artifact_generation_trigger": commit.trigger().map(Trigger::name),
         "artifact_admission": receipt.admission.map(Admission::name),
         "artifact_contract_fingerprint": request.contract_fingerprint(),
@@ -425,7 +433,7 @@ fn artifact(entry: &mut Map<String, Value>, commit: &Commit) {
 }
 
 /// The decision about the stored program's standing.
-fn promotion(entry: &mut Map<String, Value>, commit: &Commit) {
+fn promotion(entry: &mut LogEntry, commit: &Commit) {
     let decision = commit.receipt().decision.as_ref();
     let enforced = commit.standing_mode() == StandingMode::Enforced;
     set!(entry, {
@@ -438,9 +446,9 @@ fn promotion(entry: &mut Map<String, Value>, commit: &Commit) {
     });
 }
 
-fn environment(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
+fn environment(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
     let worker = commit.attempts().iter().rev().find_map(|attempt| attempt.worker.as_ref());
-    let prepared = commit.attempts().last().and_then(|a| a.packages.environment.as_ref());
+    let prepared = last_prepared(commit).and_then(|it| it.packages.environment.as_ref());
     let prepared = prepared.filter(|environment| environment.id.is_some());
     // An environment that could not be given is named by the failure.
     let failure = commit.outcome().failure();
@@ -451,15 +459,15 @@ fn environment(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &
         "env_prepare_ms": prepared.map(|environment| milliseconds(environment.prepare_time)),
         "env_resolve_ms": prepared.map(|environment| milliseconds(environment.resolve_time)),
         "env_install_ms": prepared.map(|environment| milliseconds(environment.install_time)),
-        "prep_ticket_id": circumstances.prep_ticket_id,
+        "prep_ticket_id": details.prep_ticket_id,
         "worker_pid": worker.and_then(|worker| worker.pid),
         "worker_restart_count": worker.map_or(0, |worker| worker.restarts),
-        "sandbox_tier": circumstances.sandbox_tier,
-        "grants": circumstances.grants,
+        "sandbox_tier": details.sandbox_tier,
+        "grants": details.grants,
     });
 }
 
-fn outcome(entry: &mut Map<String, Value>, commit: &Commit) {
+fn outcome(entry: &mut LogEntry, commit: &Commit) {
     let outcome = commit.outcome();
     let failure = outcome.failure();
     set!(entry, {
@@ -476,21 +484,21 @@ fn outcome(entry: &mut Map<String, Value>, commit: &Commit) {
     });
 }
 
-fn trace(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
+fn trace(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
     let request = commit.request();
     set!(entry, {
         "trace_id": request.lineage.trace(),
         "call_id": request.id,
         "parent_call_id": request.lineage.parent(),
         "depth": request.lineage.depth(),
-        "contract_source": circumstances.contract_source.name(),
-        "specialist_instance_id": circumstances.specialist_instance_id,
-        "session": circumstances.session,
+        "contract_source": details.contract_source.name(),
+        "specialist_instance_id": details.specialist_instance_id,
+        "session": details.session,
     });
 }
 
-fn patterns(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
-    let event = commit.observed(&circumstances.moment);
+fn patterns(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
+    let event = commit.observed(&details.moment);
     let correction = event.user_correction.as_ref();
     set!(entry, {
         "capability_patterns": event.capability_patterns,
@@ -505,9 +513,9 @@ fn patterns(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Cir
 }
 
 /// What the call added to history and to the content store.
-fn memory(entry: &mut Map<String, Value>, commit: &Commit, circumstances: &Circumstances) {
+fn memory(entry: &mut LogEntry, commit: &Commit, details: &EntryDetails) {
     let size = commit.receipt().history_count;
-    let kept = |key: &str| circumstances.summary.get(key).filter(|_| size.is_some());
+    let kept = |key: &str| details.summary.get(key).filter(|_| size.is_some());
     let is_kept = kept("content_ref").is_some();
     let read = commit.accepted().map(|accepted| {
         accepted.program.inspection().context.iter().any(|used| used.key == HISTORY_KEY)

@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::context::VIEWS;
 use crate::dependency::{DependencyManifest, ManifestFault};
 use crate::dialect::{self, ContextAccess, Inspection, Language, SyntaxFault, stdlib};
+use crate::execution::ResultFrom;
 use crate::guardrail::{
     self, Cacheability, GuardrailInput, GuardrailPolicy, Severity, SiblingState, Violation,
 };
@@ -239,11 +240,11 @@ impl VettedProgram {
         StateKeys { reads: of(ContextAccess::Read), writes: of(ContextAccess::Write) }
     }
 
-    /// Whether it may serve other calls of its method, and why.
-    pub fn cacheability(&self, request: &CallRequest) -> Cacheability {
+    /// Whether it may serve other calls of its method, and why; it gave the result of this call from `result_from`.
+    pub fn cacheability(&self, request: &CallRequest, result_from: ResultFrom) -> Cacheability {
         let declared = declared(&self.program);
         let input = guardrail_input(&self.program, request, &self.inspection, &declared, &[]);
-        match guardrail::cacheability(&input, request.contract.is_some()) {
+        match guardrail::cacheability(&input, request.contract.is_some(), result_from) {
             kept if kept.cacheable() && self.advice.iter().any(Violation::forbids_reuse) => {
                 Cacheability::AdviceIgnored
             }

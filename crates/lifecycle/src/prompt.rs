@@ -14,7 +14,7 @@ use crate::guardrail::SiblingState;
 use crate::history::{HISTORY_KEY, HISTORY_PAGE};
 use crate::pattern::Repeated;
 use crate::program::type_name;
-use crate::redact::redacted_field;
+use crate::redact::{NamedSecrets, redacted_description, redacted_field};
 use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
 
@@ -29,6 +29,8 @@ pub const MAX_SIBLINGS: usize = 12;
 const MAX_KEYS: usize = 24;
 /// Most reasons of rejections shown.
 const MAX_REJECTIONS: usize = 4;
+/// Characters of a rejected program shown.
+const REJECTED_CODE_CHARS: usize = 600;
 /// Characters of one value's preview.
 const PREVIEW_CHARS: usize = 120;
 /// Most arguments of one call shown.
@@ -83,6 +85,8 @@ pub struct PromptContext {
     pub patterns: Vec<Repeated>,
     /// Programs of this method that people rejected, newest first.
     pub rejections: Vec<PersonRejection>,
+    /// Values that the call tree named as secrets.
+    pub secrets: NamedSecrets,
 }
 
 /// The schema a payload must have: constraint-free, since providers refuse more; we check the rest.
@@ -131,14 +135,15 @@ pub fn build(
     let mut user = String::new();
     section(&mut user, "invocation", &invocation(request), INVOCATION_BYTES);
     if let Some(contract) = &request.contract {
-        section(&mut user, "contract", &json!(contract), CONTRACT_BYTES);
+        section(&mut user, "contract", &redacted_description(&json!(contract)), CONTRACT_BYTES);
     }
     if let Some(held) = request.manifest.as_ref().filter(|held| !held.is_empty()) {
         // Importable without being declared; to be declared, if at all, by the same constraint.
         section(&mut user, "installed_dependencies", &held.to_json(), SECTION_BYTES);
     }
     if !prompt_context.tools.is_empty() {
-        section(&mut user, "known_tools", &tools(&prompt_context.tools), TOOLS_BYTES);
+        let shown = tools(&prompt_context.tools);
+        section(&mut user, "known_tools", &redacted_description(&shown), TOOLS_BYTES);
     }
     if !prompt_context.siblings.is_empty() {
         section(&mut user, "sibling_methods", &siblings(&prompt_context.siblings), SIBLINGS_BYTES);
@@ -151,12 +156,13 @@ pub fn build(
     }
     if !prompt_context.rejections.is_empty() {
         let shown = rejections(&prompt_context.rejections);
-        section(&mut user, "rejected_by_a_person", &shown, SECTION_BYTES);
+        section(&mut user, "rejected_by_a_person", &redacted_field("", &shown), SECTION_BYTES);
     }
     if let Some(feedback) = feedback {
         user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
         section(&mut user, "feedback", feedback, FEEDBACK_BYTES);
     }
+    user = prompt_context.secrets.out_of_text(user);
     user.push_str(CLOSING);
     Prompt { system: format!("{identity}\n{RULES}\n{dialect}"), user }
 }
@@ -256,7 +262,12 @@ fn rejections(known: &[PersonRejection]) -> Value {
     let given = known.iter().filter(|rejection| !rejection.because.is_empty());
     let reasons: Vec<String> =
         given.take(MAX_REJECTIONS).map(|rejection| preview(&rejection.because)).collect();
-    json!({"programs": known.len(), "because": reasons})
+    let latest = known.iter().find_map(|rejection| rejection.code.as_deref());
+    json!({
+        "programs": known.len(),
+        "because": reasons,
+        "latest_program": latest.map(|code| shortened(code, REJECTED_CODE_CHARS)),
+    })
 }
 
 /// What is written again and again is worth forging once.

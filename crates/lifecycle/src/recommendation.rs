@@ -1,6 +1,7 @@
 //! The evaluator: what the evidence says should be done about a tool. Deterministic and advisory: it reads
 //! pattern memory and counters after the fact and changes nothing.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -87,6 +88,12 @@ pub struct ToolEvidence<'a> {
     pub events: &'a [PatternEvent],
     /// Calls that ever ended because retries were spent, including those no longer among the events.
     pub exhaustions: u64,
+}
+
+/// Sorts by score, the strongest first; among equals the order stays.
+pub fn strongest_first(mut found: Vec<Recommendation>) -> Vec<Recommendation> {
+    found.sort_by_key(|recommendation| Reverse(recommendation.score));
+    found
 }
 
 /// What should be done about a tool; the strongest first.

@@ -31,6 +31,13 @@ const SECRET_WORDS: [&str; 12] = [
     "passcode",
     "pwd",
 ];
+/// The name of a secret only if it is the whole key: `gpio_pin` and `pin_version` are not secrets.
+const WHOLE_KEY: &str = "pin";
+/// Names whose value is a secret, as the last words of a key: `cookie_policy` and `otp_length` are not secrets.
+const LAST_WORDS: [&str; 7] =
+    [WHOLE_KEY, "card pin", "sim pin", "otp", "otp code", "cookie", "bearer"];
+/// How such a key ends, in lower case: most names are ruled out quickly.
+const LAST_LETTERS: [&[u8]; 6] = [b"pin", b"otp", b"otp_code", b"otpcode", b"cookie", b"bearer"];
 /// The field of a program's text.
 const PROGRAM_FIELD: &str = "code";
 /// The letters of which every such name has all of one of these: most names are ruled out quickly.
@@ -85,10 +92,8 @@ fn redact(value: &mut Value) {
             for (name, value) in fields {
                 if is_secret(name, value) {
                     *value = Value::String(REDACTED.to_owned());
-                } else if let (PROGRAM_FIELD, Value::String(text)) = (name.as_str(), &mut *value) {
-                    *text = without_secrets(std::mem::take(text), TextKind::Program);
                 } else {
-                    redact(value);
+                    redact_field(name, value);
                 }
             }
         }
@@ -96,12 +101,59 @@ fn redact(value: &mut Value) {
     }
 }
 
+/// A description without what looks like a key, and without texts in quotes that are named as secrets; copied only if
+/// it holds any. Fields are not judged by their names: `{"token": "string"}` describes a value and is not one.
+pub(crate) fn redacted_description(value: &Value) -> Cow<'_, Value> {
+    fn holds(value: &Value) -> bool {
+        match value {
+            Value::String(text) => holds_secret(text, TextKind::Program),
+            Value::Array(items) => items.iter().any(holds),
+            Value::Object(fields) => fields.values().any(holds),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+    fn remove(value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                *text = without_secrets(std::mem::take(text), TextKind::Program);
+            }
+            Value::Array(items) => items.iter_mut().for_each(remove),
+            Value::Object(fields) => fields.values_mut().for_each(remove),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    if !holds(value) {
+        return Cow::Borrowed(value);
+    }
+    let mut clean = value.clone();
+    remove(&mut clean);
+    Cow::Owned(clean)
+}
+
+/// Removes the secrets of a value whose name is not that of a secret.
+pub(crate) fn redact_field(name: &str, value: &mut Value) {
+    match value {
+        Value::String(text) if name == PROGRAM_FIELD => {
+            *text = without_secrets(std::mem::take(text), TextKind::Program);
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => redact(value),
+    }
+}
+
 fn is_secret(name: &str, value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Number(_)) && names_a_secret(name)
 }
 
-/// `api_key`, `dbPassword`, `auth-token`, `password2`; but not `input_tokens`.
+/// `api_key`, `dbPassword`, `auth-token`, `password2`, `session_cookie`; but not `input_tokens` or `cookie_policy`.
 pub(crate) fn names_a_secret(name: &str) -> bool {
+    if ends_as_secret(name) {
+        return true;
+    }
     let has = letters(name);
     if name.is_ascii() && SECRET_LETTERS.iter().all(|needed| has & needed != *needed) {
         return false;
@@ -119,6 +171,24 @@ pub(crate) fn names_a_secret(name: &str) -> bool {
             )
         })
         || words().flat_map(str::chars).eq("apikey".chars())
+}
+
+/// Whether the last words of a key are those of a secret.
+fn ends_as_secret(name: &str) -> bool {
+    let has_end = |end: &[u8]| {
+        let at = name.len().checked_sub(end.len());
+        at.and_then(|at| name.as_bytes().get(at..)).is_some_and(|it| it.eq_ignore_ascii_case(end))
+    };
+    if !LAST_LETTERS.iter().any(|end| has_end(end)) {
+        return false;
+    }
+    let spaced = spaced(name);
+    let words = spaced.trim();
+    LAST_WORDS.iter().any(|last| match words.strip_suffix(last) {
+        Some("") => true,
+        Some(before) => *last != WHOLE_KEY && before.ends_with(' '),
+        None => false,
+    })
 }
 
 /// The letters of a text, one bit each, whatever their case.
@@ -190,6 +260,11 @@ fn next_secret(text: &[u8], from: usize, kind: TextKind) -> Option<Range<usize>>
         {
             return Some(found);
         }
+        if byte == b' '
+            && let Some(found) = assignment::after_word(text, word..at, kind)
+        {
+            return Some(found);
+        }
         if (byte == b':' || byte == b'=')
             && let Some(found) = assignment::at_sign(text, at, kind)
         {
@@ -225,6 +300,14 @@ mod tests {
             (
                 json!({"input_tokens": 7, "tokens": ["a"]}),
                 json!({"input_tokens": 7, "tokens": ["a"]}),
+            ),
+            (
+                json!({"pin": 1234, "card_pin": "1234", "otp": "123456", "otpCode": "1", "session_cookie": "x", "Bearer": "x"}),
+                json!({"pin": "[redacted]", "card_pin": "[redacted]", "otp": "[redacted]", "otpCode": "[redacted]", "session_cookie": "[redacted]", "Bearer": "[redacted]"}),
+            ),
+            (
+                json!({"gpio_pin": 13, "pin_version": "1.2", "spin": 1, "pincode": "110001", "otp_length": 6, "cookie_policy": "strict", "bearer_name": "ada", "forbearer": 1}),
+                json!({"gpio_pin": 13, "pin_version": "1.2", "spin": 1, "pincode": "110001", "otp_length": 6, "cookie_policy": "strict", "bearer_name": "ada", "forbearer": 1}),
             ),
             (json!({"secret": {"nested": "kept"}}), json!({"secret": {"nested": "kept"}})),
             (json!(["see sk-ant-api03-abcdefgh1234, ok?"]), json!(["see [redacted], ok?"])),
@@ -297,6 +380,13 @@ mod tests {
             ("postgres://ada:hunter2@db.example/x", "postgres://ada:[redacted]@db.example/x"),
             ("https://:t0ken@host", "https://:[redacted]@host"),
             ("two token=abc1 token=def2", "two token=[redacted] token=[redacted]"),
+            ("curl -u ada:hunter2 http://x", "curl -u ada:[redacted] http://x"),
+            ("curl -s --user 'a@b.c:hunter2'", "curl -s --user 'a@b.c:[redacted]'"),
+            ("psql --password hunter2 -x", "psql --password [redacted] -x"),
+            ("x --api-key 'Hunter'", "x --api-key '[redacted]'"),
+            ("x --token 12345678", "x --token [redacted]"),
+            ("her passwd is hunter2.", "her passwd is [redacted]."),
+            ("the API token is aBcDeF", "the API token is [redacted]"),
         ] {
             let clean = redacted_text(text.to_owned());
             assert_eq!(clean, expected);
@@ -305,6 +395,15 @@ mod tests {
         for plain in [
             "input_tokens=7000",
             "the password is long",
+            "the secret is 32 bytes long",
+            "the token is EXPIRED",
+            "its token is $TOKEN1",
+            "docker run -u 1000:1000 curl",
+            "curl -u ada:$PASSWORD",
+            "use the --token option",
+            "--password --verbose2",
+            "--password-file /run/x1",
+            "--verbose hunter2",
             "password == other",
             "token = next(tokens)",
             "password=null",

@@ -282,8 +282,8 @@ pub fn encoded_bytes(value: &Value) -> usize {
 pub fn decoded_bytes(value: &Value) -> usize {
     /// One value, without what it points to.
     const SLOT: usize = size_of::<Value>();
-    /// What an allocation takes beside its contents.
-    const ALLOCATION: usize = 16;
+    /// What an allocation takes beside its contents: the allocator's header, and the rest of its smallest unit.
+    const ALLOCATION: usize = 24;
     /// An object that is not empty: its table, and room for this many entries.
     const TABLE: usize = 96;
     const ENTRIES: usize = 4;
@@ -292,7 +292,10 @@ pub fn decoded_bytes(value: &Value) -> usize {
         Value::Null | Value::Bool(_) => SLOT,
         Value::Number(number) => SLOT + ALLOCATION + number.as_str().len(),
         Value::String(text) => SLOT + ALLOCATION + text.len(),
-        Value::Array(items) => SLOT + ALLOCATION + items.iter().map(decoded_bytes).sum::<usize>(),
+        Value::Array(items) => {
+            let unused = SLOT * (items.capacity() - items.len());
+            SLOT + ALLOCATION + unused + items.iter().map(decoded_bytes).sum::<usize>()
+        }
         Value::Object(fields) if fields.is_empty() => SLOT,
         Value::Object(fields) => {
             let entry = |(key, value): (&String, &Value)| {

@@ -1,7 +1,7 @@
 //! Which stored program may run, or why none.
 
 use crate::artifact::{Artifact, Author, RUNTIME_VERSION};
-use crate::contract::Fingerprint;
+use crate::contract::{ContractOrigin, Fingerprint};
 use crate::guardrail::is_dynamic;
 use crate::program::Checksum;
 use crate::request::CallRequest;
@@ -54,16 +54,20 @@ pub fn is_first_call(stored: &[Artifact], request: &CallRequest) -> bool {
     !is_known && !is_dynamic(request.method.as_str())
 }
 
-/// Whether the only program that could run was made without a contract, before its tool was registered with one.
-pub(crate) fn is_kept_without_contract(
+/// The contract that a call's program must have been made under: the call's own. A contract that the tool was registered
+/// with may be younger than its programs, so one made without a contract serves until there is one made for it; what
+/// it gives is checked against the contract all the same.
+fn accepted_contract(
     stored: &[Artifact],
     request: &CallRequest,
-    mode: StandingMode,
-) -> bool {
-    let (wanted, none) = (request.contract_fingerprint(), Fingerprint::none());
+    origin: ContractOrigin,
+) -> Fingerprint {
+    let wanted = request.contract_fingerprint();
     let is_made_for = |kept: &Artifact| kept.contract_fingerprint == wanted;
-    let runs = |kept: &Artifact| kept.contract_fingerprint == none && unfit(kept, mode).is_none();
-    !stored.iter().any(is_made_for) && stored.iter().any(runs)
+    match origin {
+        ContractOrigin::Registry if !stored.iter().any(is_made_for) => Fingerprint::none(),
+        ContractOrigin::Registry | ContractOrigin::Caller => wanted,
+    }
 }
 
 /// Picks the stored program for this call from those kept for its role, method and language: the first that may run.
@@ -71,11 +75,12 @@ pub fn select(
     stored: Vec<Artifact>,
     request: &CallRequest,
     mode: StandingMode,
+    origin: ContractOrigin,
 ) -> Result<Artifact, Miss> {
     if stored.is_empty() {
         return Err(Miss::NoArtifact);
     }
-    let wanted = request.contract_fingerprint();
+    let wanted = accepted_contract(&stored, request, origin);
     let mut first_miss = None;
     for artifact in stored.into_iter().filter(|kept| kept.contract_fingerprint == wanted) {
         match unfit(&artifact, mode) {
@@ -92,10 +97,11 @@ pub(crate) fn degraded(
     stored: &[Artifact],
     request: &CallRequest,
     mode: StandingMode,
+    origin: ContractOrigin,
 ) -> Option<Box<Artifact>> {
-    let wanted = request.contract_fingerprint();
+    let wanted = accepted_contract(stored, request, origin);
     let artifact = stored.iter().find(|artifact| artifact.contract_fingerprint == wanted)?;
-    let is_proven = || artifact.repute.shapes.prove(request);
+    let is_proven = || artifact.track_record.shapes.prove(request);
     let runs = unfit(artifact, mode) == Some(Miss::Degraded) && is_proven();
     runs.then(|| Box::new(artifact.clone()))
 }
@@ -103,19 +109,19 @@ pub(crate) fn degraded(
 /// Why a stored program may not run. One that fails again and again may not, in either mode: its next call would
 /// only fail and be repaired. A *standing* of degraded, which outlives the bad calls, counts when enforced.
 pub fn unfit(artifact: &Artifact, mode: StandingMode) -> Option<Miss> {
-    let repute = &artifact.repute;
+    let track_record = &artifact.track_record;
     if artifact.runtime_version != RUNTIME_VERSION {
         Some(Miss::RuntimeChanged)
     } else if !artifact.cacheability.cacheable() {
         Some(Miss::NotCacheable)
     } else if Checksum::of(&artifact.code) != artifact.checksum {
         Some(Miss::ChecksumMismatch)
-    } else if artifact.successes == 0 && repute.author == Author::Model {
+    } else if artifact.successes == 0 && track_record.author == Author::Model {
         Some(Miss::NeverSucceeded)
-    } else if repute.rejected {
+    } else if track_record.rejected {
         Some(Miss::Rejected)
-    } else if repute.recent.regressed()
-        || (mode == StandingMode::Enforced && repute.standing == Standing::Degraded)
+    } else if track_record.recent.regressed()
+        || (mode == StandingMode::Enforced && track_record.standing == Standing::Degraded)
     {
         Some(Miss::Degraded)
     } else {
@@ -128,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::artifact::{Cacheability, Repute, RunVerdict};
+    use crate::artifact::{Cacheability, RunVerdict, TrackRecord};
     use crate::contract::Contract;
     use crate::dependency::DependencyManifest;
     use crate::dialect::Language;
@@ -154,7 +160,7 @@ mod tests {
             successes: 1,
             failures: 0,
             repairs: 0,
-            repute: Repute::default(),
+            track_record: TrackRecord::default(),
         }
     }
 
@@ -170,13 +176,19 @@ mod tests {
     fn every_miss_says_why() {
         use StandingMode::{Enforced, Shadow};
         let good = || artifact(Fingerprint::none());
-        let with = |repute: Repute| Artifact { repute, ..good() };
-        let degraded = || with(Repute { standing: Standing::Degraded, ..Repute::default() });
-        let failing =
-            || with(Repute { recent: window(&[RunVerdict::Failed; 3]), ..Repute::default() });
-        let truthful =
-            || with(Repute { recent: window(&[RunVerdict::Answered; 20]), ..Repute::default() });
-        let rejected = || with(Repute { rejected: true, ..Repute::default() });
+        let with = |track_record: TrackRecord| Artifact { track_record, ..good() };
+        let degraded =
+            || with(TrackRecord { standing: Standing::Degraded, ..TrackRecord::default() });
+        let failing = || {
+            with(TrackRecord { recent: window(&[RunVerdict::Failed; 3]), ..TrackRecord::default() })
+        };
+        let truthful = || {
+            with(TrackRecord {
+                recent: window(&[RunVerdict::Answered; 20]),
+                ..TrackRecord::default()
+            })
+        };
+        let rejected = || with(TrackRecord { rejected: true, ..TrackRecord::default() });
         let other = artifact(request(Some(json!({"purpose": "p"}))).contract_fingerprint());
         for (stored, mode, expected) in [
             (vec![], Shadow, Some(Miss::NoArtifact)),
@@ -204,7 +216,30 @@ mod tests {
             (vec![Artifact { failures: 1000, ..good() }], Enforced, None),
         ] {
             let input = format!("{mode:?} {stored:?}");
-            assert_eq!(select(stored, &request(None), mode).err(), expected, "{input}");
+            assert_eq!(
+                select(stored, &request(None), mode, ContractOrigin::Caller).err(),
+                expected,
+                "{input}"
+            );
+        }
+    }
+
+    /// A program that is older than the registration of its tool serves the registered contract, not one of the caller.
+    #[test]
+    fn a_program_without_a_contract_serves_a_registered_one_until_there_is_one_made_for_it() {
+        use ContractOrigin::{Caller, Registry};
+        let contracted = request(Some(json!({"purpose": "p"})));
+        let plain = || artifact(Fingerprint::none());
+        let made_for = || artifact(contracted.contract_fingerprint());
+        let failing = || Artifact { successes: 0, ..made_for() };
+        for (stored, origin, expected) in [
+            (vec![plain()], Registry, Ok(Fingerprint::none())),
+            (vec![plain()], Caller, Err(Miss::ContractChanged)),
+            (vec![plain(), made_for()], Registry, Ok(contracted.contract_fingerprint())),
+            (vec![plain(), failing()], Registry, Err(Miss::NeverSucceeded)),
+        ] {
+            let found = select(stored, &contracted, StandingMode::Shadow, origin);
+            assert_eq!(found.map(|artifact| artifact.contract_fingerprint), expected);
         }
     }
 
@@ -219,6 +254,7 @@ mod tests {
             "deliverable": {"required": ["a", "b"], "type": "object"}, "purpose": "p"
         })));
         let kept = artifact(first.contract_fingerprint());
-        assert!(select(vec![kept], &second, StandingMode::Shadow).is_ok());
+        let found = select(vec![kept], &second, StandingMode::Shadow, ContractOrigin::Caller);
+        assert!(found.is_ok());
     }
 }

@@ -6,14 +6,16 @@ use serde_json::{Value, json};
 
 use crate::admission::{Admission, Case, is_sampled};
 use crate::artifact::{
-    Artifact, ArtifactChange, ArtifactKey, Author, Generation, RUNTIME_VERSION, Repute, RunVerdict,
-    ShapeDigest, Trigger, TriggerFailure,
+    Artifact, ArtifactChange, ArtifactKey, Author, Generation, RUNTIME_VERSION, RunVerdict,
+    ShapeDigest, TrackRecord, Trigger, TriggerFailure,
 };
 use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
 use crate::blame::Blame;
 use crate::context::ContextChanges;
+use crate::contract::Fingerprint;
 use crate::dependency::DependencyManifest;
-use crate::guardrail::Rule;
+use crate::execution::ResultFrom;
+use crate::guardrail::{Cacheability, Rule};
 use crate::history::{self, Content};
 use crate::outcome::Outcome;
 use crate::pattern::PatternEvent;
@@ -72,6 +74,15 @@ pub struct Accepted {
     pub changes: ContextChanges,
     /// Tools it forged.
     pub forged: Vec<Tool>,
+    /// How its program gave the result.
+    pub result_from: ResultFrom,
+}
+
+impl Accepted {
+    /// Whether its program may serve other calls of its method, and why.
+    pub fn cacheability(&self, request: &CallRequest) -> Cacheability {
+        self.program.cacheability(request, self.result_from)
+    }
 }
 
 /// What an ok call keeps.
@@ -114,6 +125,8 @@ pub struct Changes {
     pub event: PatternEvent,
     /// What it counts as, if its role is a tool.
     pub counted: ToolCount,
+    /// The contract that the stored program which ran was made under, if it is not the call's.
+    pub stored_under: Option<Fingerprint>,
 }
 
 impl Changes {
@@ -182,9 +195,10 @@ pub struct FinishedCall<'a> {
 pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) -> Changes {
     let FinishedCall { request, attempts, outcome, .. } = *call;
     let accepted = call.accepted.filter(|_| outcome.is_ok());
+    let program = accepted.map(|accepted| accepted.program.checksum());
     let contents = Content::of(request, outcome);
     let exhausted = exhausted(attempts);
-    let mut artifacts = scores(attempts, outcome, exhausted);
+    let mut artifacts = scores(call, exhausted);
     let blames = |change: &ArtifactChange| matches!(change, ArtifactChange::Score { verdict, .. } if verdict.speaks_against());
     if artifacts.iter().any(blames) {
         artifacts.extend(repair_written(attempts));
@@ -200,13 +214,21 @@ pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) ->
         artifacts,
         case: case(call),
         shape: call.accepted.map(|_| ShapeDigest::of_call(request)),
-        record: history::record(request, outcome, &contents, moment),
+        record: history::record(request, outcome, &contents, moment, program),
         contents,
         contents_kept_since: None,
         exhausted,
         event,
         counted: ToolCount::of(outcome, attempts),
+        stored_under: stored_under(call),
     }
+}
+
+/// The contract that the selected program was made under, if it is not the call's: then it was made without one.
+fn stored_under(call: &FinishedCall<'_>) -> Option<Fingerprint> {
+    let made_under = &call.selected.ok()?.contract_fingerprint;
+    let is_other = call.request.contract.is_some() && *made_under == Fingerprint::none();
+    is_other.then(|| made_under.clone())
 }
 
 /// What an accepted call adds to the corpus of its artifact.
@@ -231,20 +253,23 @@ pub(crate) fn exhausted(attempts: &[Attempt]) -> Option<RetryLane> {
 }
 
 /// A stored program that ran is scored by the result of its own attempt.
-fn scores(
-    attempts: &[Attempt],
-    outcome: &Outcome,
-    exhausted: Option<RetryLane>,
-) -> Vec<ArtifactChange> {
+fn scores(call: &FinishedCall<'_>, exhausted: Option<RetryLane>) -> Vec<ArtifactChange> {
+    let is_made_for_another = stored_under(call).is_some();
     let score = |attempt: &Attempt| {
         let Origin::Artifact(checksum) = &attempt.origin else { return None };
         let verdict = match &attempt.rejection {
+            // It was never asked to keep this contract.
+            Some(rejection)
+                if is_made_for_another && rejection.reason == Reason::ContractBroken =>
+            {
+                RunVerdict::Excused
+            }
             Some(rejection) => blamed(rejection, exhausted),
-            None => answered(outcome),
+            None => answered(call.outcome),
         };
         Some(ArtifactChange::Score { checksum: checksum.clone(), verdict })
     };
-    attempts.iter().filter_map(score).collect()
+    call.attempts.iter().filter_map(score).collect()
 }
 
 fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
@@ -301,11 +326,15 @@ fn admit(call: &FinishedCall<'_>, accepted: &Accepted) -> Option<ArtifactChange>
         code: program.source.clone(),
         checksum: accepted.program.checksum().clone(),
         manifest: needed(accepted).clone(),
-        cacheability: accepted.program.cacheability(call.request),
+        cacheability: accepted.cacheability(call.request),
         successes: 1,
         failures: 0,
         repairs,
-        repute: Repute { standing: Standing::Candidate, recent, ..Repute::default() },
+        track_record: TrackRecord {
+            standing: Standing::Candidate,
+            recent,
+            ..TrackRecord::default()
+        },
     };
     Some(ArtifactChange::Admit(Box::new(Generation {
         artifact,

@@ -1,5 +1,8 @@
 //! Tools: agents that were forged by `delegate` and can be asked for again by name.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -8,7 +11,7 @@ use crate::blame::Blame;
 use crate::contract::Contract;
 use crate::outcome::{Cause, FailureKind, Outcome};
 use crate::pattern::PatternEvent;
-use crate::request::Role;
+use crate::request::{CallRequest, Role};
 
 /// A forged agent: its name and what it promised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +20,13 @@ pub struct Tool {
     pub name: Role,
     /// What its answers must look like.
     pub contract: Option<Contract>,
+}
+
+impl Tool {
+    /// Size of its JSON text in bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
+    }
 }
 
 /// **The definition of a tool's counts.** Every call counts as used (`usage_count`). A call that gave a value counts
@@ -101,5 +111,62 @@ impl KnownTool {
             known.insert("exhaustion_count".to_owned(), json!(self.exhaustion_count));
         }
         known
+    }
+}
+
+/// A known tool that may be shown to a model.
+#[derive(Debug)]
+pub struct ToolCandidate {
+    /// Its name.
+    pub name: String,
+    /// What it is for, if its contract says.
+    pub purpose: Option<String>,
+    /// How often it was asked for.
+    pub usage_count: u64,
+}
+
+/// The names of the `limit` tools that are most useful to a call: those that share words with it, then the most used,
+/// then the order given. The called role itself is not among them: it cannot delegate to itself.
+pub fn most_relevant(
+    mut candidates: Vec<ToolCandidate>,
+    request: &CallRequest,
+    limit: usize,
+) -> Vec<String> {
+    let mut wanted = words(request.role.as_str());
+    wanted.extend(words(request.method.as_str()));
+    candidates.retain(|candidate| candidate.name != request.role.as_str());
+    candidates.sort_by_cached_key(|candidate| {
+        let mut offered = words(&candidate.name);
+        offered.extend(words(candidate.purpose.as_deref().unwrap_or_default()));
+        Reverse((offered.intersection(&wanted).count(), candidate.usage_count))
+    });
+    candidates.truncate(limit);
+    candidates.into_iter().map(|candidate| candidate.name).collect()
+}
+
+fn words(text: &str) -> BTreeSet<String> {
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+/// Tools that were last used before a time, the longest unused first. `used` gives the time of a tool's last use, as
+/// stores write times, and its name.
+pub fn unused_since<T>(mut tools: Vec<T>, before: &str, used: fn(&T) -> (&str, &str)) -> Vec<T> {
+    tools.retain(|tool| used(tool).0 < before);
+    tools.sort_by(|a, b| used(a).cmp(&used(b)));
+    tools
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_unused_for_longest_come_first() {
+        let tools = vec![("2026-03", "c"), ("2026-01", "b"), ("2026-01", "a"), ("2026-02", "d")];
+        let unused = unused_since(tools, "2026-03", |&(at, name)| (at, name));
+        assert_eq!(unused, [("2026-01", "a"), ("2026-01", "b"), ("2026-02", "d")]);
     }
 }

@@ -140,7 +140,7 @@ pub fn admitted(
     let rival = artifact.filter(|_| !is_running).map(|row| Incumbent {
         miss: incumbent.map_or(Some(Miss::NoArtifact), readable),
         pinned: row.pinned,
-        cases: incumbent.map_or(0, |found| found.repute.cases),
+        cases: incumbent.map_or(0, |found| found.track_record.cases),
     });
     let admission = match generation.author {
         // A person's word outranks what was recorded; the runtime has tried the program before.
@@ -151,24 +151,7 @@ pub fn admitted(
         }
         Author::Model => admit(new, generation.pure, rival),
     };
-    let standing = new.repute.standing;
-    let decision = match (admission, generation.author) {
-        (Admission::TakesOver, Author::Person) => {
-            Some(Decision::by_hand(standing, Standing::Probation, "edited"))
-        }
-        (Admission::TakesOver, Author::Model) => {
-            Some(decide(standing, &first_calls(&new.repute.recent)))
-        }
-        (
-            Admission::AwaitsTrial
-            | Admission::KeptForPinned
-            | Admission::KeptForReusable
-            | Admission::KeptUntried
-            | Admission::KeptRejected,
-            Author::Person | Author::Model,
-        ) => None,
-    };
-    let decision = decision.filter(Decision::is_change);
+    let decision = first_decision(admission, generation);
     let mut changes = Vec::new();
     match admission {
         Admission::TakesOver => changes.push(RowChange::Run(number)),
@@ -188,6 +171,27 @@ pub fn admitted(
     changes.extend(decision.clone().map(|made| RowChange::Stand(new.checksum.clone(), made)));
     changes.extend(trimmed(current, &others).map(RowChange::Drop));
     Admitted { admission, decision, changes }
+}
+
+/// The change of a new program's standing, if it takes over.
+fn first_decision(admission: Admission, generation: &Generation) -> Option<Decision> {
+    let track_record = &generation.artifact.track_record;
+    let (standing, recent) = (track_record.standing, &track_record.recent);
+    let decision = match (admission, generation.author) {
+        (Admission::TakesOver, Author::Person) => {
+            Decision::by_hand(standing, Standing::Probation, "edited")
+        }
+        (Admission::TakesOver, Author::Model) => decide(standing, &first_calls(recent)),
+        (
+            Admission::AwaitsTrial
+            | Admission::KeptForPinned
+            | Admission::KeptForReusable
+            | Admission::KeptUntried
+            | Admission::KeptRejected,
+            Author::Person | Author::Model,
+        ) => return None,
+    };
+    Some(decision).filter(Decision::is_change)
 }
 
 /// Versions to drop when one more is added: the oldest, except the one that runs and the last good one before it.
@@ -275,31 +279,45 @@ pub fn rolled_back(
     Some((target.checksum.clone(), changes))
 }
 
-/// What a person's rejection of the running version does.
+/// What a person's rejection of a version does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rejected {
     /// The version that was taken out of service.
     pub rejected: Checksum,
-    /// The version that runs instead; `None`: none is good, so the next call needs a model.
+    /// The version that runs from now on; `None`: none is good, so the next call needs a model.
     pub running: Option<Checksum>,
     /// The changes to make.
     pub changes: Vec<RowChange>,
 }
 
-/// A person says the running version is wrong: it leaves service at once, with the calls recorded of it, and the
-/// last good version before it runs again. `None`: no version runs, or it was rejected before.
+/// A person says a version is wrong, the running one if none is named: it leaves service at once, with the calls
+/// recorded of it. If it runs, the last good version before it runs again; else the running version stays.
+/// `None`: there is no such version, or it was rejected before.
 pub fn rejected(
     artifact: &ArtifactRow,
     versions: &[VersionRow],
+    version: Option<&Checksum>,
     because: &str,
 ) -> Option<Rejected> {
-    let is_running = |row: &&VersionRow| row.number == artifact.current && !row.rejected;
-    let left = versions.iter().find(is_running)?;
+    let is_running = |row: &&VersionRow| row.number == artifact.current;
+    let is_meant = |row: &&VersionRow| match version {
+        Some(checksum) => row.checksum == *checksum,
+        None => is_running(row),
+    };
+    let left = versions.iter().find(is_meant).filter(|row| !row.rejected)?;
     let mut changes = vec![
         degraded(left, because),
         RowChange::Reject(left.checksum.clone(), because.to_owned()),
         RowChange::DropCases(left.checksum.clone()),
     ];
+    if !is_running(&left) {
+        if artifact.challenger == Some(left.number) {
+            changes.push(RowChange::Challenge(None));
+        }
+        let running = versions.iter().find(is_running).filter(|row| !row.rejected);
+        let running = running.map(|row| row.checksum.clone());
+        return Some(Rejected { rejected: left.checksum.clone(), running, changes });
+    }
     let target = last_good(artifact, versions);
     match target {
         Some(target) => {
@@ -423,8 +441,21 @@ mod tests {
         let rejected_row = VersionRow { rejected: true, ..good };
         let rows = [rejected_row, failed, never_ran, current.clone()];
         assert_eq!(back(&rows, None), None);
-        let rejected = rejected(&runs(4), &rows, "wrong").unwrap();
+        let rejected = rejected(&runs(4), &rows, None, "wrong").unwrap();
         assert_eq!((rejected.rejected, rejected.running), (current.checksum.clone(), None));
         assert!(rejected.changes.contains(&RowChange::DropCases(current.checksum)));
+    }
+
+    #[test]
+    fn a_version_that_does_not_run_is_rejected_and_the_running_one_stays() {
+        let rows = [row(1, Standing::Probation, 3), row(2, Standing::Candidate, 1)];
+        let artifact = ArtifactRow { challenger: Some(2), ..runs(1) };
+        let (running, waiting) = (&rows[0].checksum, &rows[1].checksum);
+        let made = rejected(&artifact, &rows, Some(waiting), "wrong").unwrap();
+        assert_eq!((&made.rejected, made.running.as_ref()), (waiting, Some(running)));
+        assert!(made.changes.contains(&RowChange::Challenge(None)), "it gets no trial");
+        assert!(!made.changes.iter().any(|change| matches!(change, RowChange::Run(_))));
+        let unknown = Checksum::of("unknown");
+        assert_eq!(rejected(&artifact, &rows, Some(&unknown), "wrong"), None);
     }
 }

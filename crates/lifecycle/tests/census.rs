@@ -14,7 +14,8 @@ use lifecycle::artifact::Artifact;
 use lifecycle::attempt::{Attempt, Budgets, Origin, Reason, RetryLane, spent};
 use lifecycle::call::{Commit, Memory, Policy, Step, StoreFault, begin};
 use lifecycle::contract::Fingerprint;
-use lifecycle::dependency::DependencyPolicy;
+use lifecycle::dependency::{DependencyPolicy, PackageName};
+use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::execution::{
     Environment, EnvironmentFault, Report, ReportEnding, ResultFrom, WorkerFault,
@@ -28,8 +29,10 @@ use common::{artifact, report, request};
 const STORED: &str = "result = [args[0]]";
 
 fn policy(transport: u32) -> Policy {
-    let dependencies =
-        DependencyPolicy { blocked: vec!["evil".to_owned()], ..DependencyPolicy::default() };
+    let dependencies = DependencyPolicy {
+        blocked: PackageName::parse(Language::Python, "evil").into_iter().collect(),
+        ..DependencyPolicy::default()
+    };
     let budgets = Budgets { transport, ..Budgets::default() };
     Policy { dependencies, budgets, ..Policy::default() }
 }
@@ -268,6 +271,7 @@ fn every_call_without_a_result_ends_and_ends_as_counted() {
 
 fn check(world: World, golden: &str) {
     let count = move || count_all(&world);
+    #[expect(clippy::disallowed_types, reason = "the count recurses deeply")]
     let census = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(count).unwrap();
     assert_eq!(
         census.join().unwrap(),

@@ -4,24 +4,24 @@
 use std::time::Duration;
 
 use lifecycle::artifact::{
-    Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, Repute, RunVerdict,
+    Artifact, ArtifactChange, Cacheability, RUNTIME_VERSION, RunVerdict, TrackRecord,
 };
 use lifecycle::call::{Commit, Generate, Memory, Policy, Prepare, Step, begin};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{ContractSource, Fingerprint};
-use lifecycle::dependency::{DependencyManifest, DependencyPolicy, ManifestMode};
+use lifecycle::dependency::{DependencyManifest, DependencyPolicy, ManifestMode, PackageName};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage};
 use lifecycle::execution::{
     Environment, EnvironmentFault, FailedPreparation, Output, Report, ReportEnding, ResultFrom,
     WorkerFault, WorkerTrace,
 };
-use lifecycle::log_entry::{self, AlreadyLogged, Circumstances};
+use lifecycle::log_entry::{self, AlreadyLogged, EntryDetails};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PromptContext;
 use lifecycle::provenance::Observation;
-use lifecycle::redact::NamedSecrets;
+use lifecycle::redact::{NamedSecrets, redacted};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -179,7 +179,7 @@ fn nothing_is_prepared_for_what_is_refused() {
     let strict = || Policy { manifest_mode: ManifestMode::Strict, ..Policy::default() };
     let allowing = |name: &str| Policy {
         dependencies: DependencyPolicy {
-            allowed: vec![name.into()],
+            allowed: PackageName::parse(Language::Python, name).into_iter().collect(),
             ..DependencyPolicy::default()
         },
         ..Policy::default()
@@ -403,7 +403,7 @@ fn stored(manifest: DependencyManifest) -> Memory {
         successes: 1,
         failures: 0,
         repairs: 0,
-        repute: Repute::default(),
+        track_record: TrackRecord::default(),
     };
     Memory { artifacts: vec![artifact], ..Memory::default() }
 }
@@ -457,7 +457,7 @@ fn the_model_is_shown_what_is_held() {
 }
 
 fn logged(commit: &Commit) -> Value {
-    let circumstances = Circumstances {
+    let details = EntryDetails {
         moment: Timing { timestamp: "now".into(), since_epoch_ms: 0, duration: Duration::ZERO },
         model: "m".into(),
         contract_source: ContractSource::None,
@@ -470,7 +470,11 @@ fn logged(commit: &Commit) -> Value {
         debug: None,
         secrets: NamedSecrets::default(),
     };
-    let entry = log_entry::project(commit, &circumstances, &AlreadyLogged::default());
+    let entry = log_entry::project(commit, &details, &AlreadyLogged::default());
+    let text = serde_json::to_string(&entry).unwrap();
+    let entry = Value::from(entry);
+    assert_eq!(text, entry.to_string(), "each name is set once");
+    assert_eq!(redacted(entry.clone()), entry, "no name is one of a secret");
     let schema = include_str!("../../../specs/log-entry.schema.json");
     let schema =
         jsonschema::validator_for(&schema.parse::<serde_json::StandardValue>().unwrap()).unwrap();

@@ -18,7 +18,7 @@ use lifecycle::attempt::{Attempt, Budgets, RetryLane};
 use lifecycle::call::{Commit, Generate, Memory, Policy, Step, StoreFault, begin};
 use lifecycle::draft::{Draft, DraftFault, SpentAllowance, Usage};
 use lifecycle::execution::{
-    Environment, EnvironmentFault, ExceptionFacts, Report, ReportEnding, WorkerFault,
+    Environment, EnvironmentFault, ExceptionFacts, ExceptionLink, Report, ReportEnding, WorkerFault,
 };
 use lifecycle::guardrail::{Rule, check_role};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
@@ -30,321 +30,7 @@ use serde_json::{Map, Value, json};
 
 use common::{artifact, report, request};
 
-const TABLE: &str = r#"# A service's fault is waited out, and the next try gets the same feedback as this one.
-1 1 1 1: forks, down, slower, late, slower by 7, fine, value
-    generated: guardrail
-    generated feedback process_escape (guardrail 0): transport
-    generated after 500ms feedback process_escape (guardrail 0): transport
-    generated after 1s feedback process_escape (guardrail 0): generation
-    generated after 2s feedback process_escape (guardrail 0): transport
-    generated after 7ms feedback process_escape (guardrail 0): accepted
-    ok; 6 asked, kept, admitted as delegated_contract_tool after 0 repairs
-# A model that was never asked is not counted: the allowance is spent.
-1 1 1 1: fine, raises, spent
-    generated: execution
-    generated feedback execution (execution 0): rejected
-    budget_exceeded: 64 spent; 1 asked
-# Nor is one without a prompt, since the store was gone: that is not a fault of a service.
-1 1 1 1: fine, raises, no store
-    generated: execution
-    generated feedback execution (execution 0): rejected
-    store_unavailable: gone; 1 asked
-# A service that asks for a longer wait than any call makes is not asked again: the caller may wait.
-4 1 1 1: slower by a minute
-    generated: transport
-    rate_limited: slower; 1 asked, transport exhausted
-# A service that stays down uses up its own retries, and none of the model's.
-0 1 1 1 transport 2: down, down, down
-    generated: transport
-    generated after 500ms: transport
-    generated after 1s: transport
-    provider: down; transport_attempts 3; 3 asked, transport exhausted
-# After an outage the model still has its attempts.
-1 1 1 1 transport 1: down, unparsable, fine, value
-    generated: transport
-    generated after 500ms: generation
-    generated feedback invalid_code (generation 0): accepted
-    ok; 3 asked, kept, admitted as delegated_contract_tool after 0 repairs
-
-# An exhausted generation lane counts every try.
-2 1 1 1: no object, unparsable, truncated
-    generated: generation
-    generated feedback invalid_code (generation 1): generation
-    generated feedback invalid_code (generation 0): generation
-    invalid_code: the answer was cut off at the output limit; write a shorter program, or raise max_output_tokens; generation_attempts 3; 3 asked, generation exhausted
-# An exhausted guardrail lane counts retries; a top-level caller gets one stable message.
-1 2 1 1: forks, forks2, forks
-    generated: guardrail
-    generated feedback process_escape (guardrail 1): guardrail
-    generated feedback process_escape (guardrail 0): guardrail, repeated
-    guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 2; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 3 asked, guardrail exhausted
-# A child's caller is a program: it gets the message as it is.
-child 1 0 1 1: forks
-    generated: guardrail
-    guardrail_retry_exhausted: guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do; guardrail_recovery_attempts 0; last_violation_subtype "process_escape"; 1 asked, guardrail exhausted
-# An exhausted execution lane counts retries; the same program again is one, but is not run.
-1 1 2 1: fine, raises, fine, fine2, raises
-    generated: execution
-    generated feedback execution (execution 1): execution, repeated
-    generated feedback execution (execution 0): execution
-    execution: E: boom; blame "program"; execution_repair_attempts 2; 3 asked, execution exhausted
-# An exhausted outcome lane counts retries; an authored error becomes the last of many.
-1 1 1 1: fine, contract broken, fine2, flaky
-    generated: outcome
-    generated feedback contract_violation (outcome 0): outcome
-    outcome_repair_retry_exhausted: outcome repairs exhausted; last: flaky: sorry; outcome_repair_attempts 1; last_error_type "flaky"; last_error_message "sorry"; 2 asked, outcome exhausted
-# A broken contract keeps its own kind.
-1 1 1 1: fine, flaky, fine2, contract broken
-    generated: outcome
-    generated feedback flaky (outcome 0): outcome
-    contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; outcome_repair_attempts 1; 2 asked, outcome exhausted
-# An authored error of the world's is an answer, even one that may pass.
-1 1 1 1: fine, network_error
-    generated: accepted
-    network_error: sorry; 1 asked
-# One violation while running outweighs any other ending but a value.
-1 2 1 1: fine, violation and raises, fine2, violation and not_found, fine3, violation and value
-    generated: guardrail
-    generated feedback self_materialization (guardrail 1): guardrail
-    generated feedback self_materialization (guardrail 0): accepted
-    ok; 3 asked, kept, admitted as delegated_contract_tool after 0 repairs
-# Advice is given once, whatever the next program is.
-1 3 1 1: baked, baked2, value
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 2): accepted
-    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
-# Advice is given only while a guardrail retry is left.
-1 1 1 1: forks, baked, value
-    generated: guardrail
-    generated feedback process_escape (guardrail 0): accepted
-    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
-# A stored program is never advised; a value is its success.
-1 1 1 1 stored baked 0: value
-    persisted: accepted
-    ok; 0 asked, kept, Succeeded
-# A stored program's truthful error is not a defect.
-1 1 1 1 stored fine 0: not_found
-    persisted: accepted
-    not_found: sorry; 0 asked, Answered
-# The world's fault ends a stored program's call and is excused, though its lane has retries.
-1 2 3 4 stored fine 0: unresolvable
-    persisted: rejected
-    dependency_resolution_failed: no such package; 0 asked, Excused
-# The same, without a lane.
-1 2 3 4 stored fine 0: shutdown
-    persisted: rejected
-    worker_crash: x; 0 asked, Excused
-# A misfit is repaired, and excused.
-1 2 3 4 stored fine 0: refused, fine2, value
-    persisted: rejected
-    repaired feedback dependency_policy_violation (guardrail 2): accepted
-    ok; 1 asked, kept, Excused, admitted as delegated_contract_tool after 1 repairs
-# Repairs add up.
-1 2 3 4 stored fine 2: raises, fine2, value
-    persisted: rejected
-    repaired feedback execution (execution 3): accepted
-    ok; 1 asked, kept, Failed, repair written, admitted as delegated_contract_tool after 3 repairs
-# A stored program's own failure is repaired and uses up no retry; the feedback has the whole budget of its lane.
-1 2 1 4 stored fine 0: raises, fine2, raises, fine3, value
-    persisted: rejected
-    repaired feedback execution (execution 1): execution
-    repaired feedback execution (execution 0): accepted
-    ok; 2 asked, kept, Failed, repair written, admitted as delegated_contract_tool after 1 repairs
-# The same, of the guardrail lane.
-1 2 3 4 stored fine 0: violation and raises, no key
-    persisted: rejected
-    repaired feedback self_materialization (guardrail 2): rejected
-    tool_registry_violation: the agent asks for a tool of its own role `lister`; it could not be repaired (provider_auth: no key); violation_subtype "self_materialization"; repair_error_type "provider_auth"; 1 asked, Failed
-# The same, of the outcome lane.
-1 2 3 4 stored fine 0: contract broken, no key
-    persisted: rejected
-    repaired feedback contract_violation (outcome 4): rejected
-    contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; it could not be repaired (provider_auth: no key); repair_error_type "provider_auth"; 1 asked, ContractBroken
-# What a rule now forbids for good is repaired, too.
-terminal 1 2 3 4 stored forks 0: fine, value
-    persisted: rejected
-    repaired feedback process_escape: accepted
-    ok; 1 asked, kept, Failed, repair written, admitted as delegated_contract_tool after 1 repairs
-# One that breaks it only while it runs ends the call: this time it did.
-terminal 1 2 3 4 stored fine 0: violation and raises
-    persisted: rejected
-    tool_registry_violation: the agent asks for a tool of its own role `lister`; violation_subtype "self_materialization"; 0 asked, Failed
-# The same of a program just written.
-terminal 1 2 3 4: fine, violation and raises
-    generated: rejected
-    tool_registry_violation: the agent asks for a tool of its own role `lister`; violation_subtype "self_materialization"; 1 asked
-# Advice is not dearer than an answer: when the retry breaks a rule, the advised program runs.
-1 1 1 1: baked, forks, value
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): guardrail
-    generated as a last resort: accepted
-    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
-# The same when the retries after it fail while running,
-1 1 1 1: baked, fine, raises, fine2, raises, value
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): execution
-    generated feedback execution (execution 0): execution
-    generated as a last resort: accepted
-    ok; 3 asked, kept, admitted as input_baked_code after 0 repairs
-# or give no usable program,
-1 1 1 1: baked, unparsable, no object, value
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): generation
-    generated feedback invalid_code (generation 0): generation
-    generated as a last resort: accepted
-    ok; 3 asked, kept, admitted as input_baked_code after 0 repairs
-# or the service asks for a longer wait than any call makes,
-1 1 1 1: baked, slower by a minute, value
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): transport
-    generated as a last resort: accepted
-    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
-# or no model can be asked.
-1 1 1 1: baked, no key, value
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): rejected
-    generated as a last resort: accepted
-    ok; 2 asked, kept, admitted as input_baked_code after 0 repairs
-# A truthful error is an answer, too.
-1 1 1 1: baked, forks, not_found
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): guardrail
-    generated as a last resort: accepted
-    not_found: sorry; 2 asked
-# When it fails as well, the call ends as it would have without it.
-1 1 1 1: baked, forks, raises
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): guardrail
-    generated as a last resort: rejected
-    guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 1; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 2 asked, guardrail exhausted
-# The same when it is refused its environment.
-1 1 1 1: baked, forks, unresolvable
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): guardrail
-    generated as a last resort: rejected
-    guardrail_retry_exhausted: This request couldn't be completed after multiple attempts.; guardrail_recovery_attempts 1; last_violation_subtype "process_escape"; normalized true; normalization_policy "guardrail_exhaustion_boundary_v1"; raw_error_message "guardrail retries exhausted; last: `os.fork` starts or signals a process, which this agent may not do"; 2 asked, guardrail exhausted
-# But the world's own end is reported as it is.
-1 1 1 1: baked, forks, shutdown
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): guardrail
-    generated as a last resort: rejected
-    worker_crash: x; 2 asked, guardrail exhausted
-# It does not bypass a rule that ends the call.
-terminal 1 1 1 1: baked, forks
-    generated: guardrail
-    generated feedback input_baked_code (guardrail 0): rejected
-    process_violation: `os.fork` starts or signals a process, which this agent may not do; violation_subtype "process_escape"; 2 asked
-# A third repair is still a repair.
-1 2 3 4 stored fine 2: raises, no key
-    persisted: rejected
-    repaired feedback execution (execution 3): rejected
-    execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
-# After three repairs a program is written from nothing.
-1 2 3 4 stored fine 3: raises, fine2, value
-    persisted: rejected
-    generated feedback execution (execution 3): accepted
-    ok; 1 asked, kept, Failed, admitted as delegated_contract_tool after 0 repairs
-# A type error on arguments of a proven shape is the program's fault.
-1 1 1 1 stored fine 0 proven: type error, no key
-    persisted: rejected
-    repaired feedback execution (execution 1): rejected
-    execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
-# On another shape it is the caller's: not counted, and the program's own error comes first.
-1 1 1 1 stored fine 0 proven text: type error, no key
-    persisted: rejected
-    repaired feedback execution (execution 1): rejected
-    execution: TypeError: boom; the stored program was never called with such arguments, check them; it could not be repaired (provider_auth: no key); blame "caller"; repair_error_type "provider_auth"; 1 asked, Excused
-# With a model the program is widened.
-1 1 1 1 stored fine 0 proven text: type error, fine2, value
-    persisted: rejected
-    repaired feedback execution (execution 1): accepted
-    ok; 1 asked, kept, Excused, admitted as delegated_contract_tool after 0 repairs
-# A widening that fails gives the caller's error.
-1 1 1 1 stored fine 0 proven text: type error, fine2, raises, fine3, raises
-    persisted: rejected
-    repaired feedback execution (execution 1): execution
-    repaired feedback execution (execution 0): execution
-    execution: TypeError: boom; the stored program was never called with such arguments, check them; it could not be repaired (execution: E: boom); blame "caller"; repair_error_type "execution"; 2 asked, execution exhausted, Excused
-# Nothing is widened if the policy says so.
-narrow 1 1 1 1 stored fine 0 proven text: type error
-    persisted: rejected
-    execution: TypeError: boom; the stored program was never called with such arguments, check them; blame "caller"; 0 asked, Excused
-# Another error is the program's, whatever the shape.
-1 1 1 1 stored fine 0 proven text: raises, no key
-    persisted: rejected
-    repaired feedback execution (execution 1): rejected
-    execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
-# A missing argument of a stored function is an invalid call: the program does not run, no model is asked.
-1 1 1 1 stored pair 0:
-    persisted: rejected
-    invalid_call: `list` takes (w, h) and was called with (77): h is missing; correct the call; blame "caller"; 0 asked, Excused
-# A service that is down ends a stored program's call: not counted, not repaired.
-network 1 1 1 1 stored fetches 0 url: refused connection
-    persisted: rejected
-    service_unavailable: shop.example cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 0 asked, Excused
-# The same, wrapped in another exception.
-network 1 1 1 1 stored fetches 0 url: wrapped refusal
-    persisted: rejected
-    service_unavailable: shop.example cannot be used (requests.exceptions.RequestException: boom); run it again when it answers; blame "world"; 0 asked, Excused
-# Without the grant the message names it.
-1 1 1 1 stored fetches 0 url: refused connection
-    persisted: rejected
-    unsupported_capability: the program may not use the network for this (ConnectionRefusedError: boom); grant it with `--network shop.example`; grant "--network shop.example"; blame "world"; 0 asked, Excused
-# A new program cannot do better if the call names the service.
-network 1 1 1 1 url: fetches, refused connection
-    generated: rejected
-    service_unavailable: shop.example cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 1 asked
-# It may choose a better one if it chose the service itself.
-network 1 1 1 1: chooses, refused connection, fine, value
-    generated: execution
-    generated feedback service_unavailable (execution 0): accepted
-    ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
-# When it does not, the service is named.
-network 1 1 1 1: chooses, refused connection, fetches, refused connection
-    generated: execution
-    generated feedback service_unavailable (execution 0): rejected
-    service_unavailable: a service the program needs cannot be used (ConnectionRefusedError: boom); run it again when it answers; blame "world"; 2 asked
-# A file that is not granted.
-1 1 1 1 path: reads, no file
-    generated: rejected
-    unsupported_capability: the program cannot open a file (FileNotFoundError: boom); check that it exists, and grant it with `--read sales.csv`, or `--write` to change it; grant "--read sales.csv"; blame "world"; 1 asked
-# A failed call of another agent counts there, not here.
-1 1 1 1 stored fine 0 proven: nested failure
-    persisted: rejected
-    execution: TypeError: boom; blame "world"; 0 asked, Excused
-# A wrong call of another agent counts here.
-1 1 1 1 stored fine 0 proven: nested misuse, no key
-    persisted: rejected
-    repaired feedback execution (execution 1): rejected
-    execution: TypeError: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
-# Nothing runs again after something may have been sent.
-network 1 2 3 4: posts, contract broken
-    generated: outcome
-    contract_violation: Return an array of at least 1 item at `$`, where the result has an array of 0 items; if the task cannot give that, report a failure instead.; the program may have sent something (urllib.request.urlopen), so nothing was run again: check before calling again; sent ["urllib.request.urlopen"]; 1 asked, outcome exhausted
-# Without a network nothing was sent.
-1 1 1 1: posts, contract broken, fine, value
-    generated: outcome
-    generated feedback contract_violation (outcome 0): accepted
-    ok; 2 asked, kept, admitted as delegated_contract_tool after 0 repairs
-# A degraded program runs when no better one can be obtained,
-1 1 1 1 stored fine 0 proven degraded: no key, value
-    generated: rejected
-    persisted as a last resort: accepted
-    ok; note: the stored program is degraded; it ran because no better one could be obtained (provider_auth: no key); 1 asked, kept, Succeeded
-# and its own error comes first.
-1 1 1 1 stored fine 0 proven degraded: no key, raises
-    generated: rejected
-    persisted as a last resort: rejected
-    execution: E: boom; it could not be repaired (provider_auth: no key); blame "program"; repair_error_type "provider_auth"; 1 asked, Failed
-# It does not run on arguments it was never accepted with.
-1 1 1 1 stored fine 0 proven degraded text: no key
-    generated: rejected
-    provider_auth: no key; 1 asked
-# An authored error without a budget to repair it is returned unchanged.
-1 1 1 0: fine, flaky
-    generated: outcome
-    flaky: sorry; 1 asked, outcome exhausted
-"#;
+const TABLE: &str = include_str!("endings/table.txt");
 
 #[test]
 fn every_row_ends_as_written() {
@@ -406,24 +92,29 @@ fn answer(word: &str) -> Answer {
         "refused connection" => raises(
             "ConnectionRefusedError",
             &["ConnectionRefusedError", "ConnectionError", "OSError"],
-            |facts| facts.errno = Some("ECONNREFUSED".into()),
+            |facts| facts.exception.errno = Some("ECONNREFUSED".into()),
         ),
         "wrapped refusal" => {
             raises("requests.exceptions.RequestException", &["OSError"], |facts| {
-                facts.cause_chain = vec!["ConnectionRefusedError".into(), "ConnectionError".into()];
+                let class_chain = ["ConnectionRefusedError", "ConnectionError"].map(str::to_owned);
+                facts.causes =
+                    vec![ExceptionLink { class_chain: class_chain.to_vec(), ..Default::default() }];
             })
         }
         "no file" => raises("FileNotFoundError", &["FileNotFoundError", "OSError"], |facts| {
-            (facts.errno, facts.path) = (Some("ENOENT".into()), Some("sales.csv".into()));
+            let ExceptionLink { errno, path, .. } = &mut facts.exception;
+            (*errno, *path) = (Some("ENOENT".into()), Some("sales.csv".into()));
         }),
         "nested failure" => raises("TypeError", &["TypeError"], |facts| {
-            facts.failed_call = Some("execution".into());
+            facts.exception.failed_call = Some("execution".into());
         }),
         "nested misuse" => raises("TypeError", &["TypeError"], |facts| {
-            facts.failed_call = Some("invalid_call".into());
+            facts.exception.failed_call = Some("invalid_call".into());
         }),
         "not_found" => says(word, false),
         "flaky" | "network_error" => says(word, true),
+        "silent service" => silent(Some(Duration::from_secs(20))),
+        "no connection" => silent(None),
         "shutdown" => {
             Answer::Runs(Err(WorkerFault::Crashed { by: EndedBy::Host, detail: "x".into() }))
         }
@@ -456,6 +147,11 @@ fn program(name: &str) -> &'static str {
     }
 }
 
+/// The program's time was up while it waited for a service.
+fn silent(silent: Option<Duration>) -> Answer {
+    Answer::Runs(Err(WorkerFault::ServiceSilent { limit: Duration::from_secs(30), silent }))
+}
+
 fn ran(ending: ReportEnding) -> Answer {
     Answer::Runs(Ok(Box::new(report(ending))))
 }
@@ -463,7 +159,8 @@ fn ran(ending: ReportEnding) -> Answer {
 /// The program raised; `known` adds to what the guest reports of it.
 fn raises(class: &str, chain: &[&str], known: impl Fn(&mut ExceptionFacts)) -> Answer {
     let class_chain = chain.iter().map(|name| (*name).to_owned()).collect();
-    let mut facts = ExceptionFacts { class_chain, ..ExceptionFacts::default() };
+    let exception = ExceptionLink { class_chain, ..ExceptionLink::default() };
+    let mut facts = ExceptionFacts { exception, ..ExceptionFacts::default() };
     known(&mut facts);
     let (class, message) = (class.to_owned(), "boom".to_owned());
     ran(ReportEnding::Raised { class, message, location: None, facts: Box::new(facts) })
@@ -528,12 +225,12 @@ fn recalled(scene: &str) -> Step {
             "proven" => {
                 for artifact in &mut memory.artifacts {
                     let shape = ShapeDigest::of_call(&common::request());
-                    artifact.repute.shapes = ProvenShapes::stored(shape.as_str().to_owned());
+                    artifact.track_record.shapes = ProvenShapes::stored(shape.as_str().to_owned());
                 }
             }
             "degraded" => {
                 for artifact in &mut memory.artifacts {
-                    artifact.repute.recent = Window::stored("fff".to_owned());
+                    artifact.track_record.recent = Window::stored("fff".to_owned());
                 }
             }
             "narrow" => policy.widen = false,

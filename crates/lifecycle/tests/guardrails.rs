@@ -35,9 +35,10 @@ shows its default. A stored program that breaks a rule before it runs was kept u
 const CORPUS: &str = "
 ## False positives
 
-Every rule is measured on honest programs: written without reading the rules, or recorded from a model
-(`crates/recurgent/tests/honest`). Each is vetted and executed. The table counts the programs a rule objected to; it is
-written by that test, which fails at 1 % of the programs of a guest, or at one program for a rule that ends the call.
+Rules are measured on honest programs: written without reading the rules, or recorded from a model
+(`crates/recurgent/tests/honest`). Each is vetted and executed, beside the other programs of its role, and states its
+answer. No program of the set declares a package, so `unused_dependency` is not measured. The table counts the programs
+a rule objected to; it is written by that test, which fails at 1 % of the programs of a guest, or at one program for a rule that ends the call.
 
 ";
 /// Around the table.

@@ -4,17 +4,21 @@
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
-use std::sync::LazyLock;
 use std::time::Duration;
 
+use lifecycle::attempt::{Reason, Rejection};
 use lifecycle::call::{Generate, Memory, Policy, Step, begin};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
-use lifecycle::guardrail::SiblingState;
+use lifecycle::example::PersonRejection;
+use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
+use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::pattern::Repeated;
+use lifecycle::program::Checksum;
 use lifecycle::prompt::{MAX_TOOLS, Prompt, PromptContext, build};
+use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -22,7 +26,8 @@ use lifecycle::tool::{KnownTool, Tool};
 use serde_json::{Map, Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
 
-static O200K: LazyLock<CoreBPE> = LazyLock::new(|| o200k_base().unwrap());
+#[expect(clippy::disallowed_types, reason = "a table that is slow to make")]
+static O200K: std::sync::LazyLock<CoreBPE> = std::sync::LazyLock::new(|| o200k_base().unwrap());
 
 fn tokens(text: &str) -> usize {
     O200K.encode_ordinary(text).len()
@@ -182,6 +187,7 @@ fn repeated(capability: &str, tool: &str) -> Repeated {
 #[test]
 fn every_required_rule_is_stated() {
     let prompt_context = PromptContext {
+        secrets: NamedSecrets::default(),
         tools: vec![known("fetcher", "fetches pages")],
         siblings: vec![sibling("subtract", "total")],
         history_count: 3,
@@ -356,6 +362,7 @@ fn nothing_inserted_leaves_its_field() {
         let fields = json!({"purpose": random.text(), "acceptance": [random.text()], "deliverable": {"type": "object"}});
         request.contract = Contract::compose(fields.as_object(), &Map::new()).unwrap().0;
         let prompt_context = PromptContext {
+            secrets: NamedSecrets::default(),
             tools: vec![known("page_reader", &random.text())],
             siblings: vec![sibling(&random.text(), &random.text())],
             history_count: 1,
@@ -406,4 +413,38 @@ fn what_an_error_says_stays_in_its_field() {
         let shown = sections(&prompt.user).remove("feedback").unwrap();
         assert_eq!(shown["error_message"], words);
     }
+}
+
+/// What callers, people and failures say is shown without the secrets in it.
+#[test]
+fn no_section_shows_a_secret() {
+    const KEY: &str = "sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let mut request = request(Language::Python, vec![]);
+    let deliverable = json!({"type": "object", "required": ["token"]});
+    let purpose = format!("ask the service with {KEY}");
+    let contract = json!({"purpose": purpose, "deliverable": deliverable, "acceptance": {"token": "a string"}});
+    let Value::Object(contract) = contract else { panic!("an object") };
+    request.contract = Contract::compose(Some(&contract), &Map::new()).unwrap().0;
+    let mut secrets = NamedSecrets::default();
+    secrets.note("password", &json!("hunter2"));
+    let because = format!("it printed {KEY}");
+    let prompt_context = PromptContext {
+        rejections: vec![PersonRejection {
+            language: Language::Python,
+            checksum: Checksum::of(""),
+            because,
+            code: None,
+            rejected_at: String::new(),
+        }],
+        secrets,
+        ..PromptContext::default()
+    };
+    let failure = Failure::new(FailureKind::Execution, format!("no login for hunter2 with {KEY}"));
+    let rejection = Rejection::new(Reason::Raised, failure);
+    let feedback = rejection.feedback(1, &GuardrailPolicy::default());
+    let user = build(&request, &prompt_context, Some(&feedback)).user;
+    for secret in [KEY, "hunter2"] {
+        assert!(!user.contains(secret), "{user}");
+    }
+    assert!(user.contains("\"token\":\"a string\""), "a description stays: {user}");
 }

@@ -1,7 +1,11 @@
 //! Our side of `scripts/rivals`: runs the tasks it names on standard input, one a line, and prints how long each
 //! took. Every task is a call from the library's surface, with all a call does: select or ask the (stub)
 //! model, vet, run in a sandboxed worker, judge, commit, log.
-#![expect(clippy::print_stdout, reason = "it answers on standard output")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "it answers on standard output"
+)]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
 
 use std::io::{BufRead, Write};

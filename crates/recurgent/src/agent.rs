@@ -24,6 +24,7 @@ use crate::config::{AgentOptions, ConfigFault};
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
+use crate::provider::ProviderFault;
 use crate::runtime::Runtime;
 use crate::session_queue::{SessionQueue, SessionTurn, TurnFault, TurnLimits};
 use crate::store::Owner;
@@ -40,21 +41,27 @@ pub enum AgentFault {
     /// A bad option.
     #[error(transparent)]
     Option(#[from] ConfigFault),
+    /// The model that was asked for cannot be used.
+    #[error(transparent)]
+    Model(#[from] ProviderFault),
     /// A contract that cannot be enforced.
     #[error(transparent)]
     Contract(#[from] ContractFault),
     /// A value or key that memory cannot hold.
     #[error("{0}")]
     Value(String),
-    /// The store did not answer.
+    /// The store failed, or another process changed the session meanwhile.
     #[error(transparent)]
     Store(#[from] StoreFault),
+    /// The agent's other calls did not end in time, or the wait for them was not possible or was cancelled.
+    #[error("{}", .0.message)]
+    Turn(Box<Failure>),
     /// No tool of that name.
     #[error("no tool is named {name:?}; known tools: {known}. Forge it with delegate")]
     UnknownTool {
-        /// As asked.
+        /// The name asked for.
         name: String,
-        /// What there is.
+        /// The names of known tools.
         known: String,
     },
 }
@@ -77,7 +84,7 @@ pub enum CallFault {
         wanted: &'static str,
         /// Why the value does not fit.
         problem: String,
-        /// The value.
+        /// The value of the call.
         value: Value,
     },
 }
@@ -85,7 +92,7 @@ pub enum CallFault {
 /// A role with a memory. Calling any method on it works.
 ///
 /// An agent can be shared between threads. Its calls follow each other: a second call waits until the first has ended.
-/// Its memory can be read while a call is under way and then is as it was before the call. An observer must not call the
+/// During a call, reads see the memory as it was before the call. An observer must not call the
 /// agent whose event it is given.
 pub struct Agent {
     runtime: Runtime,
@@ -103,7 +110,7 @@ pub struct Agent {
     tree: Option<Tree>,
     /// Calls and writes of memory wait here for their turn. Agents of one session share it.
     queue: Arc<SessionQueue>,
-    /// Locked for moments only, never while a program runs. Taken after the turn.
+    /// Lock order: first the turn, then this. Held briefly, never while a program runs.
     state: Mutex<AgentState>,
 }
 
@@ -116,7 +123,7 @@ struct AgentState {
 }
 
 impl fmt::Debug for Agent {
-    /// Never asks a model.
+    /// Prints the role and the keys of the memory, not its values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         let keys: Vec<&str> = state.context.iter().map(|(key, _)| key).collect();
@@ -147,7 +154,7 @@ impl Agent {
         arguments: impl IntoArguments,
     ) -> Result<Outcome, AgentFault> {
         let method = method.try_into().map_err(Into::into)?;
-        let arguments = match self.admit(arguments) {
+        let arguments = match self.check_arguments(arguments) {
             Ok(arguments) => arguments,
             Err(problem) => return Ok(self.refused(method, problem)),
         };
@@ -260,7 +267,7 @@ impl Agent {
         Ok(())
     }
 
-    fn admit(&self, arguments: impl IntoArguments) -> Result<Arguments, String> {
+    fn check_arguments(&self, arguments: impl IntoArguments) -> Result<Arguments, String> {
         let arguments = arguments.into_arguments()?;
         let (bytes, limit) =
             (arguments.encoded_bytes(), self.runtime.config().max_argument_bytes());
@@ -294,7 +301,7 @@ impl Agent {
         if let Some(problem) = entries.keys().find_map(|key| refused_key(key)) {
             return Err(AgentFault::Value(problem));
         }
-        let _turn = self.turn().map_err(StoreFault::from)?;
+        let _turn = self.turn().map_err(|fault| AgentFault::Turn(Box::new(fault.failure())))?;
         self.refresh()?;
         self.write(entries)
     }
@@ -312,22 +319,22 @@ impl Agent {
         Ok(())
     }
 
-    /// Reads a memory key.
+    /// Reads a memory key, as of this agent's last call or write; it does not look into the store.
     pub fn get(&self, key: &str) -> Option<Value> {
         self.state().context.get(key).cloned()
     }
 
-    /// The whole memory.
+    /// The whole memory, as of this agent's last call or write.
     pub fn runtime_context(&self) -> Context {
         self.state().context.clone()
     }
 
-    /// Why it cannot remember these values beside what it remembers.
+    /// The reason why these values exceed the limit of the memory, if they do.
     pub(crate) fn over_limit(&self, entries: &Map<String, Value>) -> Option<String> {
         self.state().context.over_limit(entries, &[])
     }
 
-    /// Memory that what it remembers takes in this process.
+    /// Bytes that the memory takes in this process.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.state().context.decoded_bytes()
     }
@@ -423,8 +430,8 @@ impl Agent {
     }
 }
 
-/// The packages of a session's agent since its last success. They are parsed again, because files are not trusted. What
-/// this version cannot read is dropped: the environment can be built again.
+/// The packages of a session's agent since its last success. They are parsed again, because files are not trusted. A
+/// manifest that this version cannot read is dropped: the next program declares its own.
 fn kept_manifest(
     runtime: &Runtime,
     owner: &Owner,

@@ -11,8 +11,8 @@ use lifecycle::call::{
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
 use lifecycle::execution::{Environment, FailedPreparation, FailedRun, Report, WorkerFault};
-use lifecycle::log_entry::{self, Circumstances, Debug};
-use lifecycle::outcome::{CallDetails, Failure, Outcome};
+use lifecycle::log_entry::{self, Debug, EntryDetails};
+use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
 use lifecycle::provenance::Observation;
 use lifecycle::redact::NamedSecrets;
@@ -22,9 +22,9 @@ use lifecycle::settlement::{Kept, Timing};
 use serde_json::Value;
 
 use crate::agent::Agent;
-use crate::environment::Aim;
+use crate::environment::{BuildChoice, EnvironmentRequest, Progress, has_lost_files};
 use crate::grants::Grants;
-use crate::guest::{RunLimits, Said};
+use crate::guest::{RunLimits, TurnEvent};
 use crate::host::Host;
 use crate::observe::LogRequest;
 use crate::provider::DraftRequest;
@@ -35,7 +35,7 @@ use crate::upkeep::{now, time_before};
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
     let runtime = agent.runtime();
-    let mut call = Performance::begin(agent, tree);
+    let mut call = CallInProgress::begin(agent, tree);
     tree.note_request(&request);
     runtime
         .observers()
@@ -77,21 +77,6 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
     }
 }
 
-/// Whether a run failed because an environment that was built earlier cannot be activated.
-fn is_damaged(failed: &FailedRun, environment: &Environment) -> bool {
-    environment.cache_hit && matches!(failed.fault, WorkerFault::ActivationFailed(_))
-}
-
-/// The fault of an environment that is damaged and cannot be built again.
-fn unrebuilt(failed: FailedRun, unbuilt: FailedPreparation) -> FailedRun {
-    let WorkerFault::ActivationFailed(failure) = failed.fault else { return failed };
-    let why = unbuilt.fault.into_failure().message;
-    let message =
-        format!("{}; the environment is damaged and cannot be built again: {why}", failure.message);
-    let fault = WorkerFault::ActivationFailed(Box::new(Failure { message, ..*failure }));
-    FailedRun { fault, ..failed }
-}
-
 /// What the model's answer cost, usable or not.
 fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
     match reply {
@@ -102,7 +87,7 @@ fn used(reply: &Result<Draft, DraftFault>) -> Option<Usage> {
 }
 
 /// State of the loop beside the step.
-struct Performance<'a> {
+struct CallInProgress<'a> {
     agent: &'a Agent,
     tree: &'a Tree,
     started: Instant,
@@ -114,21 +99,22 @@ struct Performance<'a> {
     first_call: Option<FirstCallLock<'a>>,
 }
 
-impl<'a> Performance<'a> {
+impl<'a> CallInProgress<'a> {
     fn begin(agent: &'a Agent, tree: &'a Tree) -> Self {
         let started = Instant::now();
         Self { agent, tree, started, rolled_back: 0, prompt: None, first_call: None }
     }
 }
 
-impl Performance<'_> {
+impl CallInProgress<'_> {
     /// Reads the store, and adds cached inspections of the programs found. The first call of a method waits while
     /// another one asks the model for its program.
     fn recall(&mut self, request: &CallRequest) -> Result<Memory, StoreFault> {
         let runtime = self.agent.runtime();
         let read = || {
             let mut memory = runtime.store().recall(self.agent.owner(), request)?;
-            memory.artifacts.extend_from_slice(runtime.pinned_tools().programs(request));
+            let pinned = runtime.pinned_tools().programs(request, runtime.store())?;
+            memory.artifacts.extend(pinned);
             Ok::<_, StoreFault>(memory)
         };
         let mut memory = read()?;
@@ -159,13 +145,14 @@ impl Performance<'_> {
         }
         self.tree.pause(generate.pause())?;
         runtime.observers().notify(generate.request(), || generate.event());
-        let prompt_context = runtime
+        let mut prompt_context = runtime
             .store()
             .prompt_context(self.agent.owner(), generate.request())
             .map_err(DraftFault::Store)?;
+        prompt_context.secrets = self.tree.secrets();
         let prompt = self.prompt.insert(generate.prompt(&prompt_context));
         let request = generate.request();
-        let (provider, model) = (runtime.provider(), &options.model);
+        let (provider, model) = (runtime.provider(), options.model.as_str());
         let longest = provider.max_output_tokens();
         let reserved = self.tree.reserve(prompt, longest, provider.pricing(model))?;
         let reply = provider.draft(
@@ -187,48 +174,56 @@ impl Performance<'_> {
     /// Installs the packages the program declares; observers are notified of what takes long.
     fn prepare(&self, prepare: &Prepare) -> Result<Environment, FailedPreparation> {
         let (runtime, request) = (self.agent.runtime(), prepare.request());
-        let aim = Aim {
-            cancellation: &self.tree.cancellation,
-            progress: &|progress| {
-                let what = || EventKind::Preparing { what: progress.to_string() };
-                runtime.observers().notify(request, what);
-            },
-            replaces: None,
-            damaged: None,
-        };
+        let progress = self.notify_preparing(request);
+        let wanted = self.environment_request(&progress);
         let environments = runtime.environments();
-        environments.prepare(request.language, prepare.manifest(), runtime.workers(), &aim)
+        environments.prepare(request.language, prepare.manifest(), runtime.workers(), &wanted)
     }
 
-    /// Runs the program. An environment that was ready and cannot be activated any more is damaged: it is built again, and
-    /// the program runs in the new build.
+    /// Runs the program. A damaged environment is built again, and the program runs in the new build.
     fn execute(&self, execute: &mut Execute) -> Result<Report, FailedRun> {
         let run = |execute: &Execute| {
             Host::new(self.agent, execute.order(), self.tree).run(execute.environment())
         };
-        let failed = match run(execute) {
-            Err(failed) if is_damaged(&failed, execute.environment()) => failed,
+        let language = execute.order().request.language;
+        let report = match run(execute) {
+            Err(failed) if failed.shows_damage(execute.environment()) => Err(failed),
+            Ok(report)
+                if report.may_show_damage(execute.environment())
+                    && has_lost_files(language, execute.environment()) =>
+            {
+                Ok(report)
+            }
             report => return report,
         };
         let (runtime, request) = (self.agent.runtime(), execute.order().request.clone());
-        let aim = Aim {
-            cancellation: &self.tree.cancellation,
-            progress: &|progress| {
-                let what = || EventKind::Preparing { what: progress.to_string() };
-                runtime.observers().notify(&request, what);
-            },
-            replaces: None,
-            damaged: None,
-        };
+        let progress = self.notify_preparing(&request);
+        let wanted = self.environment_request(&progress);
         let (environments, workers) = (runtime.environments(), runtime.workers());
         let damaged = execute.environment();
-        match environments.replace_damaged(request.language, damaged, workers, &aim) {
+        match environments.replace_damaged(request.language, damaged, workers, &wanted) {
             Ok(rebuilt) => {
                 execute.replace_environment(rebuilt);
                 run(execute)
             }
-            Err(unbuilt) => Err(unrebuilt(failed, unbuilt)),
+            Err(unbuilt) => report.map_err(|failed| failed.with_failed_rebuild(unbuilt)),
         }
+    }
+
+    /// Notifies observers of the steps of a preparation.
+    fn notify_preparing<'r>(&'r self, request: &'r CallRequest) -> impl Fn(Progress<'_>) + 'r {
+        move |progress| {
+            let what = || EventKind::Preparing { what: progress.to_string() };
+            self.agent.runtime().observers().notify(request, what);
+        }
+    }
+
+    fn environment_request<'r>(
+        &'r self,
+        progress: &'r dyn Fn(Progress<'_>),
+    ) -> EnvironmentRequest<'r> {
+        let cancellation = &self.tree.cancellation;
+        EnvironmentRequest { cancellation, progress, build: BuildChoice::Present }
     }
 
     /// Runs the program on its examples, without any grant and without answering what it asks.
@@ -243,7 +238,7 @@ impl Performance<'_> {
             let guest = self.agent.runtime().guest(request.language);
             let order = rehearse.order(request);
             match guest.start(rehearse.environment(), &order, &limits)?.listen()? {
-                Said::Done(done) => Ok(Report {
+                TurnEvent::Done(done) => Ok(Report {
                     ending: done.ending,
                     changes: done.changes,
                     forged: Vec::new(),
@@ -254,7 +249,7 @@ impl Performance<'_> {
                     worker: done.worker,
                     result_from: done.result_from,
                 }),
-                Said::Ask(_) => Err(WorkerFault::Unavailable("an example may not ask".into())),
+                TurnEvent::Ask(_) => Err(WorkerFault::Unavailable("an example may not ask".into())),
             }
         };
         rehearse.requests().iter().map(run).collect()
@@ -295,9 +290,9 @@ impl Performance<'_> {
         let answer = runtime.store().commit(self.agent.owner(), commit.request(), &changes);
         let settled = commit.committed(answer);
         let summary = changes.record.get_mut("outcome_summary").map(Value::take);
+        let omission = secrets.note_of_omission();
         self.log(&settled, moment, summary.unwrap_or_default(), secrets);
-        if let Some(challenger) = settled.challenger() {
-            let key = ArtifactKey::of(settled.commit().request());
+        if let Some((key, challenger)) = settled.challenger() {
             runtime.trials().enqueue(key, challenger.clone());
         }
         runtime
@@ -305,7 +300,8 @@ impl Performance<'_> {
             .notify(settled.commit().request(), || settled.commit().event(self.started.elapsed()));
         let details = Box::new(self.details(settled.commit()));
         let is_nested = settled.commit().request().lineage.depth() > 0;
-        let (outcome, kept) = settled.into_parts();
+        let (mut outcome, kept) = settled.into_parts();
+        outcome.notes.extend(omission);
         if let (true, Some(kept)) = (is_nested, &kept) {
             self.tree.add_forged_tools(&kept.tools);
         }
@@ -330,9 +326,9 @@ impl Performance<'_> {
         let Some(log) = self.agent.runtime().log() else { return };
         let options = self.agent.options();
         let commit = settled.commit();
-        let circumstances = Circumstances {
+        let details = EntryDetails {
             moment,
-            model: self.agent.runtime().provider().model(&options.model).to_owned(),
+            model: self.agent.runtime().provider().model(options.model.as_str()).to_owned(),
             contract_source: self.agent.contract_source(),
             specialist_instance_id: self.agent.owner().instance.clone(),
             session: self.agent.owner().session.clone(),
@@ -351,7 +347,11 @@ impl Performance<'_> {
             share: &self.tree.log_share,
             is_root: commit.request().lineage.depth() == 0,
             programs: log_entry::digests(commit).into_iter().flatten().collect(),
-            project: &|before| log_entry::project(commit, &circumstances, before),
+            encode: &|before, line| {
+                let entry = log_entry::project(commit, &details, before);
+                // What has only text for keys can be written to memory.
+                let _ = serde_json::to_writer(line, &entry);
+            },
         });
     }
 }

@@ -9,7 +9,7 @@ mod table;
 mod value;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,12 @@ pub enum ConfigFault {
         /// Why.
         problem: String,
     },
+    /// An environment variable is not text. Its value is not shown, because it may be a key.
+    #[error("the environment variable {variable} is not valid UTF-8; set it to text, or unset it")]
+    NotText {
+        /// Its name.
+        variable: String,
+    },
     /// No home directory to keep anything in.
     #[error("no home directory was found; set RECURGENT_STATE_DIR to a directory you can write to")]
     Homeless,
@@ -128,20 +134,15 @@ pub struct Config {
     state_home: Option<PathBuf>,
     cache_home: Option<PathBuf>,
     file: Option<PathBuf>,
-    editor: Option<String>,
+    editor: Option<OsString>,
 }
 
 impl Config {
     /// File, then environment.
+    #[expect(clippy::disallowed_methods, reason = "this is the module that reads the environment")]
     pub fn load() -> Result<Self, ConfigFault> {
         let mut config = Self::defaults();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the module that reads the environment"
-        )]
-        let variables: Vec<(String, String)> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
+        let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let strategy = etcetera::choose_base_strategy().ok();
         config.state_home = strategy.as_ref().and_then(BaseStrategy::state_dir);
         config.cache_home = strategy.as_ref().map(BaseStrategy::cache_dir);
@@ -162,6 +163,7 @@ impl Config {
     }
 
     /// Built-in values only, plus the search path; for embedding programs that set everything themselves.
+    #[expect(clippy::disallowed_methods, reason = "this is the module that reads the environment")]
     pub fn defaults() -> Self {
         let settings = Settings::default();
         let texts = settings.texts().into_iter();
@@ -241,16 +243,17 @@ impl Config {
         Ok(())
     }
 
-    fn read_environment(&mut self, variables: &[(String, String)]) -> Result<(), ConfigFault> {
+    fn read_environment(&mut self, variables: &[(OsString, OsString)]) -> Result<(), ConfigFault> {
         for (variable, value) in variables {
-            let key = key_variables().find(|name| name == variable);
+            let Some((variable, value)) = text_of(variable, value)? else { continue };
+            let key = key_variables().find(|name| *name == variable);
             if let Some(name) = key.filter(|_| !value.trim().is_empty()) {
                 self.keys.insert(name, Secret::new(value.trim()));
             }
             let Some(name) = variable.strip_prefix(PREFIX).filter(|name| *name != "CONFIG") else {
                 continue;
             };
-            let origin = SettingOrigin::Environment(variable.clone());
+            let origin = SettingOrigin::Environment(variable.to_owned());
             self.put(&name.to_lowercase(), value, &origin)?;
         }
         Ok(())
@@ -277,7 +280,7 @@ impl Config {
 
     /// The command of the user's editor (`VISUAL` or `EDITOR`).
     #[doc(hidden)]
-    pub fn editor(&self) -> Option<&str> {
+    pub fn editor(&self) -> Option<&OsStr> {
         self.editor.as_deref()
     }
 
@@ -296,6 +299,22 @@ impl Config {
     }
 }
 
+/// The name and value of an environment variable that this module reads; `None` for any other.
+fn text_of<'a>(
+    variable: &'a OsStr,
+    value: &'a OsStr,
+) -> Result<Option<(&'a str, &'a str)>, ConfigFault> {
+    let name = variable.to_string_lossy();
+    let is_setting = name.strip_prefix(PREFIX).is_some_and(|name| name != "CONFIG");
+    if !is_setting && !key_variables().any(|key| key == name) {
+        return Ok(None);
+    }
+    match (variable.to_str(), value.to_str()) {
+        (Some(variable), Some(value)) => Ok(Some((variable, value))),
+        _ => Err(ConfigFault::NotText { variable: name.into_owned() }),
+    }
+}
+
 /// Sets one value of a layer from its text.
 fn parse_into(
     layer: &mut SettingsLayer,
@@ -310,7 +329,7 @@ fn parse_into(
             key: key.name,
             origin: origin.to_string(),
             expected,
-            found: text.to_owned(),
+            found: key.shown_briefly(text),
         }),
         None => Err(unknown(name, origin)),
     }
@@ -359,6 +378,27 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_that_is_not_text_is_an_error_if_it_is_read() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let odd = |text: &str| OsString::from_vec([text.as_bytes(), b"\xff"].concat());
+        for (name, value, refused) in [
+            ("RECURGENT_MODEL".into(), odd("m"), Some("RECURGENT_MODEL")),
+            ("ANTHROPIC_API_KEY".into(), odd("sk-canary"), Some("ANTHROPIC_API_KEY")),
+            (odd("RECURGENT_M"), "m".into(), Some("RECURGENT_M\u{fffd}")),
+            ("OTHER".into(), odd("m"), None),
+            (odd("OTHER"), "m".into(), None),
+            ("RECURGENT_CONFIG".into(), odd("/folder"), None),
+        ] {
+            let read = Config::defaults().read_environment(&[(name, value)]);
+            let said = read.err().map(|fault| fault.to_string());
+            let expected = refused.map(|name| {
+                format!("the environment variable {name} is not valid UTF-8; set it to text, or unset it")
+            });
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
     fn a_list_in_the_file_is_a_list_of_whatever_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
@@ -368,7 +408,8 @@ mod tests {
         config.read_file(&file).unwrap();
         let read = config.agent_options().grants.read;
         assert_eq!(read, [Path::new("/one"), Path::new("/two")]);
-        assert_eq!(config.dependency_policy(Language::Ruby).blocked, ["a", "b"]);
+        let blocked = config.dependency_policy(Language::Ruby).blocked;
+        assert_eq!(blocked.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a", "b"]);
         std::fs::write(&file, "read_path = []").unwrap();
         let fault = config.read_file(&file).unwrap_err().to_string();
         assert!(fault.contains("did you mean `read_paths`?"), "{fault}");

@@ -21,7 +21,6 @@ mod fault;
 mod generation;
 mod identity;
 mod inspection;
-mod lock;
 mod manager;
 mod ready;
 mod cache;
@@ -53,9 +52,7 @@ use source::PackageSources;
 
 pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
 pub use examination::{InstallerCheck, examine};
-pub(crate) use lock::Lock;
 pub(crate) use ready::Ready;
-pub(crate) use source::redacted;
 
 /// Ready environments whose records are cached.
 const MAX_KNOWN: usize = 256;
@@ -75,6 +72,8 @@ pub struct EnvironmentOptions {
     pub ruby: GuestPolicy,
     /// Further variables of every tool: proxies, certificates, and those that settings name.
     pub variables: Vec<(OsString, OsString)>,
+    /// Names of such variables that settings list and the host does not have.
+    pub unset_variables: Vec<String>,
     /// Hosts that package managers may connect to while they build, besides those of their sources.
     pub hosts: Vec<String>,
     /// Resource limits of installing one environment.
@@ -83,6 +82,16 @@ pub struct EnvironmentOptions {
     pub resolve_limit: Duration,
     /// Longest time installing them may take.
     pub install_limit: Duration,
+}
+
+impl EnvironmentOptions {
+    /// What is wrong with the variables that settings list.
+    fn variable_problem(&self) -> Option<String> {
+        let name = self.unset_variables.first()?;
+        Some(format!(
+            "installer_env lists `{name}`, which is not set; set it, or remove it from installer_env"
+        ))
+    }
 }
 
 impl fmt::Debug for EnvironmentOptions {
@@ -114,17 +123,32 @@ impl fmt::Debug for GuestPolicy {
 }
 
 /// How an environment is requested.
-pub(crate) struct Aim<'a> {
+pub(crate) struct EnvironmentRequest<'a> {
     pub(crate) cancellation: &'a Cancellation,
     pub(crate) progress: &'a dyn Fn(Progress<'_>),
-    /// The environment to rebuild with today's best versions, while programs still run in the present one; `None`: use
-    /// the present one if there is one.
-    pub(crate) replaces: Option<&'a str>,
-    /// A build that is ready but cannot be activated any more: it is not used.
-    pub(crate) damaged: Option<&'a Path>,
+    pub(crate) build: BuildChoice<'a>,
 }
 
-impl Aim<'_> {
+/// Which build of an environment is requested.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum BuildChoice<'a> {
+    /// The present one; one is built if there is none.
+    Present,
+    /// A new one with today's best versions, of the environment with this id. Programs still run in the present one.
+    Refreshed(&'a str),
+    /// Any but this one, which was ready and cannot be activated any more.
+    Except(&'a Path),
+}
+
+impl EnvironmentRequest<'_> {
+    /// Whether a build is damaged and must not be used.
+    fn is_damaged(&self, root: &Path) -> bool {
+        match self.build {
+            BuildChoice::Except(damaged) => damaged == root,
+            BuildChoice::Present | BuildChoice::Refreshed(_) => false,
+        }
+    }
+
     fn report(&self, progress: Progress<'_>) {
         (self.progress)(progress);
     }
@@ -225,7 +249,7 @@ impl Environments {
         language: Language,
         manifest: &DependencyManifest,
         workers: &Workers,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Environment, FailedPreparation> {
         if manifest.is_empty() {
             return Ok(Environment::bare());
@@ -234,8 +258,11 @@ impl Environments {
         let mut plan = self
             .plan(language, manifest, workers)
             .map_err(|fault| fault.into_environment_fault(None))?;
-        let provided = self.provide(&mut plan, workers, aim);
-        let env_id = aim.replaces.map_or_else(|| plan.id.clone(), str::to_owned);
+        let provided = self.provide(&mut plan, workers, request);
+        let env_id = match request.build {
+            BuildChoice::Refreshed(id) => id.to_owned(),
+            BuildChoice::Present | BuildChoice::Except(_) => plan.id.clone(),
+        };
         let provided =
             provided.and_then(|ready| plan.check_policy(&ready.packages).map(|()| ready));
         match provided {
@@ -256,11 +283,16 @@ impl Environments {
         language: Language,
         damaged: &Environment,
         workers: &Workers,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Environment, FailedPreparation> {
         let _one_at_a_time = self.repairing.lock().unwrap_or_else(PoisonError::into_inner);
-        let root = damaged.root.as_deref().map(Path::new);
-        self.prepare(language, &damaged.manifest, workers, &Aim { damaged: root, ..*aim })
+        let build = damaged
+            .root
+            .as_deref()
+            .map(Path::new)
+            .map_or(BuildChoice::Present, BuildChoice::Except);
+        let request = EnvironmentRequest { build, ..*request };
+        self.prepare(language, &damaged.manifest, workers, &request)
     }
 
     /// The record of the environment: the present one, or one built now.
@@ -268,21 +300,22 @@ impl Environments {
         &self,
         plan: &mut Plan<'_>,
         workers: &Workers,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
-        match aim.replaces {
-            Some(id) if id != plan.id => {
+        match request.build {
+            BuildChoice::Refreshed(id) if id != plan.id => {
                 let explanation = "it was built with another interpreter or other sources than are set now; prepare its packages again, and remove it".to_owned();
-                Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation })
+                return Err(BuildFault::Unable { stage: BuildStage::Resolve, explanation });
             }
-            Some(_) => self.rebuild(plan, workers, aim),
-            None => match self.ready(plan).filter(|_| aim.damaged != Some(&plan.root)) {
-                Some(ready) => {
-                    plan.cache_hit = true;
-                    Ok(ready)
-                }
-                None => self.build_or_wait(plan, workers, aim),
-            },
+            BuildChoice::Refreshed(_) => return self.rebuild(plan, workers, request),
+            BuildChoice::Present | BuildChoice::Except(_) => {}
+        }
+        match self.ready(plan).filter(|_| !request.is_damaged(&plan.root)) {
+            Some(ready) => {
+                plan.cache_hit = true;
+                Ok(ready)
+            }
+            None => self.build_or_wait(plan, workers, request),
         }
     }
 
@@ -305,10 +338,7 @@ impl Environments {
         let barred = |fault: PolicyFault| BuildFault::Refused(Box::new(fault.failure()));
         policy.packages.check(language, manifest).map_err(barred)?;
         let sources = policy.packages.effective_sources(language).map_err(barred)?;
-        let supply = PackageSources::of(&sources).map_err(|explanation| BuildFault::Unable {
-            stage: BuildStage::Resolve,
-            explanation,
-        })?;
+        let supply = PackageSources::of(&sources);
         let interpreter = workers.probe(language).map_err(BuildFault::GuestMissing)?;
         let id = identity::env_id(language, &interpreter, policy, &supply, manifest);
         let root = generation::current(&EnvironmentCache::place(cache, language), &id);
@@ -341,6 +371,12 @@ impl Environments {
         known.insert(plan.root.clone(), (stamp, ready.clone()));
         Some(ready)
     }
+}
+
+/// Whether files of a ready environment were lost or cut. Reads the names of all its files.
+pub(crate) fn has_lost_files(language: Language, environment: &Environment) -> bool {
+    let Some(root) = environment.root.as_deref().map(Path::new) else { return false };
+    Ready::read(language, root).is_none_or(|ready| ready.has_lost_files(root))
 }
 
 impl Plan<'_> {
@@ -442,6 +478,7 @@ impl Plan<'_> {
         packages: Vec<ready::Package>,
         installed: Installed,
     ) -> std::io::Result<Ready> {
+        let files_checksum = inspection::files_checksum(&self.root.join(&installed.library))?;
         Ok(Ready {
             guest: self.language.name().to_owned(),
             manifest: self.manifest.clone(),
@@ -453,6 +490,7 @@ impl Plan<'_> {
             provides: installed.provides,
             library: installed.library,
             proofs: installed.proofs,
+            files_checksum,
         })
     }
 

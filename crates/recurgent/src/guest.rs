@@ -1,36 +1,19 @@
-//! The guest seam: a language that programs run in.
+//! What a program and the host say to each other while it runs, in whatever language it is written.
 
 mod harness;
 pub mod interpreter;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lifecycle::context::ContextChanges;
-use lifecycle::execution::{
-    Environment, Order, Output, ReportEnding, ResultFrom, WorkerFault, WorkerTrace,
-};
+use lifecycle::execution::{Output, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::outcome::Outcome;
 use lifecycle::provenance::ObservedSource;
 use serde_json::{Map, Value};
 
 use crate::grants::Grants;
-
-/// Runs programs of one language.
-pub trait Guest: fmt::Debug + Send + Sync {
-    /// Starts a program; it runs until its turn returns something.
-    fn start(
-        &self,
-        environment: &Environment,
-        order: &Order<'_>,
-        run_limits: &RunLimits<'_>,
-    ) -> Result<Box<dyn Turn>, WorkerFault>;
-
-    /// Ends the kept worker of an agent: its last attempt was rejected, or the agent was dropped.
-    fn discard(&self, agent: &str);
-}
 
 /// The agent a program runs for, and its limits.
 #[derive(Debug)]
@@ -45,24 +28,9 @@ pub struct RunLimits<'a> {
     pub grants: &'a Grants,
 }
 
-/// A running program: it asks, is answered, and ends. Dropping it ends its worker.
-pub trait Turn: fmt::Debug {
-    /// Waits for its next ask, or its end.
-    fn listen(&mut self) -> Result<Said, WorkerFault>;
-
-    /// Answers what it asked last.
-    fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault>;
-
-    /// What is known of a run that ended without a report: what it printed, and its worker. Ends the run.
-    fn evidence(&mut self) -> (Output, WorkerTrace);
-
-    /// The hosts it connected to, where the host makes its connections; of a run that ended without a report.
-    fn reached(&mut self) -> Vec<ObservedSource>;
-}
-
 /// What a running program sends.
 #[derive(Debug)]
-pub enum Said {
+pub enum TurnEvent {
     /// It asks the host for something.
     Ask(Ask),
     /// It ended.

@@ -14,9 +14,10 @@ use serde_json::{Map, Value};
 use crate::agent::{Agent, AgentBuilder, AgentFault, known_names};
 use crate::config::{AgentOverrides, agent_keys};
 use crate::grants::Network;
-use crate::guest::{Answer, Ask, Done, RunLimits, Said, Turn};
+use crate::guest::{Answer, Ask, Done, RunLimits, TurnEvent};
 use crate::tree::{AttemptTools, MemoryCharge, Tree};
 use crate::upkeep::time_before;
+use crate::worker::WorkerTurn;
 
 /// Most history records one ask may read.
 const MAX_HISTORY: usize = 1000;
@@ -71,11 +72,12 @@ impl<'a> Host<'a> {
     /// Runs the ordered program to its end, or to the end of the tree's time.
     pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, FailedRun> {
         let mut turn = self.start(environment).map_err(FailedRun::not_started)?;
-        match self.converse(turn.as_mut()) {
+        match self.converse(&mut turn) {
             Ok(done) => Ok(self.report(done)),
             Err(fault) => {
                 // Its limit was cut to what was left of the tree's time.
-                let is_late = matches!(fault, WorkerFault::TimedOut(_));
+                let is_late =
+                    matches!(fault, WorkerFault::TimedOut(_) | WorkerFault::ServiceSilent { .. });
                 let fault = self.tree.check_time().err().filter(|_| is_late).unwrap_or(fault);
                 let (output, worker) = turn.evidence();
                 let observed = self.observed(turn.reached());
@@ -89,7 +91,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    fn start(&mut self, environment: &Environment) -> Result<Box<dyn Turn>, WorkerFault> {
+    fn start(&mut self, environment: &Environment) -> Result<WorkerTurn, WorkerFault> {
         self.tree.check_time()?;
         self.has_room(0)?;
         let run_limits = RunLimits {
@@ -103,17 +105,17 @@ impl<'a> Host<'a> {
     }
 
     /// Answers what the program asks until it is done.
-    fn converse(&mut self, turn: &mut dyn Turn) -> Result<Done, WorkerFault> {
+    fn converse(&mut self, turn: &mut WorkerTurn) -> Result<Done, WorkerFault> {
         let limit = self.order.request.allowance.asks_per_call;
         for _ in 0..=limit {
             match turn.listen()? {
-                Said::Ask(ask) => {
+                TurnEvent::Ask(ask) => {
                     let answer = self.answer(ask);
                     self.tree.check_time()?;
                     self.has_room(0)?;
-                    turn.answer(answer)?;
+                    turn.answer(&answer)?;
                 }
-                Said::Done(done) => {
+                TurnEvent::Done(done) => {
                     if let Some(problem) = self.over_limit(&done) {
                         return Err(WorkerFault::Limited(Limit::Memory, problem));
                     }
@@ -161,7 +163,7 @@ impl<'a> Host<'a> {
     /// Whether the host may keep what the call tree makes it keep: arguments, and the contracts and memories of the
     /// agents that programs hold.
     fn has_room(&mut self, more: usize) -> Result<(), WorkerFault> {
-        if let Some(problem) = self.too_large.take() {
+        if let Some(problem) = self.too_large.take().or_else(|| self.tools.over_limit()) {
             return Err(WorkerFault::Limited(Limit::Memory, problem));
         }
         let memories: usize = self.held.values().map(Agent::memory_bytes).sum();
@@ -359,9 +361,11 @@ impl From<AgentFault> for Refusal {
     fn from(fault: AgentFault) -> Self {
         let error_type = match &fault {
             AgentFault::Store(_) => "store_unavailable",
+            AgentFault::Turn(failure) => failure.kind.code(),
             AgentFault::UnknownTool { .. } => "unknown_tool",
             AgentFault::Name(_)
             | AgentFault::Option(_)
+            | AgentFault::Model(_)
             | AgentFault::Contract(_)
             | AgentFault::Value(_) => "invalid_call",
         };

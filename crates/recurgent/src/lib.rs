@@ -19,6 +19,8 @@ pub mod replay;
 #[doc(hidden)]
 pub mod upkeep;
 #[doc(hidden)]
+pub mod regular_file;
+#[doc(hidden)]
 pub mod worker;
 
 mod agent;
@@ -27,7 +29,6 @@ mod call;
 mod host;
 mod identity;
 mod preparation;
-mod regular_file;
 mod runtime;
 mod inspection_cache;
 mod lock_file;
@@ -56,8 +57,8 @@ pub use lifecycle::request::{
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 pub use stored_programs::{
-    EditReport, ProgramFault, ProgramSummary, RejectionReport, StoredPrograms, TestSource,
-    TestedCall,
+    EditReport, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary, RejectionReport,
+    StoredPrograms, TestSource, TestedCall,
 };
 
 /// JSON as calls use it: strict, with integers of any size and objects in the order they were written. It is not the

@@ -2,46 +2,80 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// The path of a lock.
+/// Interval at which a waiting thread tries again, where its wait can end early.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The file of a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct LockFile(PathBuf);
 
-/// A lock that is held until it is dropped.
+/// A lock on a file, held until it is dropped. If the process is killed, the lock stays held while a process that it
+/// started still has the file.
 #[derive(Debug)]
-pub(crate) struct FileLock {
-    file: File,
-    path: PathBuf,
+pub(crate) struct FileLock(File);
+
+/// Why a lock was not acquired.
+#[derive(Debug)]
+pub(crate) enum LockFault {
+    /// Another process or thread held it for this long.
+    Busy(Duration),
+    /// The caller cancelled.
+    Cancelled,
+    /// The file cannot be opened or locked.
+    Unusable(io::Error),
+}
+
+impl From<io::Error> for LockFault {
+    fn from(error: io::Error) -> Self {
+        Self::Unusable(error)
+    }
+}
+
+impl FileLock {
+    /// Wraps a file that is locked already.
+    pub(crate) fn from_locked(locked: File) -> Self {
+        Self(locked)
+    }
+}
+
+impl Deref for FileLock {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
         // Closing is not enough: a process between fork and exec has a copy of the file.
-        let _ = self.file.unlock();
-    }
-}
-
-impl FileLock {
-    /// Removes the file and releases the lock. A process that waits for it finds the file gone and opens a new one.
-    pub(crate) fn remove(self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.0.unlock();
     }
 }
 
 impl LockFile {
-    /// A lock in a folder, which is created with the first lock.
-    pub(crate) fn new(folder: &Path, name: &str) -> Self {
-        Self(folder.join(name))
+    /// A lock at a path. Its folder is created with the first lock.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self(path)
     }
 
-    /// Takes the lock if it is free.
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Acquires the lock if it is free.
     pub(crate) fn try_acquire(&self) -> io::Result<Option<FileLock>> {
         loop {
             let file = self.open()?;
             match file.try_lock() {
-                Ok(()) if self.is_at(&file)? => return Ok(Some(self.held(file))),
+                Ok(()) if self.is_at(&file)? => return Ok(Some(FileLock(file))),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -55,27 +89,59 @@ impl LockFile {
             let file = self.open()?;
             file.lock()?;
             if self.is_at(&file)? {
-                return Ok(self.held(file));
+                return Ok(FileLock(file));
             }
         }
     }
 
-    /// Removes the file if no process holds the lock.
-    pub(crate) fn remove_if_free(&self) {
-        if self.0.exists()
-            && let Ok(Some(held)) = self.try_acquire()
-        {
-            held.remove();
+    /// Waits for the lock until the limit, or until the caller cancels.
+    pub(crate) fn acquire_within(
+        &self,
+        limit: Duration,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Result<FileLock, LockFault> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(lock) = self.try_acquire()? {
+                return Ok(lock);
+            }
+            if is_cancelled() {
+                return Err(LockFault::Cancelled);
+            }
+            if Instant::now() >= deadline {
+                return Err(LockFault::Busy(limit));
+            }
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn held(&self, file: File) -> FileLock {
-        FileLock { file, path: self.0.clone() }
+    /// Whether a process holds the lock. Creates no file.
+    pub(crate) fn is_held(&self) -> bool {
+        let Ok(file) = File::open(&self.0) else { return false };
+        let tried = file.try_lock_shared().map(|()| FileLock(file));
+        matches!(tried, Err(TryLockError::WouldBlock))
+    }
+
+    /// Removes the file and releases the lock. A process that waits for it finds the file gone and opens a new one.
+    pub(crate) fn remove(&self, held: FileLock) {
+        let _ = fs::remove_file(&self.0); // if it stays, it is used again
+        drop(held);
+    }
+
+    /// Removes the file if no process holds the lock; says whether it did.
+    pub(crate) fn remove_if_free(&self) -> bool {
+        match self.0.exists().then(|| self.try_acquire()) {
+            Some(Ok(Some(held))) => {
+                self.remove(held);
+                true
+            }
+            Some(Ok(None) | Err(_)) | None => false,
+        }
     }
 
     fn open(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         match (options.open(&self.0), self.0.parent()) {
             (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
                 DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -85,7 +151,7 @@ impl LockFile {
         }
     }
 
-    /// Whether the path still names this file.
+    /// Whether the path still names this file: a lock on a file that was removed protects nothing.
     fn is_at(&self, file: &File) -> io::Result<bool> {
         let held = file.metadata()?;
         match fs::metadata(&self.0) {
@@ -103,11 +169,10 @@ mod tests {
     #[test]
     fn a_lock_has_one_holder_though_its_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = LockFile::new(&folder.path().join("locks"), "a");
+        let lock = LockFile::new(folder.path().join("locks/a"));
         let held = lock.try_acquire().unwrap().unwrap();
         assert!(lock.try_acquire().unwrap().is_none());
-        lock.remove_if_free();
-        assert!(lock.0.exists(), "it is held");
+        assert!(!lock.remove_if_free() && lock.0.exists(), "it is held");
         let waiting = std::thread::spawn({
             let lock = lock.clone();
             move || lock.acquire().unwrap()
@@ -116,8 +181,42 @@ mod tests {
         let held = waiting.join().unwrap();
         assert!(lock.try_acquire().unwrap().is_none());
         drop(held);
-        lock.remove_if_free();
-        assert!(!lock.0.exists());
+        assert!(lock.remove_if_free() && !lock.0.exists());
         assert!(lock.try_acquire().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_held_lock_is_waited_for_but_not_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = LockFile::new(folder.path().join("x.lock"));
+        let _held = lock.acquire_within(Duration::ZERO, || false).unwrap();
+        let late = lock.acquire_within(Duration::from_millis(50), || false);
+        assert!(matches!(late, Err(LockFault::Busy(_))), "{late:?}");
+        let cancelled = lock.acquire_within(Duration::from_mins(1), || true);
+        assert!(matches!(cancelled, Err(LockFault::Cancelled)), "{cancelled:?}");
+        assert!(lock.is_held() && !LockFile::new(folder.path().join("y.lock")).is_held());
+    }
+
+    #[test]
+    fn a_lock_on_a_removed_file_is_not_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = LockFile::new(folder.path().join("lock"));
+        let waiting = lock.open().unwrap();
+        lock.remove(lock.try_acquire().unwrap().unwrap());
+        assert!(!lock.0.exists() && waiting.try_lock().is_ok());
+        let _held = lock.try_acquire().unwrap().unwrap();
+        assert!(lock.0.exists() && lock.try_acquire().unwrap().is_none(), "the new file is locked");
+    }
+
+    #[test]
+    fn dropping_it_releases_it_although_a_copy_of_the_descriptor_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = LockFile::new(folder.path().join("lock"));
+        let held = lock.try_acquire().unwrap().unwrap();
+        let copy = held.try_clone().unwrap();
+        assert!(lock.is_held());
+        drop(held);
+        assert!(!lock.is_held() && lock.try_acquire().unwrap().is_some());
+        drop(copy);
     }
 }

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lifecycle::artifact::Artifact;
+use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::dialect::Language;
+use lifecycle::example::PersonRejection;
 use lifecycle::request::{CallRequest, Method, Role};
 use lifecycle::tool::Tool;
 
 use crate::store::bundle::ArtifactEntry;
-use crate::store::layout;
+use crate::store::{Store, StoreFault, layout};
 
 /// The tools and programs of one directory.
 #[derive(Debug, Default)]
@@ -44,17 +45,55 @@ impl PinnedTools {
         Ok(pinned)
     }
 
-    /// The programs for a call.
-    pub(crate) fn programs(&self, request: &CallRequest) -> &[Artifact] {
+    /// The programs for a call. Those that a person rejected are marked so; the store keeps what people said.
+    pub(crate) fn programs(
+        &self,
+        request: &CallRequest,
+        store: &dyn Store,
+    ) -> Result<Vec<Artifact>, StoreFault> {
         if self.programs.is_empty() {
-            return &[];
+            return Ok(Vec::new());
         }
         let key = (request.role.clone(), request.method.clone(), request.language);
-        self.programs.get(&key).map_or(&[], Vec::as_slice)
+        let found = self.programs.get(&key).cloned().unwrap_or_default();
+        marked(found, store)
+    }
+
+    /// Every program, of one role if given, by role, method and language.
+    pub(crate) fn list(
+        &self,
+        role: Option<&Role>,
+        store: &dyn Store,
+    ) -> Result<Vec<Artifact>, StoreFault> {
+        let all = self.programs.values().flatten();
+        marked(all.filter(|it| role.is_none_or(|role| it.role == *role)).cloned().collect(), store)
+    }
+
+    /// The program under a key.
+    pub(crate) fn find(
+        &self,
+        key: &ArtifactKey,
+        store: &dyn Store,
+    ) -> Result<Option<Artifact>, StoreFault> {
+        let found = self.list(Some(&key.role), store)?;
+        Ok(found.into_iter().find(|it| it.key() == *key))
     }
 
     /// A tool by its name.
     pub(crate) fn tool(&self, name: &Role) -> Option<&Tool> {
         self.tools.get(name)
     }
+}
+
+/// The programs, with those marked as rejected that a person rejected.
+fn marked(programs: Vec<Artifact>, store: &dyn Store) -> Result<Vec<Artifact>, StoreFault> {
+    let mark = |mut artifact: Artifact| {
+        let rejections = store.rejections(&artifact.role, &artifact.method)?;
+        let is_it = |it: &PersonRejection| {
+            it.language == artifact.language && it.checksum == artifact.checksum
+        };
+        artifact.track_record.rejected = rejections.iter().any(is_it);
+        Ok(artifact)
+    };
+    programs.into_iter().map(mark).collect()
 }

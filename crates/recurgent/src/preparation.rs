@@ -14,7 +14,7 @@ use lifecycle::request::{NameFault, Role};
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, AgentBuilder, AgentFault};
-use crate::environment::{Aim, Progress, Stored};
+use crate::environment::{BuildChoice, EnvironmentRequest, Progress, Stored};
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::runtime::Runtime;
@@ -308,21 +308,17 @@ impl PreparationTicket {
         runtime: &Runtime,
         manifest: &DependencyManifest,
     ) -> Result<Environment, Box<Failure>> {
-        let replaces = self.0.replaces.as_deref();
+        let build = self.0.replaces.as_deref().map_or(BuildChoice::Present, BuildChoice::Refreshed);
         let progress = |progress: Progress<'_>| {
             let report = self.0.on_progress.lock().unwrap_or_else(PoisonError::into_inner);
             // A callback can neither stop nor break the preparation.
             let _ = catch_unwind(AssertUnwindSafe(|| report(&progress.to_string())));
         };
-        let aim = Aim {
-            cancellation: &self.0.cancellation,
-            progress: &progress,
-            replaces,
-            damaged: None,
-        };
+        let request =
+            EnvironmentRequest { cancellation: &self.0.cancellation, progress: &progress, build };
         runtime
             .environments()
-            .prepare(self.0.builder.language(), manifest, runtime.workers(), &aim)
+            .prepare(self.0.builder.language(), manifest, runtime.workers(), &request)
             .map_err(|failed| Box::new(failed.fault.into_failure()))
     }
 

@@ -8,6 +8,7 @@ mod price;
 mod recording;
 mod scripted;
 mod secret;
+mod setting;
 mod wire;
 
 use std::fmt;
@@ -32,6 +33,7 @@ pub use recording::Replay;
 pub use scripted::Scripted;
 #[doc(hidden)]
 pub use secret::Secret;
+pub use setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 #[doc(hidden)]
 pub use wire::Wire;
 pub(crate) use wire::{key_variables, key_variables_help, names_help};
@@ -122,6 +124,16 @@ pub enum ProviderFault {
         "provider_proxy is not the address of a proxy; use http://HOST:PORT or https://HOST:PORT"
     )]
     Proxy,
+    /// A price of every model is set without another that it needs.
+    #[error(
+        "{set} is set and {missing} is not; set price_input_per_mtok and price_output_per_mtok, or neither"
+    )]
+    Price {
+        /// The setting that is set.
+        set: &'static str,
+        /// The setting that is not.
+        missing: &'static str,
+    },
     /// The key would be sent unencrypted.
     #[error("a key is not sent to {0} unencrypted; use https://, or remove the key")]
     Unsafe(String),

@@ -12,7 +12,6 @@ use thiserror::Error;
 use crate::agent::AgentBuilder;
 use crate::config::{Config, ConfigFault};
 use crate::environment::{EnvironmentCache, Environments, Stored};
-use crate::guest::Guest;
 use crate::inspection_cache::InspectionCache;
 use crate::observe::{Log, Observer, Observers};
 use crate::pinned_tools::PinnedTools;
@@ -23,7 +22,7 @@ use crate::single_flight::SingleFlight;
 use crate::store::Store;
 use crate::store::sqlite::SqliteStore;
 use crate::trial::{TrialRunner, Trials};
-use crate::worker::{Layers, Workers};
+use crate::worker::{Layers, WorkerGuest, Workers};
 
 /// Why a runtime could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -159,7 +158,7 @@ impl Runtime {
         self.0.log.as_ref()
     }
 
-    pub(crate) fn guest(&self, language: Language) -> Arc<dyn Guest> {
+    pub(crate) fn guest(&self, language: Language) -> WorkerGuest {
         self.0.workers.guest(language)
     }
 
@@ -238,7 +237,7 @@ impl RuntimeBuilder {
         };
         if let Some(path) = record {
             let model = config.agent_options().model;
-            provider = Arc::new(Recorder::new(provider, &model, &path)?);
+            provider = Arc::new(Recorder::new(provider, model.as_str(), &path)?);
         }
         let pinned_tools = match config.tools_dir() {
             Some(directory) => PinnedTools::load(directory).map_err(SetupFault::Tools)?,

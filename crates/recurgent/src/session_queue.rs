@@ -12,7 +12,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use lifecycle::call::StoreFault;
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
 use thiserror::Error;
@@ -22,7 +21,7 @@ use crate::lock_file::{FileLock, LockFile};
 
 /// Time an observer may take before a call that waits for its session is refused: an observer that itself waits for
 /// such a call would never return.
-const OBSERVER_PATIENCE: Duration = Duration::from_secs(5);
+const OBSERVER_LIMIT: Duration = Duration::from_secs(5);
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Characters of a digest that name a session's locks.
@@ -71,12 +70,6 @@ impl TurnFault {
             Self::Unusable(..) => FailureKind::StoreUnavailable,
         };
         Failure::new(kind, self.to_string())
-    }
-}
-
-impl From<TurnFault> for StoreFault {
-    fn from(fault: TurnFault) -> Self {
-        Self::Unavailable(fault.to_string())
     }
 }
 
@@ -132,8 +125,8 @@ impl SessionLocks {
     fn new(folder: &Path, session: &str) -> Self {
         let name: String = Checksum::of(session).as_str().chars().rev().take(NAME_CHARS).collect();
         Self {
-            gate: LockFile::new(folder, &format!("{name}.gate")),
-            turn: LockFile::new(folder, &format!("{name}.turn")),
+            gate: LockFile::new(folder.join(format!("{name}.gate"))),
+            turn: LockFile::new(folder.join(format!("{name}.turn"))),
         }
     }
 }
@@ -216,7 +209,7 @@ impl SessionQueue {
                 line.holder = Some(own);
                 return Ok(());
             }
-            let is_held = line.holder.and_then(limits.notifying_for) > Some(OBSERVER_PATIENCE);
+            let is_held = line.holder.and_then(limits.notifying_for) > Some(OBSERVER_LIMIT);
             let held = is_held.then(|| TurnFault::HeldByObserver(self.name.clone()));
             if let Err(fault) = held.map_or_else(|| self.may_wait(began, limits), Err) {
                 line.tickets.retain(|waiting| *waiting != ticket);
@@ -300,7 +293,7 @@ mod tests {
         let turn = queue.turn(&limits(&cancellation)).unwrap();
         thread::scope(|scope| {
             let refused = scope.spawn(|| {
-                let notifying_for = |_| Some(OBSERVER_PATIENCE * 2);
+                let notifying_for = |_| Some(OBSERVER_LIMIT * 2);
                 let limits = TurnLimits { notifying_for: &notifying_for, ..limits(&cancellation) };
                 queue.turn(&limits).map(drop).unwrap_err()
             });

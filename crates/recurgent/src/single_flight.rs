@@ -35,7 +35,7 @@ pub(crate) struct SingleFlight {
 pub(crate) struct FirstCallLock<'a> {
     flight: &'a SingleFlight,
     key: ArtifactKey,
-    lock: Option<FileLock>,
+    lock: Option<(LockFile, FileLock)>,
     _tree: FirstCallCount,
     /// Whether another call had the lock before: its program may be stored by now.
     pub(crate) waited: bool,
@@ -43,8 +43,8 @@ pub(crate) struct FirstCallLock<'a> {
 
 impl Drop for FirstCallLock<'_> {
     fn drop(&mut self) {
-        if let Some(lock) = self.lock.take() {
-            lock.remove();
+        if let Some((file, lock)) = self.lock.take() {
+            file.remove(lock);
         }
         self.flight.in_progress().remove(&self.key);
         self.flight.changed.notify_all();
@@ -105,24 +105,25 @@ impl SingleFlight {
         &self,
         key: &ArtifactKey,
         may_wait: &dyn Fn() -> bool,
-    ) -> io::Result<Option<(FileLock, bool)>> {
+    ) -> io::Result<Option<((LockFile, FileLock), bool)>> {
         let Some(folder) = &self.folder else { return Ok(None) };
         let ArtifactKey { role, method, language, contract_fingerprint } = key;
         let identity = format!("{role}\n{method}\n{language}\n{contract_fingerprint}");
         let name: String =
             Checksum::of(&identity).as_str().chars().rev().take(NAME_CHARS).collect();
-        let file = LockFile::new(folder, &format!("{name}.first"));
+        let file = LockFile::new(folder.join(format!("{name}.first")));
         if let Some(lock) = file.try_acquire()? {
-            return Ok(Some((lock, false)));
+            return Ok(Some(((file, lock), false)));
         }
         let (sender, receiver) = mpsc::sync_channel(0);
+        let waiting = file.clone();
         let waiter = move || {
-            let _ = sender.send(file.acquire());
+            let _ = sender.send(waiting.acquire());
         };
         thread::Builder::new().name("single-flight".to_owned()).spawn(waiter)?;
         loop {
             match receiver.recv_timeout(POLL_INTERVAL) {
-                Ok(lock) => return lock.map(|lock| Some((lock, true))),
+                Ok(lock) => return lock.map(|lock| Some(((file, lock), true))),
                 Err(RecvTimeoutError::Timeout) if may_wait() => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(None),
             }

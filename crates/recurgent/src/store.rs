@@ -1,4 +1,5 @@
-//! The store seam: what outlives a call. One read before it, one write after it.
+//! The store seam: what outlives a call. A call reads at its start, and again if a model is needed; it writes once, at
+//! its end.
 //!
 //! [`Store`] is the sum of four small traits, one for each user: `CallStore` for calls, `SessionStore` for sessions,
 //! `ToolStore` for stored programs and tools, `AdminStore` for administration. They are hidden: their types are those
@@ -12,7 +13,6 @@ pub mod sqlite;
 pub mod bundle;
 #[doc(hidden)]
 pub mod layout;
-mod ranking;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ use lifecycle::version_policy::{Rejected, Verdict};
 use serde_json::Value;
 
 use bundle::{Bundle, Merged};
-use catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion};
+use catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion, TaughtMethod};
 
 pub use lifecycle::call::StoreFault;
 #[doc(hidden)]
@@ -45,33 +45,25 @@ pub use lifecycle::version_policy::MAX_VERSIONS;
 /// Artifacts recalled for one role, method and language; the one for the call's contract is among them.
 #[doc(hidden)]
 pub const MAX_RECALLED: usize = 16;
-/// Counts of spent retries given of one role.
+/// Most [`Exhaustions`] returned for one role.
 const MAX_EXHAUSTIONS: usize = 1_000;
 /// Other methods of a role whose state keys a new program must agree with.
 const MAX_SIBLINGS_KNOWN: usize = 64;
-/// Methods given of one tool.
+/// Most methods returned for one tool.
 pub(crate) const MAX_TOOL_METHODS: usize = 64;
-/// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
 #[doc(hidden)]
-pub const MAX_HISTORY: u64 = 10_000;
-/// Records trimmed at once.
-#[doc(hidden)]
-pub const HISTORY_BATCH: u64 = 500;
-/// Values kept for later reference; the oldest go first.
-#[doc(hidden)]
-pub const MAX_CONTENTS: u64 = 128;
-/// Bytes of JSON text those values may have together.
-#[doc(hidden)]
-pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
-/// Characters of a digest that stand for a session.
+pub use lifecycle::retention::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY};
+/// Characters of a digest that identify a session.
 const SESSION_MARK_CHARS: usize = 16;
-/// Most recently used tools among which those worth showing are picked.
-const MAX_CANDIDATES: usize = 512;
+/// Bytes of contracts in one list of tools.
+const MAX_TOOLS_BYTES: usize = 16 * 1024 * 1024;
+/// How many of the most recently used tools are ranked for a prompt.
+const MAX_RANKED_TOOLS: usize = 512;
 
-/// Latest calls of a role among which the one that a new call may correct is looked for.
+/// How many of the latest calls of a role are searched for the one that a new call corrects.
 const MAX_REASK_DISTANCE: usize = 16;
 /// Rejections kept of one method; the oldest go first.
-const MAX_REJECTIONS: usize = 8;
+const MAX_REJECTIONS: usize = 32;
 
 /// Whose memory and history: an agent object, or a session that outlives it.
 #[doc(hidden)]
@@ -85,7 +77,7 @@ pub struct Owner {
     pub role: Role,
 }
 
-/// How often retries were spent for one method, in one language, under one contract: adaptive pressure.
+/// How often retries were spent for one method, in one language, under one contract.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhaustions {
@@ -99,6 +91,15 @@ pub struct Exhaustions {
     pub guardrail: u64,
     /// Calls that ended because outcome repairs were spent, broken contracts included.
     pub outcome: u64,
+}
+
+/// A history record, and the role whose agent it belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnedRecord {
+    /// The role.
+    pub role: String,
+    /// The record.
+    pub record: Value,
 }
 
 /// What outlives a call. Safe for many threads and processes.
@@ -115,8 +116,8 @@ pub mod prelude {
 /// What a call reads and writes.
 #[doc(hidden)]
 pub trait CallStore: fmt::Debug + Send + Sync {
-    /// What may answer this call without a model, and the call it may correct: the last one in the owner's session,
-    /// or else on the same trace.
+    /// The programs that may answer this call without a model, and the earlier call that it may correct: the last one of
+    /// the owner's session, else of the same trace.
     fn recall(&self, owner: &Owner, request: &CallRequest) -> Result<Memory, StoreFault>;
 
     /// What a model should know when this call needs one.
@@ -126,7 +127,7 @@ pub trait CallStore: fmt::Debug + Send + Sync {
         request: &CallRequest,
     ) -> Result<PromptContext, StoreFault>;
 
-    /// Makes everything in `changes` true, or nothing. A change of a session's memory must be based on its latest
+    /// Writes all of `changes`, or nothing. A change of a session's memory must be based on its latest
     /// version.
     fn commit(
         &self,
@@ -144,7 +145,7 @@ pub trait CallStore: fmt::Debug + Send + Sync {
     ) -> Result<Vec<Value>, StoreFault>;
 
     /// The history record of a call, by its id.
-    fn call_record(&self, call_id: &str) -> Result<Option<Value>, StoreFault>;
+    fn call_record(&self, call_id: &str) -> Result<Option<OwnedRecord>, StoreFault>;
 
     /// A kept value by its reference; none that was kept before `kept_since` (RFC 3339, UTC) if that is given.
     fn content(
@@ -248,9 +249,22 @@ pub trait ToolStore {
     /// Keeps the current version from being replaced, or allows it again. False: nothing is stored under that key.
     fn pin(&self, key: &ArtifactKey, pinned: bool) -> Result<bool, StoreFault>;
 
-    /// Takes the running version out of service, with the calls recorded of it; the last good version before it
-    /// runs again. `None`: nothing runs under that key.
-    fn reject(&self, key: &ArtifactKey, because: &str) -> Result<Option<Rejected>, StoreFault>;
+    /// Takes a version out of service, the running one if none is named, with the calls recorded of it. If it runs, the
+    /// last good version before it runs again. `None`: there is no such version that was not rejected before.
+    fn reject(
+        &self,
+        key: &ArtifactKey,
+        version: Option<&Checksum>,
+        because: &str,
+    ) -> Result<Option<Rejected>, StoreFault>;
+
+    /// Records that a person rejected a text that the store does not hold, such as a program of `tools_dir`.
+    fn reject_text(
+        &self,
+        key: &ArtifactKey,
+        checksum: &Checksum,
+        because: &str,
+    ) -> Result<(), StoreFault>;
 
     /// What people said against programs of a method, newest first.
     fn rejections(&self, role: &Role, method: &Method) -> Result<Vec<PersonRejection>, StoreFault>;
@@ -260,6 +274,9 @@ pub trait ToolStore {
 
     /// The examples kept of a method.
     fn examples(&self, role: &Role, method: &Method) -> Result<Vec<Example>, StoreFault>;
+
+    /// The methods that have examples, by role and method; of one role if given; at most `limit`.
+    fn taught(&self, role: Option<&Role>, limit: usize) -> Result<Vec<TaughtMethod>, StoreFault>;
 
     /// Forgets an example; false: it is not there.
     fn forget_example(
@@ -289,8 +306,8 @@ pub trait AdminStore {
     /// Takes in what is new in a bundle: all of that, or nothing.
     fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault>;
 
-    /// Forgets a role: its tool entry, programs, examples and patterns, unless it was used since `used_before`
-    /// (RFC 3339, UTC). False if nothing was forgotten.
+    /// Forgets a role: its tool entry, programs, examples and patterns. If `used_before` (RFC 3339, UTC) is given, only a
+    /// role that was last used before it. False if nothing was forgotten.
     fn forget_tool(&self, role: &Role, used_before: Option<&str>) -> Result<bool, StoreFault>;
 
     /// How often calls of a role ended because their retries were spent, per method, language and contract.
@@ -303,14 +320,15 @@ pub trait AdminStore {
     fn pattern_roles(&self, limit: usize, after: Option<&Role>) -> Result<Vec<Role>, StoreFault>;
 }
 
-/// Stands for the session a call belongs to: the owner's, or else its trace. Always as long.
+/// Identifies the session a call belongs to: the owner's, else its trace. Always 16 characters: the last of a digest, in
+/// reverse, as stores have them.
 fn session_mark(owner: &Owner, request: &CallRequest) -> String {
     let session = owner.session.as_deref().unwrap_or(&request.lineage.trace().0);
     let digest = Checksum::of(session);
     digest.as_str().chars().rev().take(SESSION_MARK_CHARS).collect()
 }
 
-/// Methods that are stored in several languages or under several contracts are one sibling each.
+/// Merges the entries of a method that is stored in several languages or under several contracts.
 fn merged(states: Vec<SiblingState>) -> Vec<SiblingState> {
     let mut siblings: Vec<SiblingState> = Vec::new();
     for state in states {

@@ -3,24 +3,24 @@
 //! What a person says outranks everything that was recorded: an example replaces a recorded call with the same
 //! inputs, and a rejected version takes its recorded calls with it.
 
+mod by_agent;
+
+use std::collections::BTreeSet;
+
 use lifecycle::admission::{Inputs, Observed};
 use lifecycle::artifact::{Artifact, ArtifactKey, Generation};
 use lifecycle::call::StoreFault;
-use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::example::{Example, ExampleFault, ExpectedResult, MAX_EXAMPLES};
 use lifecycle::execution::ReportEnding;
-use lifecycle::program::{Checksum, GeneratedProgram, VetFault, vet};
+use lifecycle::program::{Checksum, GeneratedProgram, VetFault, VettedProgram, vet};
 use lifecycle::request::{Method, NameFault, Role};
-use serde::Serialize;
-use serde_json::{Map, Value, json, to_finite_value};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::agent::Agent;
-use crate::arguments::IntoArguments;
 use crate::guest::Cancellation;
 use crate::runtime::Runtime;
-use crate::store::catalog::{KnownArtifact, StoredVersion};
+use crate::store::catalog::{KnownArtifact, TaughtMethod};
 use crate::trial::{TrialRunner, is_met, trial_request};
 
 /// Stored programs listed at most.
@@ -47,11 +47,26 @@ pub enum ProgramFault {
     /// There are too many examples.
     #[error("{0} has {MAX_EXAMPLES} examples already; forget one before you teach another")]
     TooManyExamples(String),
+    /// There is no such example.
+    #[error("{0} has no example of this call; `recurgent tools show` lists its examples")]
+    UnknownExample(String),
     /// The call is not known.
     #[error(
         "call {0} is not in the history; `recurgent trace show` lists calls, or leave the call out"
     )]
     UnknownCall(String),
+    /// The call is one of another role or method.
+    #[error(
+        "call {call} is a call of {called}, not of {meant}; name {called}, or give a call of {meant}"
+    )]
+    OtherCall {
+        /// Its id.
+        call: String,
+        /// What it called.
+        called: String,
+        /// What was named.
+        meant: String,
+    },
     /// The program could not be run.
     #[error("the program could not be run to test it: {0}")]
     Untested(String),
@@ -60,14 +75,34 @@ pub enum ProgramFault {
     Store(#[from] StoreFault),
 }
 
+/// Where a program is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramOrigin {
+    /// In the store.
+    Store,
+    /// In the directory of exported tools (`tools_dir`), which is only read: it is pinned, and its calls are not counted.
+    ToolsDirectory,
+}
+
 /// A stored program that runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgramSummary {
     /// The program, its version and standing.
     pub program: KnownArtifact,
+    /// Where it is kept.
+    pub origin: ProgramOrigin,
     /// Whether its role is a forged tool.
     pub is_tool: bool,
     /// Examples of its method.
+    pub examples: usize,
+}
+
+/// What was forgotten of a method or a role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Methods' programs, in one language and under one contract each.
+    pub programs: usize,
+    /// Examples that people taught.
     pub examples: usize,
 }
 
@@ -76,10 +111,16 @@ pub struct ProgramSummary {
 pub struct RejectionReport {
     /// The version that left service.
     pub rejected: Checksum,
-    /// The version that runs instead; `None`: the next call needs a model.
+    /// Whether it was the version that ran. Else the running version stays.
+    pub was_running: bool,
+    /// The version that runs from now on; `None`: the next call needs a model.
     pub running: Option<Checksum>,
     /// The wrong answer, kept as an example of what must not come again.
     pub counter_example: Option<Example>,
+    /// Where the rejected program is kept. One of `tools_dir` stays in its file; the store records that it may not run.
+    pub origin: ProgramOrigin,
+    /// Calls recorded of the rejected version: they bind nothing any more.
+    pub recorded_calls: usize,
 }
 
 /// Where a tested call comes from.
@@ -145,55 +186,114 @@ impl StoredPrograms<'_> {
     /// Every stored program that runs, of forged tools and plain methods alike; of one role if given.
     pub fn list(&self, role: Option<&Role>) -> Result<Vec<ProgramSummary>, ProgramFault> {
         let store = self.runtime.store();
-        let mut summaries = Vec::new();
-        for program in store.artifacts(role, MAX_LISTED)? {
+        let stored = store.artifacts(role, MAX_LISTED)?;
+        let pinned = self.runtime.pinned_tools().list(role, store)?;
+        let pinned = pinned.into_iter().map(|current| {
+            let program = KnownArtifact { current, version: 1, pinned: true };
+            (program, ProgramOrigin::ToolsDirectory)
+        });
+        let all = stored.into_iter().map(|program| (program, ProgramOrigin::Store)).chain(pinned);
+        let summary = |(program, origin): (KnownArtifact, ProgramOrigin)| {
             let (role, method) = (&program.current.role, &program.current.method);
-            let is_tool = !store.tools(Some(role), 1)?.is_empty();
+            let is_tool = self.runtime.registered_tool(role)?.is_some();
             let examples = store.examples(role, method)?.len();
-            summaries.push(ProgramSummary { program, is_tool, examples });
-        }
-        Ok(summaries)
+            Ok(ProgramSummary { program, origin, is_tool, examples })
+        };
+        all.map(summary).collect()
+    }
+
+    /// The methods that people taught examples of, with or without a program; of one role if given.
+    pub fn taught(&self, role: Option<&Role>) -> Result<Vec<TaughtMethod>, ProgramFault> {
+        Ok(self.runtime.store().taught(role, MAX_LISTED)?)
     }
 
     /// What the programs of a method are stored under: one key per language and contract.
     pub fn keys(&self, role: &Role, method: &Method) -> Result<Vec<ArtifactKey>, ProgramFault> {
-        let found = self.runtime.store().artifacts(Some(role), MAX_LISTED)?;
-        let of_method = found.iter().filter(|known| known.current.method == *method);
-        Ok(of_method.map(|known| known.current.key()).collect())
+        let found = self.list(Some(role))?;
+        let of_method = found.iter().filter(|found| found.program.current.method == *method);
+        let keys: BTreeSet<ArtifactKey> = of_method.map(|it| it.program.current.key()).collect();
+        Ok(keys.into_iter().collect())
     }
 
-    /// Takes the running version out of service at once. The last good version before it runs again, the reason is
-    /// shown to the model that writes the next one, and the wrong answer of `call`, if given, becomes an example of
-    /// what must not come again.
+    /// Takes a version out of service at once: the one that answered `call`, if given, else the running one. If it runs,
+    /// the last good version before it runs again, or the program of `tools_dir` if there is one; else the running version
+    /// stays. The reason is shown to the model that writes the next one, and the wrong answer of
+    /// `call` becomes an example of what must not come again. A program of `tools_dir` is rejected by a record in
+    /// the store; its file stays as it is.
     pub fn reject(
         &self,
         key: &ArtifactKey,
         because: &str,
         call: Option<&str>,
     ) -> Result<RejectionReport, ProgramFault> {
-        let counter_example = match call {
-            Some(call) => self.counter_example(key, call)?,
+        let record = call.map(|call| self.call_record(key, call)).transpose()?;
+        let answered_by = record.as_ref().and_then(|it| it.get("program_checksum")?.as_str());
+        let version = answered_by.map(|checksum| Checksum::stored(checksum.to_owned()));
+        let report = self.rejected(key, version.as_ref(), because)?;
+        let counter_example = match &record {
+            Some(record) => self.counter_example(record)?,
             None => None,
         };
-        let store = self.runtime.store();
-        let Some(rejected) = store.reject(key, because)? else {
-            return Err(match self.running(key)? {
-                Some(_) => ProgramFault::AlreadyRejected(title(key)),
-                None => not_stored(key),
-            });
-        };
         if let Some(example) = &counter_example {
-            let known = store.examples(&key.role, &key.method)?;
+            let known = self.runtime.store().examples(&key.role, &key.method)?;
             // A right answer that was taught says more.
             if known.iter().all(|known| known.inputs != example.inputs) {
                 self.teach(&key.role, &key.method, example)?;
             }
         }
+        Ok(RejectionReport { counter_example, ..report })
+    }
+
+    /// Takes a version out of service, the running one if none is named.
+    fn rejected(
+        self,
+        key: &ArtifactKey,
+        version: Option<&Checksum>,
+        because: &str,
+    ) -> Result<RejectionReport, ProgramFault> {
+        let store = self.runtime.store();
+        let recorded_calls = store.corpus(key)?.len();
+        let before = self.in_service(key)?;
+        let pinned = self.runtime.pinned_tools().find(key, store)?;
+        let pinned = pinned.filter(|artifact| {
+            !artifact.track_record.rejected && version.is_none_or(|it| artifact.checksum == *it)
+        });
+        let known = store.rejections(&key.role, &key.method)?;
+        let is_known = |version: &&Checksum| known.iter().any(|it| it.checksum == **version);
+        let (rejected, origin) = match (store.reject(key, version, because)?, pinned, version) {
+            (Some(rejected), _, _) => (rejected.rejected, ProgramOrigin::Store),
+            (None, Some(artifact), _) => {
+                store.reject_text(key, &artifact.checksum, because)?;
+                (artifact.checksum, ProgramOrigin::ToolsDirectory)
+            }
+            // The version that gave the answer is not kept any more.
+            (None, None, Some(version)) if !is_known(&version) => {
+                store.reject_text(key, version, because)?;
+                (version.clone(), ProgramOrigin::Store)
+            }
+            (None, None, _) if self.keys(&key.role, &key.method)?.contains(key) => {
+                return Err(ProgramFault::AlreadyRejected(title(key)));
+            }
+            (None, None, _) => return Err(not_stored(key)),
+        };
         Ok(RejectionReport {
-            rejected: rejected.rejected,
-            running: rejected.running,
-            counter_example,
+            was_running: before.as_ref() == Some(&rejected),
+            rejected,
+            running: self.in_service(key)?,
+            counter_example: None,
+            origin,
+            recorded_calls: recorded_calls.saturating_sub(store.corpus(key)?.len()),
         })
+    }
+
+    /// The version that answers the next call: of the store, or else of `tools_dir`; not a rejected one.
+    fn in_service(self, key: &ArtifactKey) -> Result<Option<Checksum>, ProgramFault> {
+        let store = self.runtime.store();
+        let current = store.versions(key)?.into_iter().find(|version| version.is_current);
+        let current = current.map(|version| version.artifact);
+        let pinned = self.runtime.pinned_tools().find(key, store)?;
+        let mut usable = current.into_iter().chain(pinned).filter(|it| !it.track_record.rejected);
+        Ok(usable.next().map(|artifact| artifact.checksum))
     }
 
     /// Keeps an example of a method: a call and its right answer, or an answer that is wrong.
@@ -210,19 +310,60 @@ impl StoredPrograms<'_> {
         }
     }
 
-    /// Forgets the programs of a method, or of a whole role with its tool entry. Says whether there were any.
-    pub fn forget(&self, role: &Role, method: Option<&Method>) -> Result<bool, ProgramFault> {
+    /// Withdraws the example of a call; gives it.
+    pub fn withdraw(
+        &self,
+        role: &Role,
+        method: &Method,
+        inputs: &Inputs,
+    ) -> Result<Example, ProgramFault> {
         let store = self.runtime.store();
-        Ok(match method {
-            Some(method) => store.forget_method(role, method)? > 0,
+        let unknown = || ProgramFault::UnknownExample(format!("{role}.{method}"));
+        let mut known = store.examples(role, method)?.into_iter();
+        let example = known.find(|known| known.inputs == *inputs).ok_or_else(unknown)?;
+        if store.forget_example(role, method, &example)? { Ok(example) } else { Err(unknown()) }
+    }
+
+    /// Forgets the programs of a method with its examples, or a whole role with its tool entry. `None`: nothing was
+    /// stored. Files of `tools_dir` stay as they are.
+    pub fn forget(
+        &self,
+        role: &Role,
+        method: Option<&Method>,
+    ) -> Result<Option<Forgotten>, ProgramFault> {
+        let store = self.runtime.store();
+        let is_meant = |found: &Method| method.is_none_or(|method| found == method);
+        let programs = store.artifacts(Some(role), MAX_LISTED)?;
+        let programs = programs.iter().filter(|known| is_meant(&known.current.method)).count();
+        let taught = store.taught(Some(role), MAX_LISTED)?;
+        let examples = taught.iter().filter(|it| is_meant(&it.method)).map(|it| it.examples).sum();
+        let is_forgotten = match method {
+            Some(method) => store.forget_method(role, method)? + examples > 0,
             None => store.forget_tool(role, None)?,
-        })
+        };
+        Ok(is_forgotten.then_some(Forgotten { programs, examples }))
     }
 
     /// Runs the examples and the recorded calls on the version that runs.
     pub fn test(&self, key: &ArtifactKey) -> Result<Vec<TestedCall>, ProgramFault> {
-        let running = self.running(key)?.ok_or_else(|| not_stored(key))?;
-        self.tested(key, &running.artifact, running.pure)
+        let (artifact, pure) = self.running(key)?.ok_or_else(|| not_stored(key))?;
+        self.tested(key, &artifact, pure)
+    }
+
+    /// Runs one example on the version that runs.
+    pub fn test_example(
+        &self,
+        key: &ArtifactKey,
+        example: Example,
+    ) -> Result<TestedCall, ProgramFault> {
+        let (artifact, pure) = self.running(key)?.ok_or_else(|| not_stored(key))?;
+        self.tested_example(key, &artifact, pure, example)
+    }
+
+    /// The text of the version that runs.
+    pub fn code(&self, key: &ArtifactKey) -> Result<String, ProgramFault> {
+        let (artifact, _) = self.running(key)?.ok_or_else(|| not_stored(key))?;
+        Ok(artifact.code)
     }
 
     /// Makes a person's text the version that runs: vetted, and tested on the examples and the recorded calls. With
@@ -242,13 +383,11 @@ impl StoredPrograms<'_> {
             &json!({"code": code, "dependencies": dependencies.unwrap_or(&json!([]))}),
         )
         .map_err(|fault| invalid(fault.to_string()))?;
-        if let (None, Some(running)) = (dependencies, &running) {
-            program.manifest = DependencyManifest::clone(&running.artifact.manifest);
+        if let (None, Some((running, _))) = (dependencies, &running) {
+            program.manifest = DependencyManifest::clone(&running.manifest);
         }
-        let guardrails = self.runtime.config().agent_options().guardrails;
-        let vetted = vet(program, &trial_request(key), &[], &guardrails)
-            .map_err(|(_, fault)| invalid(explained(&fault)))?;
-        let parent = running.map(|running| running.artifact.checksum);
+        let vetted = self.vetted(key, program)?;
+        let parent = running.map(|(running, _)| running.checksum);
         let mut generation = Generation::by_person(key, &vetted, parent);
         let tested = self.tested(key, &generation.artifact, generation.pure)?;
         let checksum = generation.artifact.checksum.clone();
@@ -267,9 +406,30 @@ impl StoredPrograms<'_> {
         Ok(EditReport { version: receipt.generations, checksum, tested, withdrawn })
     }
 
-    fn running(self, key: &ArtifactKey) -> Result<Option<StoredVersion>, ProgramFault> {
-        let versions = self.runtime.store().versions(key)?;
-        Ok(versions.into_iter().find(|version| version.is_current))
+    /// The version that runs, of the store or else of `tools_dir`, and whether its value depends on its inputs alone.
+    fn running(self, key: &ArtifactKey) -> Result<Option<(Artifact, bool)>, ProgramFault> {
+        let store = self.runtime.store();
+        let versions = store.versions(key)?;
+        if let Some(version) = versions.into_iter().find(|version| version.is_current) {
+            return Ok(Some((version.artifact, version.pure)));
+        }
+        let Some(artifact) = self.runtime.pinned_tools().find(key, store)? else {
+            return Ok(None);
+        };
+        let (source, manifest) = (artifact.code.clone(), artifact.manifest.clone());
+        let program = GeneratedProgram { language: key.language, source, manifest };
+        let pure = Generation::by_person(key, &self.vetted(key, program)?, None).pure;
+        Ok(Some((artifact, pure)))
+    }
+
+    fn vetted(
+        self,
+        key: &ArtifactKey,
+        program: GeneratedProgram,
+    ) -> Result<VettedProgram, ProgramFault> {
+        let guardrails = self.runtime.config().agent_options().guardrails;
+        vet(program, &trial_request(key), &[], &guardrails)
+            .map_err(|(_, fault)| ProgramFault::Invalid(explained(&fault)))
     }
 
     fn tested(
@@ -282,15 +442,7 @@ impl StoredPrograms<'_> {
         let runner = self.runtime.trials().runner();
         let mut tested = Vec::new();
         for example in store.examples(&key.role, &key.method)? {
-            let result =
-                if pure { Some(run(runner, key, artifact, &example.inputs)?) } else { None };
-            tested.push(TestedCall {
-                source: TestSource::Example,
-                passed: result.as_ref().map(|result| is_met(&example, &result.ending)),
-                actual: result.map(|result| result.to_json()),
-                expected: Some(example.expected),
-                inputs: example.inputs,
-            });
+            tested.push(self.tested_example(key, artifact, pure, example)?);
         }
         for case in store.corpus(key)? {
             let result = if pure { Some(run(runner, key, artifact, &case.inputs)?) } else { None };
@@ -307,18 +459,42 @@ impl StoredPrograms<'_> {
         Ok(tested)
     }
 
-    /// What a recorded call was given and wrongly answered; `None`: not all of it is kept.
-    fn counter_example(
+    fn tested_example(
         self,
         key: &ArtifactKey,
-        call: &str,
-    ) -> Result<Option<Example>, ProgramFault> {
-        let store = self.runtime.store();
-        let record =
-            store.call_record(call)?.ok_or_else(|| ProgramFault::UnknownCall(call.to_owned()))?;
-        if record.get("method_name").and_then(Value::as_str) != Some(key.method.as_str()) {
-            return Err(ProgramFault::UnknownCall(call.to_owned()));
+        artifact: &Artifact,
+        pure: bool,
+        example: Example,
+    ) -> Result<TestedCall, ProgramFault> {
+        let runner = self.runtime.trials().runner();
+        let result = if pure { Some(run(runner, key, artifact, &example.inputs)?) } else { None };
+        Ok(TestedCall {
+            source: TestSource::Example,
+            passed: result.as_ref().map(|result| is_met(&example, &result.ending)),
+            actual: result.map(|result| result.to_json()),
+            expected: Some(example.expected),
+            inputs: example.inputs,
+        })
+    }
+
+    /// The record of a call of this method.
+    fn call_record(self, key: &ArtifactKey, call: &str) -> Result<Value, ProgramFault> {
+        let found = self.runtime.store().call_record(call)?;
+        let found = found.ok_or_else(|| ProgramFault::UnknownCall(call.to_owned()))?;
+        let method = found.record.get("method_name").and_then(Value::as_str).unwrap_or_default();
+        if found.role == key.role.as_str() && method == key.method.as_str() {
+            return Ok(found.record);
         }
+        Err(ProgramFault::OtherCall {
+            call: call.to_owned(),
+            called: format!("{}.{method}", found.role),
+            meant: format!("{}.{}", key.role, key.method),
+        })
+    }
+
+    /// What a recorded call was given and wrongly answered; `None`: not all of it is kept.
+    fn counter_example(self, record: &Value) -> Result<Option<Example>, ProgramFault> {
+        let store = self.runtime.store();
         let Some(reference) =
             record.pointer("/outcome_summary/content_ref").and_then(Value::as_str)
         else {
@@ -391,54 +567,5 @@ fn explained(fault: &VetFault) -> String {
                 violations.iter().map(|violation| violation.message.as_str()).collect();
             messages.join("; ")
         }
-    }
-}
-
-impl Agent {
-    /// Says that the running program of a method is wrong: see [`StoredPrograms::reject`].
-    pub fn reject(&self, method: &str, because: &str) -> Result<RejectionReport, ProgramFault> {
-        self.runtime().programs().reject(&self.key(method)?, because, None)
-    }
-
-    /// Teaches a method the right answer to a call.
-    pub fn teach(
-        &self,
-        method: &str,
-        arguments: impl IntoArguments,
-        value: impl Serialize,
-    ) -> Result<(), ProgramFault> {
-        let invalid = |why: String| ProgramFault::Invalid(why);
-        let arguments = arguments.into_arguments().map_err(invalid)?;
-        let value = to_finite_value(&value).map_err(|error| invalid(error.to_string()))?;
-        let inputs = Inputs { args: arguments.args, kwargs: arguments.kwargs, context: Map::new() };
-        let example = Example { inputs, expected: ExpectedResult::Value(value) };
-        // Checked as any other: its size counts.
-        let example = Example::parse(&example.to_json())?;
-        let key = self.key(method)?;
-        self.runtime().programs().teach(&key.role, &key.method, &example)
-    }
-
-    /// Forgets the programs of a method, in every language and under every contract. Says whether there were any.
-    pub fn forget(&self, method: &str) -> Result<bool, ProgramFault> {
-        let key = self.key(method)?;
-        self.runtime().programs().forget(&key.role, Some(&key.method))
-    }
-
-    /// Runs the examples and the recorded calls of a method on its running program.
-    pub fn test(&self, method: &str) -> Result<Vec<TestedCall>, ProgramFault> {
-        self.runtime().programs().test(&self.key(method)?)
-    }
-
-    /// What the programs of its methods are stored under.
-    fn key(&self, method: &str) -> Result<ArtifactKey, ProgramFault> {
-        let contract = self.as_tool().contract;
-        Ok(ArtifactKey {
-            role: self.role().clone(),
-            method: Method::parse(method)?,
-            language: self.options().language,
-            contract_fingerprint: contract
-                .as_ref()
-                .map_or_else(Fingerprint::none, Contract::fingerprint),
-        })
     }
 }

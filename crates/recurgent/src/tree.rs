@@ -20,6 +20,8 @@ use crate::provider::Pricing;
 
 /// How often a waiting call checks whether it was cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Largest contracts, as JSON and all together, of the tools that one call and all it calls may forge.
+const MAX_FORGED_BYTES: usize = 16 << 20;
 
 /// The part of a tree that one call sees. Clones share what is spent, the clock and the cancellation.
 #[derive(Debug, Clone)]
@@ -45,6 +47,8 @@ pub(crate) struct Tree {
 #[derive(Debug, Default)]
 pub(crate) struct AttemptTools {
     own: Mutex<Vec<Tool>>,
+    /// The JSON text of the own tools.
+    bytes: AtomicUsize,
     /// The tools of the attempt one level up: its program made this call.
     parent: Option<Arc<Self>>,
 }
@@ -52,12 +56,26 @@ pub(crate) struct AttemptTools {
 impl AttemptTools {
     /// An empty list for an attempt of a call in this tree.
     pub(crate) fn new(tree: &Tree) -> Arc<Self> {
-        Arc::new(Self { own: Mutex::default(), parent: tree.attempt.clone() })
+        Arc::new(Self { parent: tree.attempt.clone(), ..Self::default() })
     }
 
     /// Adds a tool.
     pub(crate) fn add(&self, tool: Tool) {
+        self.bytes.fetch_add(tool.encoded_bytes(), Ordering::SeqCst);
         self.own().push(tool);
+    }
+
+    /// Why these are more tools than one call may forge.
+    pub(crate) fn over_limit(&self) -> Option<String> {
+        let bytes = self.bytes.load(Ordering::SeqCst);
+        (bytes > MAX_FORGED_BYTES).then(|| {
+            format!(
+                "this call and all it calls forged tools with {} MB of contracts, and the limit is {} MB; forge fewer \
+                 tools, or describe them in fewer words",
+                bytes >> 20,
+                MAX_FORGED_BYTES >> 20
+            )
+        })
     }
 
     /// A tool by name: the attempt's own, or one of the attempts above.
@@ -142,7 +160,9 @@ impl Tree {
     /// Hands tools that an accepted call forged to the attempt that made the call.
     pub(crate) fn add_forged_tools(&self, tools: &[Tool]) {
         if let Some(attempt) = &self.attempt {
-            attempt.own().extend_from_slice(tools);
+            for tool in tools {
+                attempt.add(tool.clone());
+            }
         }
     }
 

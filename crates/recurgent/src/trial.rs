@@ -22,9 +22,9 @@ use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::program::{Checksum, GeneratedProgram, VettedProgram, vet};
 use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
 
-use crate::environment::{Aim, Environments};
+use crate::environment::{BuildChoice, EnvironmentRequest, Environments};
 use crate::grants::Grants;
-use crate::guest::{Cancellation, RunLimits, Said};
+use crate::guest::{Cancellation, RunLimits, TurnEvent};
 use crate::store::Store;
 use crate::store::catalog::{StoredVersion, Verdict};
 use crate::worker::Workers;
@@ -41,7 +41,7 @@ const MAX_TRIES: u32 = 3;
 const MAX_UNTRIED: usize = 1024;
 
 /// What a trial is about: a challenger, by what it is stored under.
-type Candidacy = (ArtifactKey, Checksum);
+type TrialSubject = (ArtifactKey, Checksum);
 
 /// What trials need.
 pub(crate) struct TrialRunner {
@@ -58,7 +58,7 @@ pub(crate) struct Trials {
 }
 
 struct TrialThread {
-    sender: Sender<Candidacy>,
+    sender: Sender<TrialSubject>,
     thread: JoinHandle<()>,
 }
 
@@ -72,19 +72,19 @@ struct TrialQueue {
 
 #[derive(Default)]
 struct TrialQueueState {
-    open: BTreeSet<Candidacy>,
+    open: BTreeSet<TrialSubject>,
     /// With how often.
-    untried: BTreeMap<Candidacy, u32>,
+    untried: BTreeMap<TrialSubject, u32>,
 }
 
 impl TrialQueueState {
     /// Enters a challenger, unless it already waits, its trial could not be run too often, or too many wait.
-    fn enter(&mut self, candidacy: &Candidacy) -> bool {
+    fn enter(&mut self, candidacy: &TrialSubject) -> bool {
         let tries = self.untried.get(candidacy).copied().unwrap_or(0);
         tries < MAX_TRIES && self.open.len() < MAX_WAITING && self.open.insert(candidacy.clone())
     }
 
-    fn close(&mut self, candidacy: &Candidacy, tried: bool) {
+    fn close(&mut self, candidacy: &TrialSubject, tried: bool) {
         self.open.remove(candidacy);
         if tried {
             self.untried.remove(candidacy);
@@ -144,7 +144,7 @@ impl Trials {
         let thread = thread::Builder::new()
             .name("trials".to_owned())
             .spawn(move || {
-                let run = |(key, challenger): &Candidacy| {
+                let run = |(key, challenger): &TrialSubject| {
                     runner.try_challenger(key, challenger, &queue.cancellation).is_ok()
                 };
                 run_trials(&queue, &receiver, run);
@@ -174,7 +174,7 @@ impl TrialQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn close(&self, candidacy: &Candidacy, tried: bool) {
+    fn close(&self, candidacy: &TrialSubject, tried: bool) {
         self.state().close(candidacy, tried);
         self.changed.notify_all();
     }
@@ -183,8 +183,8 @@ impl TrialQueue {
 /// Runs one trial after the other. One that panics counts as not run, so that nothing waits for it for ever.
 fn run_trials(
     queue: &TrialQueue,
-    receiver: &Receiver<Candidacy>,
-    run: impl Fn(&Candidacy) -> bool,
+    receiver: &Receiver<TrialSubject>,
+    run: impl Fn(&TrialSubject) -> bool,
 ) {
     while let Ok(candidacy) = receiver.recv() {
         let attempt = || !queue.cancellation.is_cancelled() && run(&candidacy);
@@ -195,21 +195,21 @@ fn run_trials(
 
 /// Why a program could not be run: the store, an environment or a worker is missing, or the process ends.
 #[derive(Debug)]
-pub(crate) struct Untried(String);
+pub(crate) struct TrialNotRun(String);
 
-impl Untried {
+impl TrialNotRun {
     fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string())
     }
 }
 
-impl fmt::Display for Untried {
+impl fmt::Display for TrialNotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<StoreFault> for Untried {
+impl From<StoreFault> for TrialNotRun {
     fn from(fault: StoreFault) -> Self {
         Self::new(fault)
     }
@@ -222,13 +222,13 @@ impl TrialRunner {
         key: &ArtifactKey,
         challenger: &Checksum,
         cancellation: &Cancellation,
-    ) -> Result<(), Untried> {
+    ) -> Result<(), TrialNotRun> {
         let versions = self.store.versions(key)?;
         let incumbent = versions.iter().find(|version| version.is_current);
-        let incumbent = incumbent.ok_or_else(|| Untried::new("no version runs"))?;
+        let incumbent = incumbent.ok_or_else(|| TrialNotRun::new("no version runs"))?;
         let named = |version: &&StoredVersion| version.artifact.checksum == *challenger;
         let rival = versions.iter().find(named);
-        let rival = rival.ok_or_else(|| Untried::new("the challenger is gone"))?;
+        let rival = rival.ok_or_else(|| TrialNotRun::new("the challenger is gone"))?;
         let verdict = self.verdict(key, incumbent, rival, cancellation)?;
         self.store.conclude(key, &incumbent.artifact.checksum, challenger, &verdict)?;
         Ok(())
@@ -240,7 +240,7 @@ impl TrialRunner {
         incumbent: &StoredVersion,
         challenger: &StoredVersion,
         cancellation: &Cancellation,
-    ) -> Result<Verdict, Untried> {
+    ) -> Result<Verdict, TrialNotRun> {
         for example in self.store.examples(&key.role, &key.method)? {
             if !challenger.pure {
                 break;
@@ -274,7 +274,7 @@ impl TrialRunner {
         artifact: &Artifact,
         case: &Case,
         cancellation: &Cancellation,
-    ) -> Result<Option<Observed>, Untried> {
+    ) -> Result<Option<Observed>, TrialNotRun> {
         let (ending, changes) = self.run(key, artifact, &case.inputs, cancellation)?;
         Ok(Observed::of_report(&ending, &changes))
     }
@@ -286,16 +286,17 @@ impl TrialRunner {
         artifact: &Artifact,
         inputs: &Inputs,
         cancellation: &Cancellation,
-    ) -> Result<(ReportEnding, ContextChanges), Untried> {
+    ) -> Result<(ReportEnding, ContextChanges), TrialNotRun> {
         let request = inputs.again(&trial_request(key));
         let program = vetted(artifact, &request)
-            .ok_or_else(|| Untried::new("the guardrails of this version bar the program"))?;
-        let aim = Aim { cancellation, progress: &|_| {}, replaces: None, damaged: None };
+            .ok_or_else(|| TrialNotRun::new("the guardrails of this version bar the program"))?;
+        let build = BuildChoice::Present;
+        let environment_request = EnvironmentRequest { cancellation, progress: &|_| {}, build };
         let manifest = &program.program().manifest;
         let environment = self
             .environments
-            .prepare(key.language, manifest, &self.workers, &aim)
-            .map_err(|failed| Untried::new(failed.fault.into_failure().message))?;
+            .prepare(key.language, manifest, &self.workers, &environment_request)
+            .map_err(|failed| TrialNotRun::new(failed.fault.into_failure().message))?;
         let order = Order { request: &request, program: &program, proven: false };
         let run_limits = RunLimits {
             agent: &request.id.0,
@@ -305,13 +306,13 @@ impl TrialRunner {
         };
         let guest = self.workers.guest(key.language);
         let started = guest.start(&environment, &order, &run_limits);
-        let mut turn = started.map_err(|_| Untried::new("no worker could be started"))?;
+        let mut turn = started.map_err(|_| TrialNotRun::new("no worker could be started"))?;
         let unaccepted = || ReportEnding::Exited { status: 1 };
         match turn.listen() {
-            Ok(Said::Done(done)) => Ok((done.ending, done.changes)),
+            Ok(TurnEvent::Done(done)) => Ok((done.ending, done.changes)),
             // A program that asks the host does not answer from its inputs alone.
-            Ok(Said::Ask(_)) => Ok((unaccepted(), ContextChanges::default())),
-            Err(_) if cancellation.is_cancelled() => Err(Untried::new("the process ends")),
+            Ok(TurnEvent::Ask(_)) => Ok((unaccepted(), ContextChanges::default())),
+            Err(_) if cancellation.is_cancelled() => Err(TrialNotRun::new("the process ends")),
             Err(_) => Ok((unaccepted(), ContextChanges::default())),
         }
     }
@@ -363,7 +364,7 @@ mod tests {
 
     use super::*;
 
-    fn candidacy(code: &str) -> Candidacy {
+    fn candidacy(code: &str) -> TrialSubject {
         let key = ArtifactKey {
             role: Role::parse("shop").unwrap(),
             method: Method::parse("price").unwrap(),

@@ -8,6 +8,7 @@ use lifecycle::correction::CorrectedAnswers;
 use lifecycle::health::ToolCounts;
 use lifecycle::recommendation::{self, Recommendation, ToolEvidence};
 use lifecycle::request::Role;
+use lifecycle::tool::unused_since;
 
 use crate::store::Store;
 use crate::store::bundle::{Bundle, ToolEntry};
@@ -36,9 +37,7 @@ pub fn recommend(
             after = Some(last);
         }
     }
-    // Stable: among equals, roles stay in the order of their names.
-    found.sort_by_key(|recommendation| std::cmp::Reverse(recommendation.score));
-    Ok(found)
+    Ok(recommendation::strongest_first(found))
 }
 
 fn recommend_for(store: &dyn Store, role: &Role) -> Result<Vec<Recommendation>, StoreFault> {
@@ -108,11 +107,8 @@ pub fn time_before(age: Duration) -> String {
 }
 
 /// Tools that were last used before that time, the longest unused first.
-pub fn stale(bundle: &Bundle, used_before: &str) -> Vec<ToolEntry> {
-    let unused = |tool: &&ToolEntry| tool.last_used_at.as_str() < used_before;
-    let mut stale: Vec<ToolEntry> = bundle.tools.iter().filter(unused).cloned().collect();
-    stale.sort_by(|a, b| (&a.last_used_at, &a.name).cmp(&(&b.last_used_at, &b.name)));
-    stale
+pub fn stale(bundle: Bundle, used_before: &str) -> Vec<ToolEntry> {
+    unused_since(bundle.tools, used_before, |tool| (&tool.last_used_at, tool.name.as_str()))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod pool;
 mod process;
 pub(crate) mod sandbox;
 mod turn;
+mod waiting;
 mod zygote;
 
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ use lifecycle::execution::{Environment, Order, WorkerFault, WorkerTrace};
 
 use crate::grants::{Grants, Network};
 use crate::guest::interpreter::InterpreterInfo;
-use crate::guest::{Cancellation, Guest, RunLimits, Turn};
+use crate::guest::{Cancellation, RunLimits};
 
 use launcher::Launcher;
 use losses::Losses;
@@ -47,7 +48,8 @@ use permit::{Permit, Permits};
 use pool::Pool;
 use reaper::Reaper;
 pub use sandbox::{InstallerLimits, Layer, Layers, Reached, Tier, WorkerLimits};
-use turn::{AssignedWorker, StartFault, Worker, WorkerTurn};
+pub use turn::WorkerTurn;
+use turn::{AssignedWorker, StartFault, Worker};
 pub(crate) use zygote::start as start_inside;
 pub(crate) use zygote_pool::{Activation, BootFault};
 use zygote_pool::{ZygoteKey, ZygotePool};
@@ -132,8 +134,8 @@ impl Workers {
     }
 
     /// Runs programs of one language, until these workers are dropped.
-    pub fn guest(&self, language: Language) -> Arc<dyn Guest> {
-        Arc::new(WorkerGuest { shared: Arc::clone(&self.shared), language })
+    pub fn guest(&self, language: Language) -> WorkerGuest {
+        WorkerGuest { shared: Arc::clone(&self.shared), language }
     }
 
     /// The interpreter that would run programs of this language; the error says what to install.
@@ -185,20 +187,21 @@ impl Drop for Workers {
     }
 }
 
-/// One guest language, run in worker processes.
-#[derive(Debug)]
-struct WorkerGuest {
+/// Runs programs of one language in worker processes.
+#[derive(Debug, Clone)]
+pub struct WorkerGuest {
     shared: Arc<Shared>,
     language: Language,
 }
 
-impl Guest for WorkerGuest {
-    fn start(
+impl WorkerGuest {
+    /// Starts a program; it runs until its turn returns something.
+    pub fn start(
         &self,
         environment: &Environment,
         order: &Order<'_>,
         run_limits: &RunLimits<'_>,
-    ) -> Result<Box<dyn Turn>, WorkerFault> {
+    ) -> Result<WorkerTurn, WorkerFault> {
         let reached = self.shared.launcher.reached();
         self.shared.check_tier(run_limits.grants)?;
         if run_limits.cancellation.is_cancelled() {
@@ -211,12 +214,11 @@ impl Guest for WorkerGuest {
             agent: (!reached.shares_zygotes).then(|| run_limits.agent.to_owned()),
         };
         let permit = self.shared.permits.acquire(run_limits.cancellation)?;
-        self.shared
-            .start_turn(&place, permit, order, run_limits)
-            .map(|turn| Box::new(turn) as Box<dyn Turn>)
+        self.shared.start_turn(&place, permit, order, run_limits)
     }
 
-    fn discard(&self, agent: &str) {
+    /// Ends the kept worker of an agent: its last attempt was rejected, or the agent was dropped.
+    pub fn discard(&self, agent: &str) {
         for _ in 0..self.shared.pool.discard(agent, self.language) {
             self.shared.losses.note_loss(agent);
         }

@@ -9,14 +9,14 @@ use recurgent::{Language, Runtime};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-fn runtime(model: Scripted, settings: &[(&str, &str)]) -> (TempDir, Runtime) {
+fn runtime(model: impl Into<Arc<Scripted>>, settings: &[(&str, &str)]) -> (TempDir, Runtime) {
     let state = tempfile::tempdir().unwrap();
     let mut config = Config::defaults();
     config.set("state_dir", &state.path().display().to_string()).unwrap();
     for (key, value) in settings {
         config.set(key, value).unwrap();
     }
-    let runtime = Runtime::builder(config).provider(Arc::new(model)).build().unwrap();
+    let runtime = Runtime::builder(config).provider(model.into()).build().unwrap();
     (state, runtime)
 }
 
@@ -79,6 +79,95 @@ fn a_memory_too_large_for_a_worker_is_refused_when_it_is_written() {
     assert_eq!(*agent.call("count", ()).unwrap().value().unwrap(), json!(["a", "b"]));
     agent.set("a", 1).unwrap();
     assert!(agent.call("grow", ("e",)).unwrap().is_ok());
+}
+
+/// Options by which a program could ask for more model calls than its own call has.
+const MORE: &str = "'max_generation_attempts': '60', 'execution_repair_budget': 60, 'fresh_outcome_repair_budget': 60, \
+                    'guardrail_recovery_budget': 60, 'max_model_calls': 1000";
+
+/// A program that calls a tool once for each number below its argument.
+fn calls_helpers(language: Language, options: &str) -> String {
+    match language {
+        Language::Python => format!(
+            "result = [delegate(f'helper {{n}}', purpose='x', **{{{options}}}).work(n).error_type for n in range(args[0])]"
+        ),
+        Language::Ruby => format!(
+            "args[0].times.map {{ |n| delegate(\"helper #{{n}}\", purpose: 'x', **{{{options}}}).work(n).error_type }}"
+        ),
+    }
+}
+
+#[test]
+fn a_program_cannot_widen_the_budgets_of_what_it_calls() {
+    for language in Language::ALL {
+        let fails =
+            if language == Language::Python { "raise ValueError(args)" } else { "raise args.to_s" };
+        let asked = |options: &str| {
+            let model = Scripted::new().with("boss.run", &calls_helpers(language, options));
+            let model = Arc::new(model.with("work", fails));
+            let (_state, runtime) = runtime(Arc::clone(&model), &[]);
+            let agent = runtime.agent("boss").guest(language).build().unwrap();
+            let outcome = agent.call("run", (2,)).unwrap();
+            assert_eq!(*outcome.value().unwrap(), json!(["execution", "execution"]), "{options}");
+            model.asked().len()
+        };
+        let plain = asked("");
+        assert_eq!(plain, 5, "one program, and two of each of two helpers");
+        assert_eq!(asked(MORE), plain, "{language:?}");
+    }
+}
+
+/// However deep or wide the calls are, and whatever options their programs choose.
+#[test]
+fn model_calls_are_limited_over_the_whole_tree() {
+    for language in Language::ALL {
+        for deep in [false, true] {
+            let wide = calls_helpers(language, MORE);
+            let down = match language {
+                Language::Python => format!(
+                    "result = delegate(f'helper {{args[0]}}', purpose='x', **{{{MORE}}}).work(args[0] + 1).value"
+                ),
+                Language::Ruby => format!(
+                    "delegate(\"helper #{{args[0]}}\", purpose: 'x', **{{{MORE}}}).work(args[0] + 1).value"
+                ),
+            };
+            let (first, rest) = if deep { (&down, down.as_str()) } else { (&wide, "args[0]") };
+            let model = Arc::new(Scripted::new().with("boss.run", first).with("work", rest));
+            let settings = &[("max_model_calls", "4"), ("max_delegation_depth", "16")];
+            let (state, runtime) = runtime(Arc::clone(&model), settings);
+            let agent = runtime.agent("boss").guest(language).build().unwrap();
+            agent.call("run", (8,)).unwrap();
+            assert_eq!(model.asked().len(), 4, "{language:?}, deep {deep}: {:?}", model.asked());
+            let log = std::fs::read_to_string(state.path().join("recurgent.jsonl")).unwrap();
+            assert!(log.contains("\"budget_exceeded\""), "{language:?}, deep {deep}: {log}");
+        }
+    }
+}
+
+/// Tools forged by accepted calls are kept until the call at the root ends.
+#[test]
+fn tools_that_called_agents_forge_are_limited_together() {
+    for (language, boss, forges) in [
+        (
+            Language::Python,
+            "t = delegate('smith', purpose='x')\nresult = [t.work(n).ok for n in range(args[0])]",
+            "for n in range(40): delegate(f'tool {args[0]} {n}', purpose='x' * 200_000)\nresult = args[0]",
+        ),
+        (
+            Language::Ruby,
+            "t = delegate('smith', purpose: 'x')\nargs[0].times.map { |n| t.work(n).ok? }",
+            "40.times { |n| delegate(\"tool #{args[0]} #{n}\", purpose: 'x' * 200_000) }\nargs[0]",
+        ),
+    ] {
+        let model = Scripted::new().with("boss.run", boss).with("smith.work", forges);
+        let (_state, runtime) = runtime(model, &[]);
+        let agent = runtime.agent("boss").guest(language).build().unwrap();
+        assert_eq!(*agent.call("run", (2,)).unwrap().value().unwrap(), json!([true, true]));
+        let refused = agent.call("run", (3,)).unwrap();
+        let failure = refused.failure().unwrap();
+        assert_eq!(failure.kind.code(), "resource_limit", "{failure:?}");
+        assert!(failure.message.contains("forged tools"), "{failure:?}");
+    }
 }
 
 /// A stored tool with a long text, called many times by one program.

@@ -99,6 +99,44 @@ fn an_odd_contract_holds_when_its_tool_is_called_again() {
     });
 }
 
+/// A program that was kept before its tool was registered runs for calls by the tool's name; the registered contract holds
+/// for it, and what breaks the contract is repaired.
+#[test]
+fn a_registered_contract_holds_for_programs_made_before_it() {
+    check(|fixture| {
+        fixture.writes("adder.add", "def add(x):\n    return x + 5", "def add(x) = x + 5");
+        fixture.writes("adder.spell", "def spell(x):\n    return str(x)", "def spell(x) = x.to_s");
+        let plain = fixture.runtime.agent("adder").guest(fixture.language).build().unwrap();
+        assert_eq!(plain.call("add", (3,)).unwrap().value(), Some(&json!(8)));
+        assert_eq!(plain.call("spell", (3,)).unwrap().value(), Some(&json!("3")));
+        let boss = fixture.runtime.agent("boss").guest(fixture.language).build().unwrap();
+        boss.delegate("adder")
+            .purpose("add")
+            .deliverable(json!({"type": "number"}))
+            .build()
+            .unwrap();
+        let tool = fixture.runtime.agent("adder").guest(fixture.language).build().unwrap();
+        assert_eq!(tool.call("add", (4,)).unwrap().value(), Some(&json!(9)));
+        assert_eq!(fixture.model.asked().len(), 2, "the stored program meets the contract");
+        fixture.writes("adder.spell", "def spell(x):\n    return x", "def spell(x) = x");
+        assert_eq!(tool.call("spell", (4,)).unwrap().value(), Some(&json!(4)));
+        assert_eq!(tool.call("spell", (5,)).unwrap().value(), Some(&json!(5)));
+        assert_eq!(fixture.model.asked().len(), 3, "one repair, which is kept");
+        let entries = fixture.entries("adder");
+        let sources: Vec<&Value> = entries.iter().map(|entry| &entry["contract_source"]).collect();
+        assert_eq!(sources, ["none", "none", "hash", "hash", "hash"]);
+        let programs = fixture.runtime.programs().list(None).unwrap();
+        let counts: Vec<_> = programs
+            .iter()
+            .map(|it| {
+                let program = &it.program.current;
+                (program.method.as_str(), program.successes, program.failures)
+            })
+            .collect();
+        assert!(counts.contains(&("add", 2, 0)) && counts.contains(&("spell", 1, 0)), "{counts:?}");
+    });
+}
+
 /// The registry is a view: plain data in it holds for the call.
 #[test]
 fn plain_data_written_to_the_registry_is_tolerated_with_a_note() {

@@ -102,7 +102,7 @@ fn a_lost_worker_leaves_its_process_its_output_and_its_end() {
             (status, "worker_crash", json!(3), Value::Null),
             (endless, "timeout", Value::Null, Value::Null),
         ] {
-            let settings = &[("execution_timeout_seconds", "2"), ("execution_repair_budget", "0")];
+            let settings = &[("execution_timeout_seconds", "6"), ("execution_repair_budget", "0")];
             let entry = Fixture { settings, ..Fixture::new(language, [code(program)]) }.logged();
             assert_eq!(entry["outcome_error_type"], kind, "{entry}");
             let attempt = &entry["attempts"][0];
@@ -242,7 +242,7 @@ fn a_program_past_its_limit_is_asked_to_end_first() {
             "Signal.public_send('tr' + 'ap', 'TERM') { puts 'cleaned up' }\nloop { args[0] }",
         );
         let cleaned = || {
-            let settings = &[("execution_timeout_seconds", "1"), ("execution_repair_budget", "0")];
+            let settings = &[("execution_timeout_seconds", "2"), ("execution_repair_budget", "0")];
             let entry = Fixture { settings, ..Fixture::new(language, [code(program)]) }.logged();
             assert_eq!(entry["outcome_error_type"], "timeout", "{entry}");
             entry["attempts"][0]["stdout"] == "cleaned up\n"

@@ -175,7 +175,7 @@ fn asked_again_it_asks_for_the_constraint() {
 }
 
 #[test]
-fn a_different_question_is_no_correction() {
+fn a_different_question_is_not_a_correction() {
     check(|fixture| {
         let guide = fixture.agent(None);
         for place in ["Oslo", "Bergen"] {

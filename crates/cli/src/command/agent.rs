@@ -1,6 +1,5 @@
 //! An agent from the command line: the options all calling commands share, and how they call.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,7 +63,7 @@ impl AgentFlags {
     fn watched(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
         let detail = match self.trace {
             true => Detail::Full,
-            false if std::io::stderr().is_terminal() => Detail::Progress,
+            false if render::is_terminal(Stream::Error) => Detail::Progress,
             false => return builder,
         };
         builder.observer(Box::new(LiveTrace::new(detail, render::coloured(Stream::Error))))

@@ -1,6 +1,5 @@
 //! `recurgent call`: one call, one answer.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use lifecycle::admission::{Admission, Inputs};
 use lifecycle::example::{Example, ExpectedResult, same_value};
 use lifecycle::outcome::{Cause, FailureKind};
 use lifecycle::request::{Method, Role};
+use recurgent::regular_file::{open_named, read_named};
 use recurgent::{Arguments, Outcome, ProgramFault};
 use serde_json::{Map, Value, json};
 
@@ -195,7 +195,7 @@ pub(super) fn named_values(pairs: &[(String, String)]) -> Result<Map<String, Val
 fn read_examples(path: &Path) -> Result<Vec<Example>, CommandFault> {
     let unreadable =
         |problem: String| CommandFault::usage(format!("cannot use {}: {problem}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = read_named(path).map_err(|error| unreadable(error.to_string()))?;
     let read: Value = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
     let examples = match read {
         Value::Array(examples) => examples,
@@ -241,7 +241,7 @@ fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {
     let source: Box<dyn Read> = if is_stdin {
         Box::new(io::stdin())
     } else {
-        Box::new(File::open(path).map_err(unreadable)?)
+        Box::new(open_named(path).map_err(unreadable)?)
     };
     let mut text = Vec::new();
     source.take(MAX_ARGS_FILE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;

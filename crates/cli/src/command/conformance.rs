@@ -1,15 +1,16 @@
 //! `recurgent conformance`: holds this runtime to scenarios.
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
+use recurgent::Language;
 use recurgent::config::Config;
 use recurgent::worker::Workers;
 
+use super::settings::language_parser;
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
-use crate::render;
+use crate::render::{self, Stream};
 use conformance::{ScenarioResult, Suite, conform};
 
 const EXAMPLES: &str = "\
@@ -27,8 +28,8 @@ pub(crate) struct ConformanceOptions {
     #[arg(long)]
     dir: PathBuf,
     /// The language programs are written in
-    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
-    guest: String,
+    #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
+    guest: Language,
     /// Print the results as one JSON object
     #[arg(long)]
     json: bool,
@@ -41,7 +42,7 @@ impl ConformanceOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let suite = self.suite().map_err(CommandFault::usage)?;
         let mut config = Config::load()?;
-        config.set("guest", &self.guest)?;
+        config.set("guest", self.guest.name())?;
         interpreter(&config)?;
         let mut progress = Progress::of(&suite);
         let (report, cancelled) = Interrupt::install()?.during(|cancellation| {
@@ -87,7 +88,12 @@ struct Progress {
 
 impl Progress {
     fn of(suite: &Suite) -> Self {
-        Self { done: 0, failed: 0, of: suite.scenario_count(), shown: io::stderr().is_terminal() }
+        Self {
+            done: 0,
+            failed: 0,
+            of: suite.scenario_count(),
+            shown: render::is_terminal(Stream::Error),
+        }
     }
 
     fn report(&mut self, verdict: &ScenarioResult) {
@@ -95,15 +101,13 @@ impl Progress {
         self.failed += usize::from(verdict.failed());
         if self.shown {
             let Self { done, failed, of, .. } = self;
-            let line = format!("\r\x1b[K{done}/{of}, {failed} failed  {}", verdict.id());
-            // A closed terminal does not end the run.
-            let _ = io::stderr().write_all(line.as_bytes());
+            render::replace_line(&format!("{done}/{of}, {failed} failed  {}", verdict.id()));
         }
     }
 
     fn clear(&self) {
         if self.shown {
-            let _ = io::stderr().write_all(b"\r\x1b[K");
+            render::replace_line("");
         }
     }
 }

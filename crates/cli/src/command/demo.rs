@@ -1,8 +1,9 @@
 //! `recurgent demo`: see it work.
 
 use clap::Args;
+use recurgent::Language;
 
-use super::settings::StateFlags;
+use super::settings::{StateFlags, language_parser};
 use crate::demo::{self, DemoFault, Plan};
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
@@ -19,8 +20,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DemoOptions {
     /// The language programs are written in
-    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
-    guest: Option<String>,
+    #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
+    guest: Option<Language>,
     /// Forget what earlier demos stored
     #[arg(long)]
     fresh: bool,
@@ -30,7 +31,7 @@ pub(crate) struct DemoOptions {
 
 impl DemoOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
-        let config = self.place.config(&[("guest", self.guest.as_deref())])?;
+        let config = self.place.config(&[("guest", self.guest.map(Language::name))])?;
         let ended = Interrupt::install()?.during(|cancellation| {
             let plan = Plan {
                 guest: config.agent_options().language,

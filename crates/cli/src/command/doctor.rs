@@ -141,10 +141,7 @@ fn examine(config: &Config) -> Vec<Check> {
     match Workers::start(&config.worker_options()) {
         Ok(workers) => {
             let wanted = config.agent_options().language;
-            checks.extend(
-                [Language::Python, Language::Ruby]
-                    .map(|language| interpreter(&workers, language, wanted)),
-            );
+            checks.extend(Language::ALL.map(|language| interpreter(&workers, language, wanted)));
             checks.extend(sandbox(config, workers.containment()));
             checks.extend(installers(config, &workers));
         }
@@ -277,7 +274,7 @@ fn live(config: &Config) -> Check {
         let request = DraftRequest {
             role: &role,
             method: &method,
-            model: &agent.model,
+            model: agent.model.as_str(),
             timeout: agent.provider_timeout,
             max_output_tokens: Some(LIVE_OUTPUT_TOKENS),
             is_retry: false,
@@ -290,7 +287,7 @@ fn live(config: &Config) -> Check {
         let usage = draft.usage;
         Ok(format!(
             "{} answered in {:.1} s; {} tokens sent, {} received, {}",
-            provider.model(&agent.model),
+            provider.model(agent.model.as_str()),
             began.elapsed().as_secs_f64(),
             usage.input_tokens,
             usage.output_tokens,

@@ -2,17 +2,18 @@
 
 mod shown;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::{Preparation, PreparationStatus, Runtime};
+use recurgent::{Language, Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
 
 use super::age::age_or_days;
-use super::settings::StateFlags;
+use super::settings::{StateFlags, language_parser};
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::paint::{Style, clean};
@@ -26,7 +27,7 @@ Examples:
   recurgent env prepare --guest ruby 'nokogiri ~> 1.16'
   recurgent env show 3f2a                        any beginning of an id that is not ambiguous
   recurgent env refresh 3f2a                     take newer versions, where constraints allow them
-  recurgent env gc --older-than 14d              what is left over, or was not used for 14 days
+  recurgent env gc --older-than 14d              remove unfinished and long unused environments
   recurgent env prune --dry-run";
 
 /// How often a wait for a preparation checks for Ctrl-C.
@@ -57,8 +58,8 @@ enum Verb {
     /// Make an environment before it is needed
     Prepare {
         /// The language its packages are for
-        #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
-        guest: Option<String>,
+        #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
+        guest: Option<Language>,
         /// A package, and the versions that will do: numpy, 'numpy>=2', 'nokogiri ~> 1.16'
         #[arg(required = true, value_name = "NAME[CONSTRAINT]")]
         packages: Vec<String>,
@@ -85,7 +86,7 @@ enum Verb {
         /// Do it; without this, only say what would be removed
         #[arg(long)]
         yes: bool,
-        /// Only say what would be removed
+        /// Only say what would be removed (the default)
         #[arg(long, conflicts_with = "yes")]
         dry_run: bool,
     },
@@ -96,7 +97,7 @@ impl EnvOptions {
         match &self.verb {
             Verb::List => self.list(&self.cache()?),
             Verb::Show { id } => self.show(&self.cache()?, id),
-            Verb::Prepare { guest, packages } => self.prepare(guest.as_deref(), packages),
+            Verb::Prepare { guest, packages } => self.prepare(*guest, packages),
             Verb::Refresh { id } => self.refresh(id),
             Verb::Gc { older_than, dry_run } => {
                 let cache = self.cache()?;
@@ -106,7 +107,7 @@ impl EnvOptions {
             Verb::Prune { yes, dry_run: _ } => {
                 let cache = self.cache()?;
                 let all = cache.list();
-                self.remove(&cache, all, !yes, "; --yes does it")
+                self.remove(&cache, all, !yes, "; use --yes to remove them")
             }
         }
     }
@@ -149,7 +150,7 @@ impl EnvOptions {
 
     fn show(&self, cache: &EnvironmentCache, id: &str) -> Result<Exit, CommandFault> {
         let (stored, builds) = found(cache, id)?;
-        let lock = std::fs::read_to_string(stored.lock_file()).ok();
+        let lock = read_lock(&stored)?;
         if self.json {
             let mut shown = summary(&stored);
             if let Value::Object(fields) = &mut shown {
@@ -163,40 +164,42 @@ impl EnvOptions {
         Ok(Exit::Ok)
     }
 
-    fn prepare(&self, guest: Option<&str>, packages: &[String]) -> Result<Exit, CommandFault> {
+    fn prepare(&self, guest: Option<Language>, packages: &[String]) -> Result<Exit, CommandFault> {
         let runtime = self.runtime(guest)?;
         let mut preparation = runtime.prepare("environment");
         for package in packages {
             let (name, constraint) = split(package);
             preparation = preparation.dependency(name, constraint);
         }
-        self.settle(preparation)
+        self.wait_and_report(preparation)
     }
 
     fn refresh(&self, id: &str) -> Result<Exit, CommandFault> {
         let (stored, _) = found(&self.cache()?, id)?;
         match stored.standing {
             CacheState::Ready | CacheState::Superseded => {
-                self.settle(self.runtime(None)?.refresh(&stored))
+                self.wait_and_report(self.runtime(None)?.refresh(&stored))
             }
             CacheState::Building => Err(CommandFault::failed(format!(
                 "{} is being built by another process; wait for it, then refresh",
                 stored.id
             ))),
             CacheState::Unfinished => Err(CommandFault::failed(format!(
-                "{} was never finished, and does not say what it was for; `recurgent env gc` removes it",
+                "{} was never finished, and has no record of its packages; `recurgent env gc` removes it",
                 stored.id
             ))),
         }
     }
 
-    /// What makes environments needs neither a model nor a store.
-    fn runtime(&self, guest: Option<&str>) -> Result<Runtime, CommandFault> {
-        let config = self.place.config(&[("guest", guest), ("provider", Some("auto"))])?;
+    /// Building an environment needs no model and no stored data, so the store is in memory.
+    fn runtime(&self, guest: Option<Language>) -> Result<Runtime, CommandFault> {
+        let config = self
+            .place
+            .config(&[("guest", guest.map(Language::name)), ("provider", Some("auto"))])?;
         Ok(Runtime::builder(config).store(Arc::new(SqliteStore::in_memory()?)).build()?)
     }
 
-    fn settle(&self, preparation: Preparation) -> Result<Exit, CommandFault> {
+    fn wait_and_report(&self, preparation: Preparation) -> Result<Exit, CommandFault> {
         let interrupt = Interrupt::install()?;
         let paint = render::paint(Stream::Error);
         let report = move |what: &str| {
@@ -287,15 +290,28 @@ impl EnvOptions {
     }
 }
 
-/// The environment a prefix means: of its builds the one that counts, the last where none is ready, and how
-/// many there are.
+/// The lock file of an environment; one that is not finished has none.
+fn read_lock(stored: &Stored) -> Result<Option<String>, CommandFault> {
+    let path = stored.lock_file();
+    match std::fs::read_to_string(&path) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let path = path.display();
+            Err(CommandFault::failed(format!("{path} cannot be read: {error}; check who owns it")))
+        }
+    }
+}
+
+/// The environment whose id begins with this: its ready build, else its newest; and the number of its builds, which
+/// [`EnvironmentCache::find`] gives sorted.
 fn found(cache: &EnvironmentCache, prefix: &str) -> Result<(Stored, usize), CommandFault> {
     let builds = cache.find(prefix.trim());
     let mut ids: Vec<&str> = builds.iter().map(|stored| stored.id.as_str()).collect();
     ids.dedup();
     if ids.len() > 1 {
         return Err(CommandFault::missing(format!(
-            "{} environments have an id that begins with {prefix:?}; say more of it: {}",
+            "{} environments have an id that begins with {prefix:?}; use a longer beginning: {}",
             ids.len(),
             ids.join(", ")
         )));

@@ -13,7 +13,7 @@ use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
 use input::{Input, ReadLine};
-use line::{DOT_COMMANDS, Dot, ReplLine};
+use line::{DOT_COMMANDS, ReplCommand, ReplLine};
 
 /// Calls and tools that are listed.
 const LISTED: usize = 20;
@@ -86,8 +86,8 @@ impl ReplOptions {
 fn take(caller: &mut Caller, text: &str) -> Result<Turn, CommandFault> {
     match line::parse(text) {
         Ok(ReplLine::Blank) => Ok(Turn::Done),
-        Ok(ReplLine::Dot(Dot::Quit)) => Ok(Turn::Quit),
-        Ok(ReplLine::Dot(dot)) => Ok(match show(caller, dot) {
+        Ok(ReplLine::ReplCommand(ReplCommand::Quit)) => Ok(Turn::Quit),
+        Ok(ReplLine::ReplCommand(dot)) => Ok(match show(caller, dot) {
             Ok(()) => Turn::Done,
             Err(fault) => failed(&fault),
         }),
@@ -119,20 +119,20 @@ fn failed(fault: &CommandFault) -> Turn {
     Turn::Failed
 }
 
-fn show(caller: &Caller, dot: Dot) -> Result<(), CommandFault> {
+fn show(caller: &Caller, dot: ReplCommand) -> Result<(), CommandFault> {
     match dot {
-        Dot::Help => {
+        ReplCommand::Help => {
             let dots =
                 DOT_COMMANDS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
             render::text(&format!("{FORMS}{dots}"))
         }
-        Dot::Memory => {
+        ReplCommand::Memory => {
             let memory = Value::Object(caller.agent.runtime_context().to_object());
             render::text(&format!("{memory:#}"))
         }
-        Dot::Tools => render::lines(&tools(caller)?),
-        Dot::History => render::lines(&history(caller)?),
-        Dot::Quit => Ok(()),
+        ReplCommand::Tools => render::lines(&tools(caller)?),
+        ReplCommand::History => render::lines(&history(caller)?),
+        ReplCommand::Quit => Ok(()),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use recurgent::Language;
 use recurgent::config::{Config, KEYS, Key};
 
 use crate::exit::CommandFault;
@@ -39,8 +41,8 @@ impl StateFlags {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct SettingFlags {
     /// The language programs are written in
-    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
-    guest: Option<String>,
+    #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
+    guest: Option<Language>,
     #[arg(long, help = setting_help("provider"))]
     provider: Option<String>,
     /// Which model to ask
@@ -82,6 +84,11 @@ fn setting_help(name: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
+/// Parses the name of a guest language.
+pub(super) fn language_parser() -> impl TypedValueParser<Value = Language> {
+    PossibleValuesParser::new(Language::ALL.map(Language::name)).try_map(|name| name.parse())
+}
+
 impl SettingFlags {
     /// The effective configuration.
     pub(crate) fn config(&self) -> Result<Config, CommandFault> {
@@ -89,7 +96,7 @@ impl SettingFlags {
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
         let (read, write) = (joined(&self.read)?, joined(&self.write)?);
         self.place.config(&[
-            ("guest", self.guest.as_deref()),
+            ("guest", self.guest.map(Language::name)),
             ("provider", provider),
             ("model", self.model.as_deref()),
             ("base_url", self.base_url.as_deref()),

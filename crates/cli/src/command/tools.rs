@@ -36,6 +36,7 @@ Examples:
   recurgent tools rollback web_fetcher fetch            back to the version that ran before
   recurgent tools reject calculator double --because \"it adds one\"
   recurgent tools teach calculator double 4 --gives 8   a call and its right answer
+  recurgent tools withdraw calculator double 4          the example of this call
   recurgent tools test calculator double                examples and recorded calls, run again
   recurgent tools edit calculator double                in your editor; tested before it runs
   recurgent tools rm calculator double
@@ -121,6 +122,8 @@ enum Verb {
     },
     /// Keep a call and its right answer as an example: every later program must give it
     Teach(correct::TeachArgs),
+    /// Withdraw the example of a call
+    Withdraw(correct::ExampleCall),
     /// Run the examples and the recorded calls on the program that runs
     Test {
         #[command(flatten)]
@@ -156,7 +159,6 @@ impl ToolsOptions {
         }
         let store = opened(&self.place)?;
         match &self.verb {
-            Verb::List => list::list(&store, self.json),
             Verb::Show { name } => show::show(&store, &known_role(&store, name)?, self.json),
             Verb::Health => self.health(&store),
             Verb::Recommend { name } => {
@@ -164,21 +166,23 @@ impl ToolsOptions {
                 self.recommend(&upkeep::recommend(&store, role.as_ref())?)
             }
             Verb::Stale { older_than } => {
-                let stale = upkeep::stale(&store.bundle(None)?, &upkeep::time_before(*older_than));
+                let stale = upkeep::stale(store.bundle(None)?, &upkeep::time_before(*older_than));
                 self.stale(&stale)
             }
             Verb::Prune { older_than, yes, dry_run: _ } => self.prune(&store, *older_than, *yes),
             Verb::Rollback { line, to } => line.rollback(&store, to.as_deref(), self.json),
             Verb::Pin { line, off } => {
-                let held = if *off { line::Hold::Free } else { line::Hold::Pinned };
-                line.pin(&store, held, self.json)
+                let pinning = if *off { line::Pinning::Free } else { line::Pinning::Pinned };
+                line.pin(&store, pinning, self.json)
             }
             Verb::Export { directory, names } => {
                 export(&chosen(&store, names)?, directory, self.json)
             }
             Verb::Import { directory } => return import(&store, directory, self.json),
             Verb::Reject { .. }
+            | Verb::List
             | Verb::Teach(_)
+            | Verb::Withdraw(_)
             | Verb::Test { .. }
             | Verb::Edit(_)
             | Verb::Rm { .. } => Ok(()),
@@ -186,19 +190,20 @@ impl ToolsOptions {
         Ok(Exit::Ok)
     }
 
-    /// Performs a correction; `None`: the verb is not one.
+    /// Performs what needs a runtime, corrections and the list; `None`: the verb does not.
     fn correct(&self) -> Result<Option<Exit>, CommandFault> {
-        let open = || correct::Workbench::open(&self.place, self.json);
+        let open = || correct::CorrectionCommands::open(&self.place, self.json);
         let exit = match &self.verb {
             Verb::Reject { line, because, call } => {
                 open()?.reject(line, because.as_deref(), call.as_deref())
             }
+            Verb::List => list::list(&open()?, self.json).map(|()| Exit::Ok),
             Verb::Teach(args) => open()?.teach(args),
+            Verb::Withdraw(call) => open()?.withdraw(call),
             Verb::Test { line } => open()?.test(line),
             Verb::Edit(args) => open()?.edit(args),
             Verb::Rm { role, method } => open()?.remove(role, method.as_deref()),
-            Verb::List
-            | Verb::Show { .. }
+            Verb::Show { .. }
             | Verb::Health
             | Verb::Recommend { .. }
             | Verb::Stale { .. }
@@ -278,7 +283,7 @@ impl ToolsOptions {
         yes: bool,
     ) -> Result<(), CommandFault> {
         let used_before = upkeep::time_before(older_than);
-        let mut stale = upkeep::stale(&store.bundle(None)?, &used_before);
+        let mut stale = upkeep::stale(store.bundle(None)?, &used_before);
         if yes {
             let mut removed = Vec::new();
             for tool in stale {
@@ -367,7 +372,7 @@ fn chosen(store: &SqliteStore, names: &[String]) -> Result<Bundle, CommandFault>
 fn known_role(store: &SqliteStore, name: &str) -> Result<Role, CommandFault> {
     let role = Role::parse(name)?;
     let known = store.bundle(Some(&role))?;
-    if known != Bundle::default() {
+    if known != Bundle::default() || !store.taught(Some(&role), 1)?.is_empty() {
         return Ok(role);
     }
     let names: Vec<String> =

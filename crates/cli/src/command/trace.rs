@@ -63,7 +63,7 @@ impl Verb {
 
 /// What an id means.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Meant {
+struct TraceMatch {
     trace: String,
     /// `None`: the whole trace.
     call: Option<String>,
@@ -83,14 +83,14 @@ impl TraceOptions {
     }
 
     fn show(&self, found: Found) -> Result<Exit, CommandFault> {
-        let Found { meant, entries, skipped } = found;
-        let shown = tree(entries, meant.call.as_deref());
+        let Found { matched, entries, skipped } = found;
+        let shown = tree(entries, matched.call.as_deref());
         if self.json {
             render::json(&json!({
-                "trace_id": meant.trace, "call_id": meant.call, "skipped_lines": skipped, "calls": shown,
+                "trace_id": matched.trace, "call_id": matched.call, "skipped_lines": skipped, "calls": shown,
             }))?;
         } else {
-            render::lines(&lines(&meant.trace, &shown))?;
+            render::lines(&lines(&matched.trace, &shown))?;
         }
         Ok(Exit::Ok)
     }
@@ -106,7 +106,7 @@ impl TraceOptions {
         if self.json {
             let calls: Vec<Value> = replays.iter().map(Replayed::to_json).collect();
             render::json(&json!({
-                "trace_id": found.meant.trace, "same": is_same, "calls": calls,
+                "trace_id": found.matched.trace, "same": is_same, "calls": calls,
             }))?;
         } else {
             render::lines(&replays.iter().flat_map(replayed_lines).collect::<Vec<_>>())?;
@@ -145,7 +145,7 @@ fn replayed_lines(replayed: &Replayed) -> Vec<String> {
 
 /// The entries of the trace an id means.
 struct Found {
-    meant: Meant,
+    matched: TraceMatch,
     entries: Vec<Value>,
     skipped: usize,
 }
@@ -154,12 +154,13 @@ impl Found {
     fn by(id: &str, config: &Config) -> Result<Self, CommandFault> {
         let log = logbook::path(config)?;
         let files = logbook::files(&log);
-        let mut meant = BTreeSet::new();
+        let mut matched = BTreeSet::new();
         let mut skipped = 0;
         for file in files.iter().filter(|file| file.exists()) {
-            skipped += logbook::read(file, |entry| meant.extend(Meant::by(id.trim(), &entry)))?;
+            skipped +=
+                logbook::read(file, |entry| matched.extend(TraceMatch::by(id.trim(), &entry)))?;
         }
-        let meant = only(id, meant)?;
+        let matched = only(id, matched)?;
         let (mut entries, mut texts) = (Vec::new(), BTreeMap::new());
         for file in files {
             // It could be read a moment ago; if it was removed since, the rest is shown.
@@ -168,7 +169,7 @@ impl Found {
                 let new: Vec<_> =
                     new.map(|(digest, text)| (digest.to_owned(), text.to_owned())).collect();
                 texts.extend(new);
-                if text(&entry, "trace_id") == meant.trace {
+                if text(&entry, "trace_id") == matched.trace {
                     entries.push(entry);
                 }
             });
@@ -176,12 +177,12 @@ impl Found {
         for entry in &mut entries {
             fill_programs(entry, &texts);
         }
-        Ok(Self { meant, entries, skipped })
+        Ok(Self { matched, entries, skipped })
     }
 
-    /// The call that is meant, or those of the trace that no other call made.
+    /// The call that is matched, or those of the trace that no other call made.
     fn roots(&self) -> Vec<&str> {
-        if let Some(call) = &self.meant.call {
+        if let Some(call) = &self.matched.call {
             return vec![call];
         }
         let ids = |field: &'static str| self.entries.iter().map(move |entry| text(entry, field));
@@ -192,7 +193,7 @@ impl Found {
     }
 }
 
-impl Meant {
+impl TraceMatch {
     /// What a prefix can mean in an entry.
     fn by(prefix: &str, entry: &Value) -> Option<Self> {
         let (trace, call) = (text(entry, "trace_id"), text(entry, "call_id"));
@@ -204,9 +205,9 @@ impl Meant {
     }
 }
 
-fn only(id: &str, meant: BTreeSet<Meant>) -> Result<Meant, CommandFault> {
+fn only(id: &str, matched: BTreeSet<TraceMatch>) -> Result<TraceMatch, CommandFault> {
     let mut names: Vec<&str> =
-        meant.iter().map(|meant| meant.call.as_deref().unwrap_or(&meant.trace)).collect();
+        matched.iter().map(|matched| matched.call.as_deref().unwrap_or(&matched.trace)).collect();
     if names.len() > 1 {
         let several = names.len();
         names.truncate(MAX_NAMED);
@@ -215,7 +216,7 @@ fn only(id: &str, meant: BTreeSet<Meant>) -> Result<Meant, CommandFault> {
             names.join(", ")
         )));
     }
-    meant.into_iter().next().ok_or_else(|| {
+    matched.into_iter().next().ok_or_else(|| {
         CommandFault::missing(format!(
             "no call and no trace in the log has an id that begins with {id:?}; `recurgent watch --json` shows them"
         ))
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_prefix_means_a_trace_or_a_call() {
-        let found = |prefix| Meant::by(prefix, &entry("call-1", None));
+        let found = |prefix| TraceMatch::by(prefix, &entry("call-1", None));
         assert_eq!(found("trace").unwrap().call, None);
         assert_eq!(found("call").unwrap().call.as_deref(), Some("call-1"));
         assert_eq!(found("x"), None);

@@ -1,11 +1,9 @@
 //! `recurgent watch`: every call that is logged, as it happens.
 
-use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use clap::Args;
 use recurgent::Cancellation;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use super::settings::StateFlags;
@@ -99,7 +97,7 @@ impl WatchOptions {
         cancellation: &Cancellation,
     ) -> Result<(), CommandFault> {
         let mut reading = reading;
-        while reading && !cancellation.is_cancelled() && is_read(PERIOD) {
+        while reading && !cancellation.is_cancelled() && render::is_read_after(PERIOD) {
             let mut news = follower.news();
             news.retain(|entry| self.filter.wants(entry));
             reading = self.show(&news)?;
@@ -122,21 +120,5 @@ impl WatchOptions {
             .flatten()
             .collect();
         render::streamed(&lines)
-    }
-}
-
-/// Waits a while; says whether standard output still leads somewhere.
-fn is_read(period: Duration) -> bool {
-    let out = io::stdout();
-    if out.is_terminal() {
-        std::thread::sleep(period);
-        return true;
-    }
-    let timeout = Timespec::try_from(period).ok();
-    // Without requested events, poll reports errors only: that the reader is gone.
-    let mut watched = [PollFd::new(&out, PollFlags::empty())];
-    match poll(&mut watched, timeout.as_ref()) {
-        Ok(0) | Err(_) => true,
-        Ok(_) => watched.iter().all(|out| !out.revents().contains(PollFlags::ERR)),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Longest request that is read.
 const MAX_REQUEST_BYTES: usize = 8 * 1024;
 /// Longest wait for a client.
-const PATIENCE: Duration = Duration::from_secs(2);
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The paths that are served, and what is there.
 const PAGES: [(&str, &str); 3] = [
@@ -39,14 +39,14 @@ impl Feeds {
                 if flag.load(Ordering::SeqCst) {
                     return;
                 }
-                // A client that breaks off harms only itself.
+                // An error ends only this connection.
                 let _ = stream.and_then(answer);
             }
         })?;
         Ok(Self { address, closing, server: Some(server) })
     }
 
-    /// The address of a page, as `harbour.xml`.
+    /// The address of a page, such as `harbour.xml`.
     pub(crate) fn url(&self, page: &str) -> String {
         format!("http://{}/{page}", self.address)
     }
@@ -56,7 +56,7 @@ impl Drop for Feeds {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::SeqCst);
         // Wakes the server, which then sees the flag; when it cannot be woken it ends with the process.
-        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
+        if TcpStream::connect_timeout(&self.address, IO_TIMEOUT).is_ok()
             && let Some(server) = self.server.take()
         {
             let _ = server.join();
@@ -65,8 +65,8 @@ impl Drop for Feeds {
 }
 
 fn answer(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let head = request_head(&mut stream)?;
     let mut words = head.split_whitespace();
     let page = match (words.next(), words.next()) {

@@ -196,7 +196,8 @@ fn what_cannot_be_set_up_exits_with_3_or_4() {
         (&[("RECURGENT_PROVIDER", "scripted:absent.json")], 3, "setup", "absent.json"),
         (&[("RECURGENT_PROVIDER", "scripted:odd.json")], 3, "setup", "role.method"),
         (&[("RECURGENT_PROVIDER", "replay:odd.json")], 3, "setup", "not a recording"),
-        (&[("RECURGENT_PROVIDER", "oracle")], 3, "setup", "unknown provider"),
+        (&[("RECURGENT_PROVIDER", "oracle")], 3, "setup", "must be auto, anthropic"),
+        (&[("RECURGENT_PRICE_INPUT_PER_MTOK", "1")], 3, "setup", "price_output_per_mtok is not"),
         (&[("RECURGENT_STATE_DIR", "file/state")], 3, "store_unavailable", "RECURGENT_STATE_DIR"),
         (
             &[("RECURGENT_STATE_DIR", "/proc/recurgent")],
@@ -211,6 +212,19 @@ fn what_cannot_be_set_up_exits_with_3_or_4() {
     for (env, exit, error_type, says) in rows {
         check(&cli, &Refusal { line: call, env, exit: *exit, error_type, says });
     }
+}
+
+/// A relative path cannot be granted from a directory that was removed.
+#[test]
+fn a_granted_path_that_cannot_be_made_absolute_is_an_error() {
+    let cli = cli();
+    std::fs::create_dir(cli.path("gone")).unwrap();
+    let mut line = std::process::Command::new("sh");
+    line.arg("-c").arg("cd gone && rmdir ../gone && exec \"$0\" config");
+    line.arg(env!("CARGO_BIN_EXE_recurgent")).env("RECURGENT_READ_PATHS", "data");
+    line.env("RECURGENT_STATE_DIR", cli.path("state")).current_dir(cli.path(""));
+    let ran = Ran::of(&["config"], &line.output().unwrap());
+    ran.exits(3).stderr_contains("`read_paths` (RECURGENT_READ_PATHS) must be absolute paths");
 }
 
 #[test]
@@ -278,7 +292,7 @@ fn a_recording_gives_the_same_answers_again() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let cli = cli();
     for line in [&["call", "echo", "flood"][..], &["--help"], &["config"]] {
         let mut child = cli.command(line).spawn().unwrap();
@@ -381,4 +395,39 @@ fn help_has_examples_and_exit_codes() {
         assert!(script.exits(0).stdout.contains("sessions"), "{shell}");
     }
     cli.run(&[]).exits(2).stderr_contains("Usage:");
+}
+
+/// A pipe in place of a file: no command waits for its writer.
+#[test]
+fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+    let cli = cli();
+    let pipe = cli.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    cli.run(&["call", "calculator", "add", "1"]).exits(0);
+    for (line, exit) in [
+        (&["call", "echo", "back", "--args-file", "pipe"][..], 2),
+        (&["call", "echo", "back", "--example", "pipe"], 2),
+        (&["call", "echo", "back", "--record", "pipe"], 3),
+        (&["call", "echo", "back", "--replay", "pipe"], 3),
+        (&["call", "echo", "back", "--provider", "scripted:pipe"], 3),
+        (&["call", "echo", "back", "--provider", "openai", "--set", "api_key_file=pipe"], 3),
+        (&["call", "echo", "back", "--provider", "openai", "--set", "provider_ca_file=pipe"], 3),
+        (&["call", "echo", "back", "--set", "prices_file=pipe"], 3),
+        (&["call", "echo", "back", "--state-dir", "pipe"], 3),
+        (&["call", "echo", "back", "--set", "log=pipe"], 0),
+        (&["tools", "edit", "calculator", "add", "--file", "pipe"], 1),
+        (&["store", "import", "pipe"], 3),
+        (&["trace", "show", "last", "--set", "log=pipe"], 3),
+    ] {
+        // Without a limit of time: a command that waited would make the whole run hang, which is noticed too.
+        let ran = cli.run(line);
+        assert_eq!(ran.exit, exit, "{ran:?}");
+    }
+    // That of a shell's `<(…)` has a writer and is read.
+    let given = "exec \"$0\" call echo back --args-file <(sleep 0.2; echo '[1, 2]')";
+    let echo = cli.command(&[]);
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", given]).arg(echo.get_program()).current_dir(cli.path(".")).env_clear();
+    shell.envs(echo.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ran::of(&["call", "echo"], &shell.output().unwrap()).exits(0);
 }

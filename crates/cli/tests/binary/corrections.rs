@@ -77,6 +77,25 @@ fn a_rejected_program_does_not_run_again() {
 }
 
 #[test]
+fn an_answer_of_an_earlier_version_rejects_that_version() {
+    let cli = CliFixture::new(SCRIPT);
+    let (answer, _) = cli.answer(&DOUBLE);
+    let call = answer["call_id"].as_str().unwrap();
+    cli.write("new.py", "def double(x):\n    return x * 2\n");
+    let edit = ["tools", "edit", "calculator", "double", "--file", "new.py", "--force"];
+    cli.run(&edit).exits(0);
+    let reject = |method: &str| cli.run(&["tools", "reject", "calculator", method, "--call", call]);
+    reject("double").exits(0).stderr_contains("did not give that answer and stays in service");
+    cli.run(&[&DOUBLE[..], &["--frozen"]].concat()).exits(0).prints("8\n");
+    reject("double").exits(1).stderr_contains("rejected already");
+    cli.run(&["call", "calculator", "area", "3", "4"]).exits(0);
+    reject("area").exits(1).stderr_contains("is a call of calculator.double, not of");
+    cli.run(&["tools", "reject", "calculator", "double"])
+        .exits(0)
+        .stderr_contains("the next call asks the model for another program");
+}
+
+#[test]
 fn an_answer_that_is_not_as_expected_is_rejected_and_learned_from() {
     let cli = wrong();
     let expecting = [&DOUBLE[..], &["--expect", "8"]].concat();
@@ -223,6 +242,96 @@ fn what_people_said_is_shown() {
         assert!(shown.stdout.contains(line), "{line:?} is missing: {}", shown.stdout);
     }
     cli.run(&["tools", "rm", "calculator", "double"]).exits(0).stderr_contains("with 1 example");
+}
+
+#[test]
+fn examples_without_a_program_are_listed_and_removed() {
+    let cli = CliFixture::new(SCRIPT);
+    for (number, right) in [("4", "8"), ("5", "10")] {
+        cli.run(&["tools", "teach", "calculator", "double", number, "--gives", right]).exits(0);
+    }
+    let listed = cli.run(&["tools", "list"]);
+    assert_eq!(
+        listed.stdout,
+        "examples without a program\n  calculator.double        2 examples\n"
+    );
+    let shown = cli.run(&["tools", "show", "calculator"]);
+    for line in ["double (no program yet)", "example: {\"args\":[4],\"value\":8}"] {
+        assert!(shown.stdout.contains(line), "{line:?} is missing: {}", shown.stdout);
+    }
+    let rm = ["tools", "rm", "calculator", "double"];
+    cli.run(&rm)
+        .exits(0)
+        .stderr_contains("2 examples of calculator.double removed; it had no programs");
+    cli.run(&rm).exits(1).stderr_contains("nothing is stored for calculator.double");
+    cli.run(&["tools", "teach", "calculator", "double", "4", "--gives", "8"]).exits(0);
+    let removed = cli.json(&["tools", "rm", "calculator"]);
+    assert_eq!((&removed["programs"], &removed["examples"]), (&json!(0), &json!(1)));
+}
+
+#[test]
+fn one_example_is_withdrawn() {
+    let cli = wrong();
+    let teach = ["tools", "teach", "calculator", "double"];
+    cli.run(&[&teach[..], &["4", "--gives", "9"]].concat()).exits(0);
+    cli.run(&[&teach[..], &["4", "--context", "{\"n\": 2}", "--gives", "8"]].concat()).exits(0);
+    cli.run(&[&teach[..], &["4", "--context", "2", "--gives", "8"]].concat())
+        .exits(2)
+        .stderr_contains("--context must be a JSON object");
+    let withdraw = ["tools", "withdraw", "calculator", "double", "4"];
+    let withdrawn = cli.json(&withdraw);
+    assert_eq!(withdrawn["withdrawn"], json!({"args": [4], "value": 9}));
+    assert_eq!(withdrawn["examples"], 1);
+    cli.run(&withdraw).exits(1).stderr_contains("calculator.double has no example of this call");
+    cli.run(&[&withdraw[..], &["--context", "{\"n\": 2}"]].concat())
+        .exits(0)
+        .stderr_contains("calculator.double has 0 example(s)");
+}
+
+/// What a repository pins is listed with the rest; a person's word against it is kept in the store.
+#[test]
+fn a_program_of_a_tools_directory_is_listed_and_rejected() {
+    let cli = wrong();
+    cli.run(&["store", "export", "pinned"]).exits(0);
+    cli.run(&["tools", "rm", "calculator"]).exits(0);
+    let run = |line: &[&str]| {
+        let directory = cli.path("pinned");
+        let output = cli.command(line).env("RECURGENT_TOOLS_DIR", directory).output().unwrap();
+        crate::fixture::Ran::of(line, &output)
+    };
+    let listed = run(&["tools", "list"]);
+    let line = "  calculator.double        python, from tools_dir, ok 1, failed 0, pinned\n";
+    assert!(listed.stdout.contains(line), "{}", listed.stdout);
+    let frozen = [&DOUBLE[..], &["--frozen"]].concat();
+    run(&frozen).exits(0).prints("5\n");
+    run(&["tools", "test", "calculator", "double"]).exits(0);
+    let reject = ["tools", "reject", "calculator", "double", "--because", "it adds one"];
+    run(&reject).exits(0).stderr_contains("its file is unchanged");
+    run(&reject).exits(1).stderr_contains("rejected already");
+    let listed = run(&["tools", "list"]);
+    assert!(listed.stdout.contains("pinned, does not run: rejected"), "{}", listed.stdout);
+    run(&frozen).exits(1);
+    cli.write(
+        "script.json",
+        r#"{"calculator.double": [{"code": "def double(x):\n    return x * 2"}]}"#,
+    );
+    run(&DOUBLE).exits(0).prints("8\n");
+    run(&frozen).exits(0).prints("8\n");
+    run(&["tools", "rm", "calculator", "double"]).exits(0).stderr_contains("in tools_dir stays");
+}
+
+#[test]
+fn a_degraded_program_is_listed_as_such() {
+    let cli = CliFixture::new(r#"{"c.half": [{"code": "def half(x):\n    return 10 // x"}]}"#);
+    let half = |number: &str| cli.run(&["call", "c", "half", number, "--frozen"]);
+    cli.run(&["call", "c", "half", "5"]).exits(0).prints("2\n");
+    for _ in 0..3 {
+        half("0").exits(1);
+    }
+    let listed = cli.run(&["tools", "list"]);
+    assert!(listed.stdout.contains("failed 3, degraded: runs only"), "{}", listed.stdout);
+    assert_eq!(programs(&cli)[0]["not_run_because"], "degraded");
+    half("5").exits(0).prints("2\n").stderr_contains("degraded");
 }
 
 #[test]

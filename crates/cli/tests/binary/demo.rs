@@ -1,4 +1,4 @@
-//! The demo as a stranger runs it: twice, on both guests, with what it stores in between.
+//! The demo as a stranger runs it: three times, on both guests, with what it stores in between.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use crate::processes::{Process, assert_gone, descendants};
 
-/// Calls of the demo that no storage answers: the five questions.
+/// Calls of the demo that always need a model: the five questions.
 const QUESTIONS: u32 = 5;
 
 #[test]
-fn python_twice() {
-    check_twice("python");
+fn python_again_and_again() {
+    check_repeated("python");
 }
 
 #[test]
-fn ruby_twice() {
-    check_twice("ruby");
+fn ruby_again_and_again() {
+    check_repeated("ruby");
 }
 
 #[test]
-fn a_run_after_a_broken_one_goes_on() {
+fn a_run_after_a_killed_one_completes() {
     let state = tempfile::tempdir().unwrap();
-    // Wherever the signal catches it, what is stored by then is whole.
+    // The store is consistent whenever the signal arrives.
     for (signal, milliseconds) in [("KILL", 60), ("INT", 90), ("KILL", 130), ("TERM", 180)] {
         let demo = start(state.path(), &["--guest", "python"]);
         thread::sleep(Duration::from_millis(milliseconds));
@@ -63,7 +63,7 @@ fn a_missing_interpreter_is_named_with_its_package() {
     assert!(output.stdout.is_empty(), "{}", shown(&output));
 }
 
-fn check_twice(guest: &str) {
+fn check_repeated(guest: &str) {
     let state = tempfile::tempdir().unwrap();
     let arguments = ["--guest", guest];
 
@@ -95,7 +95,7 @@ fn check_twice(guest: &str) {
         assert!(text.contains(expected), "no {expected:?} in:\n{text}");
     }
     assert_plain(&first);
-    // Seven for the calculator, five questions, two tools, two retries on two calls.
+    // Seven for the calculator, five questions, two tools, and two retries for each of two calls: 18.
     assert_eq!(model_calls(&first), (18, 4), "{text}");
     assert!(!children.is_empty(), "programs run in worker processes");
     assert_gone(&children);
@@ -110,7 +110,7 @@ fn check_twice(guest: &str) {
     }
 }
 
-/// Colour only on a terminal, and room on a small one.
+/// No escape sequences, at most 80 columns, nothing on stderr.
 fn assert_plain(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains('\x1b'), "{text}");
@@ -147,7 +147,7 @@ fn finish(demo: Child) -> (Output, BTreeSet<Process>) {
     (waiting.join().unwrap(), seen)
 }
 
-/// Made and avoided, as the summary shows them.
+/// The numbers of model calls made and avoided in the summary.
 fn model_calls(output: &Output) -> (u32, u32) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.trim_start().starts_with("model calls"));

@@ -212,7 +212,7 @@ fn damaged_files_are_refused_one_by_one() {
         ("torn", "{\"schema_version\": 1, \"ro".to_owned(), "not JSON"),
         ("list", "[]".to_owned(), "an object is needed"),
         ("newer", changed("schema_version", json!(7)), "schema version 7"),
-        ("tampered", changed("code", json!("result = 1")), "not the one"),
+        ("tampered", changed("code", json!("result = 1")), "does not match its checksum"),
         ("nameless", changed("role", json!("  ")), "role name must not be empty"),
         ("gems", changed("dependencies", json!([{"name": "a; rm -rf"}])), "dependencies[0]"),
         ("counts", changed("success_count", json!(-3)), "whole number"),

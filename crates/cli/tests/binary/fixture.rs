@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::recurgent;
+
 /// Its state, its home, its cache and its script go with it.
 pub(crate) struct CliFixture {
     dir: TempDir,
@@ -37,17 +39,9 @@ impl CliFixture {
     }
 
     pub(crate) fn command(&self, line: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_recurgent"));
+        let mut command = recurgent(self.dir.path(), line);
         command
-            .args(line)
-            .current_dir(self.dir.path())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("HOME", self.dir.path())
-            .env("RECURGENT_STATE_DIR", self.path("state"))
-            .env("RECURGENT_CACHE_DIR", self.path("cache"))
             .env("RECURGENT_PROVIDER", "scripted:script.json")
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if self.path("source").exists() {

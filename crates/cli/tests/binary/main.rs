@@ -8,6 +8,10 @@
     reason = "a test that cannot continue panics"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bounds;
 mod calls;
 mod corrections;
 mod demo;

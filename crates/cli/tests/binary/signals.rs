@@ -93,7 +93,7 @@ fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> Ran {
     let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
     let ran = Ran::of(line, &child.wait_with_output().unwrap());
-    assert!(sent.elapsed() < Duration::from_secs(8), "{signal} took {:?}", sent.elapsed());
+    assert!(sent.elapsed() < Duration::from_mins(1), "{signal} took {:?}", sent.elapsed());
     assert_gone(&family);
     ran
 }
@@ -108,7 +108,7 @@ fn wait_until_running(child: &mut Child) {
     }
     std::thread::spawn(move || std::io::copy(&mut trace, &mut std::io::sink()));
     // A zygote and the worker it forked.
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_mins(2);
     while descendants(child.id()).iter().filter(|process| is_guest(process)).count() < 2 {
         assert!(Instant::now() < patience, "no worker came");
         std::thread::sleep(Duration::from_millis(20));

@@ -90,7 +90,10 @@ fn a_tool_is_shown_by_the_same_names() {
         names.sort();
         assert_eq!(names.join(" "), expected);
     };
-    expect(&shown, "contract created_at health is_tool methods name recommendations");
+    expect(
+        &shown,
+        "contract created_at health is_tool methods name recommendations taught_without_program",
+    );
     let method = &shown["methods"][0];
     expect(
         method,
@@ -202,7 +205,7 @@ fn a_repair_made_in_one_process_runs_in_the_next() {
 fn odd_names_and_empty_stores_are_no_trouble() {
     let cli = cli();
     for (line, shape) in [
-        (&["list"][..], json!({"tools": [], "programs": []})),
+        (&["list"][..], json!({"tools": [], "programs": [], "taught_without_program": []})),
         (&["health"], json!({"tools": []})),
         (&["recommend"], json!({"recommendations": []})),
         (&["stale"], json!({"stale": []})),

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::hint::black_box;
 use std::time::Duration;
 
-use lifecycle::artifact::{Artifact, Cacheability, RUNTIME_VERSION, Repute};
+use lifecycle::artifact::{Artifact, Cacheability, RUNTIME_VERSION, TrackRecord};
 use lifecycle::call::{self, Commit, Generate, Memory, Policy, Step};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::{Contract, ContractSource};
@@ -13,7 +13,7 @@ use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, Usage, salvage};
 use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
-use lifecycle::log_entry::{self, AlreadyLogged, Circumstances};
+use lifecycle::log_entry::{self, AlreadyLogged, EntryDetails};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
 use lifecycle::prompt::{self, PromptContext};
 use lifecycle::provenance::Observation;
@@ -134,7 +134,7 @@ fn call_fresh() -> Work {
 fn log_entry() -> Work {
     let Step::Recall(recall) = call::begin(asked(), Policy::default()) else { return unreached() };
     let commit = run(recall.recalled(Ok(memory())), report());
-    let circumstances = Circumstances {
+    let details = EntryDetails {
         moment: moment(),
         model: "model".to_owned(),
         contract_source: ContractSource::Fields,
@@ -148,10 +148,9 @@ fn log_entry() -> Work {
         secrets: NamedSecrets::default(),
     };
     Box::new(move || {
-        black_box(
-            log_entry::project(&commit, &circumstances, &AlreadyLogged::default()).to_string(),
-        );
-        Box::new((commit, circumstances))
+        let entry = log_entry::project(&commit, &details, &AlreadyLogged::default());
+        black_box(serde_json::to_vec(&entry).unwrap());
+        Box::new((commit, details))
     })
 }
 
@@ -249,7 +248,7 @@ fn memory() -> Memory {
         successes: 1,
         failures: 0,
         repairs: 0,
-        repute: Repute::default(),
+        track_record: TrackRecord::default(),
     };
     Memory { artifacts: vec![artifact], ..Memory::default() }
 }
@@ -289,6 +288,7 @@ fn prompt_context() -> PromptContext {
         writes: vec![format!("key {n}")],
     };
     PromptContext {
+        secrets: NamedSecrets::default(),
         tools: (0..20).map(tool).collect(),
         siblings: (0..10).map(sibling).collect(),
         history_count: 50,

@@ -32,6 +32,14 @@ impl RetryLane {
             Self::Transport => "transport",
         }
     }
+
+    /// Whether spent retries count against the program and its tool.
+    pub fn counts_against_program(self) -> bool {
+        match self {
+            Self::Guardrail | Self::Outcome => true,
+            Self::Generation | Self::Execution | Self::Transport => false,
+        }
+    }
 }
 
 /// Retries each lane has per call.

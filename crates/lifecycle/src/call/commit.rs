@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::artifact::{Artifact, Trigger};
+use crate::artifact::{Artifact, ArtifactKey, Trigger};
 use crate::attempt::{Attempt, Budgets};
 use crate::context::Context;
 use crate::draft::Usage;
@@ -156,15 +156,17 @@ impl Settled {
         &self.0
     }
 
-    /// A version that waits for its trial.
-    pub fn challenger(&self) -> Option<&Checksum> {
-        let found = self.0.call.selected.as_ref().ok();
+    /// A version that waits for its trial, and what it is stored under.
+    pub fn challenger(&self) -> Option<(ArtifactKey, &Checksum)> {
         let made = &self.0.receipt;
         // A new program that took over, or waits itself, leaves no older one waiting.
-        match made.admission {
-            Some(_) => made.challenger.as_ref(),
-            None => found.and_then(|artifact| artifact.repute.challenger.as_ref()),
+        if made.admission.is_some() {
+            let challenger = made.challenger.as_ref()?;
+            return Some((ArtifactKey::of(&self.0.call.request), challenger));
         }
+        let artifact = self.0.call.selected.as_ref().ok()?;
+        let challenger = artifact.track_record.challenger.as_ref()?;
+        Some((artifact.key(), challenger))
     }
 
     /// The agent's memory as the call leaves it.

@@ -13,7 +13,7 @@ use crate::program::{GeneratedProgram, PayloadFault};
 use crate::prompt::{self, Prompt, PromptContext};
 use crate::request::CallRequest;
 
-use super::{Call, Step, Underway};
+use super::{Call, PendingAttempt, Step};
 
 /// The first wait after a transport fault; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ impl Generate {
     pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
         let Self { mut call, origin, feedback } = self;
         call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
-        let mut underway = Underway { origin, feedback, took, ..Underway::default() };
+        let mut pending = PendingAttempt { origin, feedback, took, ..PendingAttempt::default() };
         let draft = match reply {
             Ok(draft) => draft,
             Err(fault) => {
@@ -93,17 +93,17 @@ impl Generate {
                 call.usage += usage;
                 let (reason, mut failure) = fault.judged();
                 failure.metadata.extend(retry_after.map(|ms| (RETRY_AFTER.to_owned(), json!(ms))));
-                return call.reject(underway, &Rejection::new(reason, failure));
+                return call.reject(pending, &Rejection::new(reason, failure));
             }
         };
         call.usage += draft.usage;
-        underway.packages.declared = declared(&draft.payload);
+        pending.packages.declared = declared(&draft.payload);
         match GeneratedProgram::parse(call.request.language, &draft.payload) {
-            Ok(program) => call.vet(program, underway, &[]),
+            Ok(program) => call.vet(program, pending, &[]),
             Err(fault) => {
-                underway.code = code_of(&fault, draft.payload);
+                pending.code = code_of(&fault, draft.payload);
                 let rejection = undrafted(&fault);
-                call.reject(underway, &rejection)
+                call.reject(pending, &rejection)
             }
         }
     }

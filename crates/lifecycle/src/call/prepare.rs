@@ -9,7 +9,7 @@ use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
 use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report};
 use crate::guardrail::check_provided;
-use crate::judgement::{Standards, barred, judge};
+use crate::judgement::{JudgementInputs, barred, judge, unreported};
 use crate::no_result;
 use crate::outcome::Failure;
 use crate::program::VettedProgram;
@@ -18,13 +18,13 @@ use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
 use super::rehearse::missed_answer;
-use super::{Call, Rehearse, Step, Underway};
+use super::{Call, PendingAttempt, Rehearse, Step};
 
 /// Give the program an environment.
 #[derive(Debug)]
 pub struct Prepare {
     pub(super) call: Call,
-    pub(super) underway: Underway,
+    pub(super) pending: PendingAttempt,
     pub(super) program: VettedProgram,
     pub(super) manifest: DependencyManifest,
 }
@@ -42,31 +42,31 @@ impl Prepare {
 
     /// The environment, or why there is none. What is in it decides which imports are accounted for.
     pub fn prepared(self, answer: Result<Environment, FailedPreparation>) -> Step {
-        let Self { call, mut underway, program, manifest: _ } = self;
+        let Self { call, mut pending, program, manifest: _ } = self;
         let rejection = match answer {
             Ok(environment) => match unaccounted(&call, &program, &environment) {
                 None => {
                     return Step::Execute(Box::new(Execute {
                         call,
-                        underway,
+                        pending,
                         program,
                         environment,
                     }));
                 }
                 Some(rejection) => {
-                    underway.packages.environment = Some(environment);
+                    pending.packages.environment = Some(environment);
                     rejection
                 }
             },
             Err(FailedPreparation { fault, environment }) => {
-                underway.packages.environment = environment.map(|it| *it);
+                pending.packages.environment = environment.map(|it| *it);
                 let (reason, failure) = fault.judged();
                 Rejection::new(reason, failure)
             }
         };
-        underway.took +=
-            underway.packages.environment.as_ref().map_or(Duration::ZERO, |it| it.prepare_time);
-        call.reject(underway, &Rejection { program: Some(program.program().clone()), ..rejection })
+        pending.took +=
+            pending.packages.environment.as_ref().map_or(Duration::ZERO, |it| it.prepare_time);
+        call.reject(pending, &Rejection { program: Some(program.program().clone()), ..rejection })
     }
 }
 
@@ -85,7 +85,7 @@ fn unaccounted(
 #[derive(Debug)]
 pub struct Execute {
     pub(super) call: Call,
-    underway: Underway,
+    pending: PendingAttempt,
     program: VettedProgram,
     environment: Environment,
 }
@@ -96,7 +96,7 @@ impl Execute {
         Order {
             request: &self.call.request,
             program: &self.program,
-            proven: matches!(self.underway.origin, Origin::Artifact(_))
+            proven: matches!(self.pending.origin, Origin::Artifact(_))
                 && !self.program.pollutes_worker(),
         }
     }
@@ -115,56 +115,46 @@ impl Execute {
     pub fn event(&self) -> EventKind {
         EventKind::Executing {
             attempt: self.call.attempts.len() + 1,
-            source: self.underway.origin.program_source(),
+            source: self.pending.origin.program_source(),
             code: self.program.program().source.clone(),
         }
     }
 
     /// What the worker reported: judged, and accepted or rejected.
     pub fn executed(self, answer: Result<Report, FailedRun>, took: Duration) -> Step {
-        let Self { call, mut underway, program, environment } = self;
-        underway.took += environment.prepare_time + took;
+        let Self { call, mut pending, program, environment } = self;
+        pending.took += environment.prepare_time + took;
         let manifest = environment.manifest.clone();
-        underway.packages.environment = Some(environment);
+        pending.packages.environment = Some(environment);
         let report = match answer {
             Ok(report) => report,
-            Err(FailedRun { fault, output, worker, observed }) => {
-                let (reason, failure) = fault.judged();
-                (underway.output, underway.worker) = (*output, Some(*worker));
-                underway.sent = call.sent(&program, &observed);
-                underway.observed = *observed;
-                let rejection = Rejection {
-                    program: Some(program.program().clone()),
-                    ..Rejection::new(reason, failure)
-                };
-                return call.reject(underway, &rejection);
-            }
+            Err(failed) => return call.reject_run(pending, &program, failed),
         };
-        underway.result_from = Some(report.result_from);
+        pending.result_from = Some(report.result_from);
         // A stored program was accepted with what it gives.
-        let without_result = match underway.origin {
+        let without_result = match pending.origin {
             Origin::Artifact(_) => None,
             Origin::Fresh | Origin::Repair { .. } => {
                 no_result::rejection(&call.request, &program, &report)
             }
         };
-        underway.output = report.output;
-        underway.worker = Some(report.worker);
-        underway.sent = call.sent(&program, &report.observed);
-        let standards = Standards {
+        pending.output = report.output;
+        pending.worker = Some(report.worker);
+        pending.sent = call.sent(&program, &report.observed);
+        let inputs = JudgementInputs {
             request: &call.request,
             guardrails: &call.policy.guardrails,
             program: &program,
             access: &call.policy.access,
             failed_call: report.failed_call.as_deref(),
-            proven: underway.proven,
+            proven: pending.proven,
             observed: &report.observed,
         };
         let judged = match without_result {
             Some(rejection) => Err(rejection),
-            None => judge(&standards, report.ending, report.violations),
+            None => judge(&inputs, report.ending, report.violations),
         };
-        underway.observed = match &judged {
+        pending.observed = match &judged {
             Ok(Ok(value)) => report.observed.named_by(value),
             Ok(Err(_)) | Err(_) => report.observed,
         };
@@ -172,45 +162,62 @@ impl Execute {
             Ok(result) => {
                 let accepted = Accepted {
                     program,
-                    origin: underway.origin.clone(),
+                    origin: pending.origin.clone(),
                     manifest,
                     changes: report.changes,
                     forged: report.forged,
+                    result_from: report.result_from,
                 };
-                call.rehearse(underway, accepted, result)
+                call.rehearse(pending, accepted, result)
             }
             Err(rejection) => {
                 let rejection =
                     Rejection { program: Some(program.program().clone()), ..*rejection };
-                call.reject(underway, &rejection)
+                call.reject(pending, &rejection)
             }
         }
     }
 }
 
 impl Call {
+    /// A run that ended without a report.
+    fn reject_run(
+        self,
+        mut pending: PendingAttempt,
+        program: &VettedProgram,
+        failed: FailedRun,
+    ) -> Step {
+        let FailedRun { fault, output, worker, observed } = failed;
+        let rejection = unreported(fault, &self.request, program);
+        (pending.output, pending.worker) = (*output, Some(*worker));
+        pending.sent = self.sent(program, &observed);
+        pending.observed = *observed;
+        let program = Some(program.program().clone());
+        self.reject(pending, &Rejection { program, ..rejection })
+    }
+
     /// A new program that answers from its arguments and memory alone must meet the examples first. A stored one
     /// never answers a call that is itself an example with anything else.
     fn rehearse(
         self,
-        underway: Underway,
+        pending: PendingAttempt,
         accepted: Accepted,
         result: Result<Value, Failure>,
     ) -> Step {
         if self.examples.is_empty() || !is_pure(&accepted.program) {
-            return self.accept(underway, accepted, result);
+            return self.accept(pending, accepted, result);
         }
-        let is_new = !matches!(underway.origin, Origin::Artifact(_));
-        if let Some(environment) = underway.packages.environment.clone().filter(|_| is_new) {
+        let is_new = !matches!(pending.origin, Origin::Artifact(_));
+        if let Some(environment) = pending.packages.environment.clone().filter(|_| is_new) {
             let call = self;
-            let rehearse = Rehearse { call, underway, accepted, result, environment };
+            let rehearse = Rehearse { call, pending, accepted, result, environment };
             return Step::Rehearse(Box::new(rehearse));
         }
         match missed_answer(&self.examples, &self.request, &result) {
-            None => self.accept(underway, accepted, result),
+            None => self.accept(pending, accepted, result),
             Some(rejection) => {
                 let program = Some(accepted.program.program().clone());
-                self.reject(underway, &Rejection { program, ..rejection })
+                self.reject(pending, &Rejection { program, ..rejection })
             }
         }
     }

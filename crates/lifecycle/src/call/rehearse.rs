@@ -11,7 +11,7 @@ use crate::outcome::{Failure, FailureKind};
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
-use super::{Call, Step, Underway};
+use super::{Call, PendingAttempt, Step};
 
 /// Examples a new program is run on.
 const MAX_REHEARSED: usize = 16;
@@ -22,7 +22,7 @@ const MAX_SHOWN_CHARS: usize = 300;
 #[derive(Debug)]
 pub struct Rehearse {
     pub(super) call: Call,
-    pub(super) underway: Underway,
+    pub(super) pending: PendingAttempt,
     pub(super) accepted: Accepted,
     pub(super) result: Result<Value, Failure>,
     pub(super) environment: Environment,
@@ -47,14 +47,14 @@ impl Rehearse {
 
     /// What each call gave, in order: the answer is accepted, or the first example that is missed rejects it.
     pub fn rehearsed(self, runs: &[Result<Report, WorkerFault>]) -> Step {
-        let Self { mut call, underway, accepted, result, environment: _ } = self;
+        let Self { mut call, pending, accepted, result, environment: _ } = self;
         let missed = call.examples.iter().zip(runs).find_map(|(example, run)| miss(example, run));
         call.examples_checked = runs.len();
         match missed {
-            None => call.accept(underway, accepted, result),
+            None => call.accept(pending, accepted, result),
             Some(rejection) => {
                 let program = Some(accepted.program.program().clone());
-                call.reject(underway, &Rejection { program, ..rejection })
+                call.reject(pending, &Rejection { program, ..rejection })
             }
         }
     }

@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 use crate::attempt::{
     self, Attempt, Next, Origin, Reason, Rejection, RetryLane, StoredNext, spent,
 };
+use crate::example::PersonRejection;
 use crate::execution::Packages;
 use crate::outcome::{Failure, FailureKind};
 use crate::program::{Checksum, GeneratedProgram, VettedProgram};
 use crate::provenance::Observation;
 
 use super::generate::asked_wait;
-use super::{Call, Step, Underway};
+use super::{Call, PendingAttempt, Step};
 
 /// Repairs of one stored program before it is written from nothing again.
 const REPAIRS_PER_LINEAGE: u32 = 3;
@@ -41,19 +42,19 @@ fn not_run_again(rejection: &Rejection, sent: &[String]) -> Failure {
 
 /// A program that may run, with advisory violations.
 #[derive(Debug)]
-pub(super) struct Advised {
+pub(super) struct AdvisedProgram {
     pub(super) program: VettedProgram,
     pub(super) origin: Origin,
     pub(super) declared: Option<Value>,
 }
 
 impl Call {
-    pub(super) fn reject(mut self, mut underway: Underway, rejection: &Rejection) -> Step {
+    pub(super) fn reject(mut self, mut pending: PendingAttempt, rejection: &Rejection) -> Step {
         let rejection = &self.attributed(rejection);
         let code = rejection.program.as_ref().map(|program| program.source.clone());
-        let (origin, feedback) = (underway.origin.clone(), underway.feedback.take());
-        let (withheld, sent) = (underway.last_resort.clone(), underway.sent.clone());
-        self.attempts.push(underway.ended(Some(rejection.clone()), code));
+        let (origin, feedback) = (pending.origin.clone(), pending.feedback.take());
+        let (withheld, sent) = (pending.last_resort.clone(), pending.sent.clone());
+        self.attempts.push(pending.ended(Some(rejection.clone()), code));
         if let Some(sent) = sent {
             return self.end(Err(not_run_again(rejection, &sent)), None);
         }
@@ -144,12 +145,16 @@ impl Call {
     }
 
     /// A right answer is never lost to advice: the advised program runs before the call fails.
-    fn settle_for(self, advised: Advised, withheld: Box<Failure>) -> Step {
-        let Advised { program, origin, declared } = advised;
+    fn settle_for(self, advised: AdvisedProgram, withheld: Box<Failure>) -> Step {
+        let AdvisedProgram { program, origin, declared } = advised;
         let packages = Packages { declared, ..Packages::default() };
-        let underway =
-            Underway { origin, packages, last_resort: Some(withheld), ..Underway::default() };
-        self.prepare(program, underway)
+        let pending = PendingAttempt {
+            origin,
+            packages,
+            last_resort: Some(withheld),
+            ..PendingAttempt::default()
+        };
+        self.prepare(program, pending)
     }
 
     /// A failure about packages names the agent and the method.
@@ -213,17 +218,15 @@ impl Call {
 
     /// A text that a person rejected is not run again.
     fn rejected_before(&self, program: &GeneratedProgram) -> Option<Rejection> {
-        if self.rejected.is_empty() {
-            return None;
-        }
-        let checksum = Checksum::of(&program.source);
-        let found = self.rejected.iter().find(|rejected| rejected.checksum == checksum)?;
+        let is_it = |rejected: &&PersonRejection| rejected.is_of(program.language, &program.source);
+        let found = self.rejected.iter().find(is_it)?;
         let because = match found.because.as_str() {
             "" => String::new(),
             because => format!(" ({because})"),
         };
-        let message =
-            format!("a person rejected exactly this program{because}; write a different one");
+        let message = format!(
+            "a person rejected this program{because}; write a different one, not only its comments or layout"
+        );
         let failure = Failure::new(FailureKind::InvalidCode, message);
         Some(Rejection {
             program: Some(program.clone()),
@@ -232,8 +235,8 @@ impl Call {
     }
 
     /// Advice is given once, while a guardrail retry is left; then the program may run as it is.
-    pub(super) fn sends_back(&self, program: &VettedProgram, underway: &Underway) -> bool {
-        let stored = matches!(underway.origin, Origin::Artifact(_));
+    pub(super) fn sends_back(&self, program: &VettedProgram, pending: &PendingAttempt) -> bool {
+        let stored = matches!(pending.origin, Origin::Artifact(_));
         let advised = self.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
         let left = spent(&self.attempts, RetryLane::Guardrail) < self.policy.budgets.guardrail;
         !stored

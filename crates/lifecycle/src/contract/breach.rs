@@ -1,4 +1,5 @@
-//! How a result failed its contract: described by shapes and counts, never by quoting the result.
+//! How a result failed its contract: described by shapes and counts. Text of the result is never quoted; numbers, booleans
+//! and names of keys are.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ pub(super) const MAX_NAME: usize = 64;
 /// How many characters an `expected` summary may have.
 pub(super) const MAX_SUMMARY: usize = 240;
 
-/// The kind of a breach.
+/// How a value differs from its contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {
     /// The whole value is of another type.
@@ -45,7 +46,7 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
-    /// The name on the wire.
+    /// The name in logs and metadata.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TypeMismatch => "type_mismatch",
@@ -68,7 +69,7 @@ impl Mismatch {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[error("{}", self.message())]
 pub struct Breach {
-    /// What kind of failure.
+    /// How the value differs.
     pub mismatch: Mismatch,
     /// Where in the value, e.g. `$.movies[0].title`.
     pub path: String,
@@ -82,7 +83,7 @@ pub struct Breach {
     pub actual_shape: String,
     /// The keys the contract requires.
     pub expected_keys: Vec<String>,
-    /// The keys found, the first of them.
+    /// The first keys found.
     pub actual_keys: Vec<String>,
     /// What applies to this mismatch alone: `constraint_path`, `expected_min_items` and the like.
     pub details: Map<String, Value>,
@@ -155,7 +156,7 @@ impl Breach {
         let mut breach = Self::new(Mismatch::NilRequiredInput, Path::Root.to_string(), value)
             .expecting("a first argument that is not null")
             .shaped("non_nil_input");
-        "nil".clone_into(&mut breach.actual_shape); // of the input, and on the wire
+        "nil".clone_into(&mut breach.actual_shape); // the shape of the input; logs call null `nil`
         breach
     }
 

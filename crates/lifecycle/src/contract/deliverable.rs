@@ -8,7 +8,8 @@ use crate::excerpt::shortened;
 use super::ContractFault;
 use super::breach::MAX_NAME;
 use super::clause::{Kind, count};
-use super::word::{ContractWord, are_alike, misspelt, misspelt_type};
+use super::type_expression;
+use super::word::{ContractWord, are_alike, misspelt, misspelt_type, plain, suggestion};
 
 /// Words that hold one schema.
 const HOLDS_ONE: [&str; 12] = [
@@ -31,6 +32,31 @@ const HOLDS_LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const HOLDS_NAMED: [&str; 5] =
     ["properties", "$defs", "definitions", "dependentSchemas", "patternProperties"];
 
+/// Formats that the schema library checks.
+const FORMATS: [&str; 19] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "idn-email",
+    "idn-hostname",
+    "ipv4",
+    "ipv6",
+    "iri",
+    "iri-reference",
+    "json-pointer",
+    "regex",
+    "relative-json-pointer",
+    "time",
+    "uri",
+    "uri-reference",
+    "uri-template",
+    "uuid",
+];
+/// Remarks whose text describes the whole.
+const PROSE: [&str; 5] = ["$comment", "comment", "description", "note", "notes"];
+
 /// What a deliverable demands, written out in full; `None`: it is prose, or null.
 pub(super) fn written_out(
     deliverable: &Value,
@@ -38,11 +64,13 @@ pub(super) fn written_out(
     const AT: &str = "deliverable";
     Ok(match deliverable {
         Value::Null => None,
-        Value::String(text) => kind_named(text, AT)?.map(of_kind),
+        Value::String(text) => types_named(text, AT)?,
+        Value::Object(fields) if is_remarks(fields) => remarks(fields, AT)?,
+        Value::Object(fields) if has_text_words_as_keys(fields) => Some(example(deliverable, AT)?),
         Value::Object(fields) => Some(schema_object(fields, AT)?),
         // A list of texts that name no types is prose.
-        Value::Array(items) if items.len() != 1 && items.iter().all(is_prose) => None,
-        Value::Array(items) if items.iter().all(is_prose) => {
+        Value::Array(items) if items.len() > 1 && items.iter().all(is_prose) => None,
+        Value::Array(items) if items.len() == 1 && items.iter().all(is_prose) => {
             items.iter().try_for_each(|item| example(item, AT).map(drop))?;
             None
         }
@@ -50,19 +78,83 @@ pub(super) fn written_out(
     })
 }
 
-/// The type that a text names. A single word that is almost the name of a type is a mistake, not prose.
-fn kind_named(text: &str, at: &str) -> Result<Option<Kind>, ContractFault> {
-    match Kind::named(text) {
+/// Whether every key is a word for remarks, such as `title` and `default`.
+fn is_remarks(fields: &Map<String, Value>) -> bool {
+    let is_remark = |key: &String| ContractWord::of(key) == ContractWord::Description;
+    !fields.is_empty() && fields.keys().all(is_remark)
+}
+
+/// Whether `format` and `pattern`, whose values are texts, are keys of the value: they are given types, and nothing else
+/// is there.
+fn has_text_words_as_keys(fields: &Map<String, Value>) -> bool {
+    let is_text_word =
+        |key: &String| matches!(ContractWord::of(key), ContractWord::Schema("format" | "pattern"));
+    fields.keys().any(is_text_word)
+        && fields.iter().all(|(key, value)| {
+            let may_be_key = is_text_word(key)
+                || matches!(
+                    ContractWord::of(key),
+                    ContractWord::Unknown | ContractWord::Description
+                );
+            may_be_key && names_types(value)
+        })
+}
+
+/// What a deliverable of remarks alone demands. Names of types make it shorthand: `{"title": "string"}` has a title. A
+/// description is prose, and anything else constrains nothing, so a person meant something else.
+fn remarks(
+    fields: &Map<String, Value>,
+    at: &str,
+) -> Result<Option<Map<String, Value>>, ContractFault> {
+    if fields.values().all(names_types) {
+        return example(&Value::Object(fields.clone()), at).map(Some);
+    }
+    let is_prose =
+        |(key, value): (&String, &Value)| PROSE.contains(&plain(key).as_str()) && is_prose(value);
+    if fields.iter().any(is_prose) {
+        return Ok(None);
+    }
+    Err(ContractFault::Unusable {
+        path: at.to_owned(),
+        found: "made of remarks that demand nothing".to_owned(),
+        instead: "a type for every key, such as {\"title\": \"string\"}, or {\"type\": \"object\"} beside the remarks",
+    })
+}
+
+/// Whether a value is the name of a type, or a list or map of such names.
+fn names_types(value: &Value) -> bool {
+    match value {
+        Value::String(text) => type_expression::parse(text).is_some(),
+        Value::Array(items) => !items.is_empty() && items.iter().all(names_types),
+        Value::Object(fields) => !fields.is_empty() && fields.values().all(names_types),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The schema of the types that a text names. A single word that is almost the name of a type is a mistake, not prose.
+fn types_named(text: &str, at: &str) -> Result<Option<Map<String, Value>>, ContractFault> {
+    match type_expression::parse(text) {
         None if misspelt_type(text).is_some() => Err(ContractFault::UnknownType {
             path: at.to_owned(),
             found: shortened(text, MAX_NAME),
         }),
-        kind => Ok(kind),
+        schema => Ok(schema),
     }
 }
 
 fn is_prose(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| Kind::named(text).is_none())
+    value.as_str().is_some_and(|text| type_expression::parse(text).is_none())
+}
+
+/// Whether an object in shorthand is a schema by itself: it has nothing but words, and its `type` is one.
+fn is_schema(fields: &Map<String, Value>) -> bool {
+    let is_word = |key: &String| ContractWord::of(key) != ContractWord::Unknown;
+    let has_type = |(key, value): (&String, &Value)| {
+        let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let is_kind = |it: &Value| it.as_str().is_some_and(|text| Kind::named(text).is_some());
+        are_alike(key, "type") && !listed.is_empty() && listed.iter().all(is_kind)
+    };
+    fields.keys().all(is_word) && fields.iter().any(has_type)
 }
 
 /// Whether a deliverable that is written out uses words that only JSON Schema has.
@@ -182,7 +274,9 @@ fn schema_object(
         matches!(ContractWord::of(key), ContractWord::Constraint(_) | ContractWord::Schema(_))
     };
     if fields.keys().any(|key| unknown(&key)) && !fields.keys().any(is_word) {
-        let keys = fields.iter().filter(|(key, _)| !are_alike(key, "description"));
+        let keys = fields
+            .iter()
+            .filter(|(key, value)| !are_alike(key, "description") || names_types(value));
         let keys = keys.map(|(key, value)| (key.clone(), value.clone())).collect();
         return example(&Value::Object(keys), at);
     }
@@ -202,11 +296,25 @@ fn schema_object(
                 written.insert(word.to_owned(), word_value(word, value, &at)?);
             }
             ContractWord::Schema(word) => {
+                if let ("format", Value::String(format)) = (word, value) {
+                    check_format(format, &at)?;
+                }
                 written.insert(word.to_owned(), word_value(word, value, &at)?);
             }
         }
     }
     Ok(written)
+}
+
+/// A format that the library does not know is a remark, such as `html`; one that is almost a known one is a mistake.
+fn check_format(format: &str, at: &str) -> Result<(), ContractFault> {
+    match suggestion(format, FORMATS).filter(|known| *known != format) {
+        Some(meant) if !FORMATS.contains(&format) => Err(ContractFault::UnknownWord {
+            path: at.to_owned(),
+            suggestion: Some(meant.to_owned()),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The words under `constraints`: never shorthand.
@@ -243,8 +351,8 @@ fn child_schema(child: &Value, at: &str) -> Result<Value, ContractFault> {
     match child {
         Value::Object(fields) => schema_object(fields, at).map(Value::Object),
         Value::String(text) => {
-            let kind = kind_named(text, at)?;
-            Ok(kind.map_or_else(|| child.clone(), |kind| Value::Object(of_kind(kind))))
+            let types = types_named(text, at)?;
+            Ok(types.map_or_else(|| child.clone(), Value::Object))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Ok(child.clone()),
     }
@@ -257,10 +365,6 @@ fn not_understood(key: &str, at: &str) -> ContractFault {
     }
 }
 
-fn of_kind(kind: Kind) -> Map<String, Value> {
-    Map::from_iter([("type".to_owned(), json!(kind.name()))])
-}
-
 /// Shorthand: names of types, and values that stand for their type. Every key is required.
 fn example(value: &Value, at: &str) -> Result<Map<String, Value>, ContractFault> {
     let named = |kind: &str| Map::from_iter([("type".to_owned(), json!(kind))]);
@@ -268,7 +372,7 @@ fn example(value: &Value, at: &str) -> Result<Map<String, Value>, ContractFault>
         Value::Null => Map::new(),
         Value::Bool(_) => named("boolean"),
         Value::Number(_) => named("number"),
-        Value::String(text) => kind_named(text, at)?.map_or_else(|| named("string"), of_kind),
+        Value::String(text) => types_named(text, at)?.unwrap_or_else(|| named("string")),
         Value::Array(items) => {
             let mut written = named("array");
             let item = items.first().map(|item| example(item, &format!("{at}.0"))).transpose()?;
@@ -276,6 +380,7 @@ fn example(value: &Value, at: &str) -> Result<Map<String, Value>, ContractFault>
             written
         }
         Value::Object(fields) if fields.is_empty() => named("object"),
+        Value::Object(fields) if is_schema(fields) => schema_object(fields, at)?,
         Value::Object(fields) => {
             let bare = |key: &str| key.strip_prefix(':').unwrap_or(key).to_owned();
             let property = |(key, value): (&String, &Value)| {
@@ -291,4 +396,74 @@ fn example(value: &Value, at: &str) -> Result<Map<String, Value>, ContractFault>
             written
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Terms;
+    use super::*;
+
+    /// Keys that JSON Schema uses for remarks are keys of the value where they are given types.
+    #[test]
+    fn keys_that_look_like_remarks_are_shorthand_prose_or_refused() {
+        let written = |deliverable: Value| {
+            let written = written_out(&deliverable);
+            written.map(|demands| demands.map(Value::Object)).map_err(|fault| fault.to_string())
+        };
+        let with = |fields: Value| {
+            let required: Vec<&String> = fields.as_object().unwrap().keys().collect();
+            json!({"type": "object", "required": required, "properties": fields})
+        };
+        for (deliverable, expected) in [
+            (json!({"title": "number"}), Some(with(json!({"title": {"type": "number"}})))),
+            (
+                json!({"title": "string", "description": "string"}),
+                Some(with(json!({"title": {"type": "string"}, "description": {"type": "string"}}))),
+            ),
+            (
+                json!({"name": "string", "description": "string"}),
+                Some(with(json!({"name": {"type": "string"}, "description": {"type": "string"}}))),
+            ),
+            (
+                json!({"name": "string", "description": "who it is"}),
+                Some(with(json!({"name": {"type": "string"}}))),
+            ),
+            (json!([]), Some(json!({"type": "array"}))),
+            (
+                json!({"movies": {"type": "array", "min_items": 1}}),
+                Some(with(json!({"movies": {"type": "array", "min_items": 1}}))),
+            ),
+            (
+                json!({"movie": {"type": "string", "year": 1999}}),
+                Some(with(
+                    json!({"movie": with(json!({"type": {"type": "string"}, "year": {"type": "number"}}))}),
+                )),
+            ),
+            (
+                json!({"tags": "string[]", "note": "string|null"}),
+                Some(with(json!({
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                    "note": {"type": ["string", "null"]},
+                }))),
+            ),
+            (json!({"pattern": "string"}), Some(with(json!({"pattern": {"type": "string"}})))),
+            (json!("list of numbers"), Some(json!({"type": "array", "items": {"type": "number"}}))),
+            (json!({"description": "a list of films"}), None),
+            (json!({"title": "Films", "description": "a list of films"}), None),
+            (json!(["first", "second"]), None),
+        ] {
+            assert_eq!(written(deliverable.clone()), Ok(expected), "{deliverable}");
+        }
+        let refused = written(json!({"type": "string", "format": "emial"})).unwrap_err();
+        assert!(refused.contains("did you mean `email`"), "{refused}");
+        // A program's contract is enforced without it.
+        let (terms, notes) = Terms::tolerant(&json!({"type": "string", "format": "emial"}));
+        assert!(terms.is_some() && notes.len() == 1, "{notes:?}");
+        for deliverable in
+            [json!({"default": 5}), json!({"title": "Films"}), json!({"readOnly": true})]
+        {
+            let refused = written(deliverable.clone()).unwrap_err();
+            assert!(refused.contains("write a type for every key"), "{deliverable}: {refused}");
+        }
+    }
 }

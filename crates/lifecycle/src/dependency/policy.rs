@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::dialect::Language;
 use crate::outcome::{Failure, FailureKind};
 
-use super::{DependencyManifest, folded, similar_popular_name};
+use super::{DependencyManifest, PackageIndex, PackageName, folded, similar_popular_name};
 
 /// Most allowed names a message lists.
 const SHOWN_NAMES: usize = 24;
@@ -69,7 +69,7 @@ impl FromStr for SourceMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PackageSource<'a> {
     /// A configured one.
-    Internal(&'a str),
+    Internal(&'a PackageIndex),
     /// The packaging tool's own public index.
     Public,
 }
@@ -80,11 +80,11 @@ pub struct DependencyPolicy {
     /// Which sources are asked.
     pub source_mode: SourceMode,
     /// The configured ones, in order of preference.
-    pub sources: Vec<String>,
+    pub sources: Vec<PackageIndex>,
     /// The only packages allowed; empty: all.
-    pub allowed: Vec<String>,
+    pub allowed: Vec<PackageName>,
     /// Packages never allowed.
-    pub blocked: Vec<String>,
+    pub blocked: Vec<PackageName>,
     /// Whether a name that nearly is the name of a popular package is refused; else it is noted.
     pub refuse_near_misses: bool,
 }
@@ -100,8 +100,6 @@ pub enum PolicyRule {
     NearMiss(&'static str),
     /// `internal_only` without a configured source.
     NoInternalSource,
-    /// A configured source that is not an `http`, `https` or `file` URL.
-    SourceInvalid(String),
 }
 
 /// A package, or the sources, against the policy.
@@ -116,7 +114,7 @@ pub struct PolicyFault {
 }
 
 impl DependencyPolicy {
-    /// Holds a manifest against every rule, before anything is resolved. An empty one needs no source.
+    /// Checks a manifest by every rule, before anything is resolved. An empty one needs no source.
     pub fn check(
         &self,
         language: Language,
@@ -136,14 +134,13 @@ impl DependencyPolicy {
 
     /// Declared packages that nearly have the name of a popular one; a package that is allowed by name is meant.
     fn near_misses<'a>(
-        &self,
+        &'a self,
         language: Language,
         manifest: &'a DependencyManifest,
     ) -> impl Iterator<Item = (&'a str, &'static str)> {
-        let allowed: Vec<String> = self.allowed.iter().map(|it| folded(language, it)).collect();
         manifest
             .packages()
-            .filter(move |package| !allowed.contains(&folded(language, package)))
+            .filter(move |package| !is_listed(&self.allowed, &folded(language, package)))
             .filter_map(move |package| Some((package, similar_popular_name(language, package)?)))
     }
 
@@ -172,22 +169,18 @@ impl DependencyPolicy {
         })
     }
 
-    /// Holds package names against the lists: those declared, and every one of a lock.
+    /// Checks package names by the lists: those declared, and every one of a lock.
     pub fn check_names<'a>(
         &self,
         language: Language,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), PolicyFault> {
-        let fold = |names: &[String]| -> Vec<String> {
-            names.iter().map(|name| folded(language, name)).collect()
-        };
-        let (allowed, blocked) = (fold(&self.allowed), fold(&self.blocked));
         for name in names {
             let package = folded(language, name);
-            let rule = if blocked.contains(&package) {
+            let rule = if is_listed(&self.blocked, &package) {
                 PolicyRule::Blocked
-            } else if !allowed.is_empty() && !allowed.contains(&package) {
-                PolicyRule::NotAllowed(self.allowed.clone())
+            } else if !self.allowed.is_empty() && !is_listed(&self.allowed, &package) {
+                PolicyRule::NotAllowed(self.allowed.iter().map(PackageName::to_string).collect())
             } else {
                 continue;
             };
@@ -201,23 +194,22 @@ impl DependencyPolicy {
         &self,
         language: Language,
     ) -> Result<Vec<PackageSource<'_>>, PolicyFault> {
-        let fault = |rule| PolicyFault { language, package: None, rule };
-        let internal: Vec<&str> = match self.source_mode {
-            SourceMode::PublicOnly => Vec::new(),
-            SourceMode::InternalOnly | SourceMode::InternalThenPublic => {
-                self.sources.iter().map(|source| source.trim()).collect()
-            }
+        let internal = match self.source_mode {
+            SourceMode::PublicOnly => &[],
+            SourceMode::InternalOnly | SourceMode::InternalThenPublic => self.sources.as_slice(),
         };
-        if let Some(invalid) = internal.iter().find(|source| !is_url(source)) {
-            return Err(fault(PolicyRule::SourceInvalid(redacted(invalid))));
-        }
         if self.source_mode == SourceMode::InternalOnly && internal.is_empty() {
-            return Err(fault(PolicyRule::NoInternalSource));
+            let rule = PolicyRule::NoInternalSource;
+            return Err(PolicyFault { language, package: None, rule });
         }
         let public =
             (self.source_mode != SourceMode::InternalOnly).then_some(PackageSource::Public);
-        Ok(internal.into_iter().map(PackageSource::Internal).chain(public).collect())
+        Ok(internal.iter().map(PackageSource::Internal).chain(public).collect())
     }
+}
+
+fn is_listed(names: &[PackageName], folded: &str) -> bool {
+    names.iter().any(|name| name.folded() == folded)
 }
 
 impl PolicyFault {
@@ -230,8 +222,6 @@ impl PolicyFault {
             (PolicyRule::NotAllowed(_), Language::Ruby) => "allowed_gems",
             (PolicyRule::NearMiss(_), _) => "refuse_near_miss_names",
             (PolicyRule::NoInternalSource, _) => "source_mode",
-            (PolicyRule::SourceInvalid(_), Language::Python) => "python_indexes",
-            (PolicyRule::SourceInvalid(_), Language::Ruby) => "gem_sources",
         }
     }
 
@@ -253,9 +243,7 @@ impl PolicyFault {
             PolicyRule::NearMiss(popular) => {
                 format!("declare `{popular}` if that is meant, or use another package")
             }
-            PolicyRule::NoInternalSource | PolicyRule::SourceInvalid(_) => {
-                "use the standard library only".to_owned()
-            }
+            PolicyRule::NoInternalSource => "use the standard library only".to_owned(),
         }
     }
 
@@ -271,7 +259,6 @@ impl PolicyFault {
                 let shown: Vec<String> = allowed.iter().take(SHOWN_NAMES).cloned().collect();
                 failure.with("allowed", shown)
             }
-            PolicyRule::SourceInvalid(source) => failure.with("source", source.clone()),
             PolicyRule::NearMiss(popular) => failure.with("similar_to", *popular),
             PolicyRule::Blocked | PolicyRule::NoInternalSource => failure,
         };
@@ -298,31 +285,8 @@ impl fmt::Display for PolicyFault {
             PolicyRule::NoInternalSource => {
                 write!(f, "`source_mode` is internal_only and no source is configured")
             }
-            PolicyRule::SourceInvalid(source) => write!(
-                f,
-                "`{}` holds {source:?}, which is not an http, https or file URL",
-                self.policy()
-            ),
         }
     }
 }
 
 impl std::error::Error for PolicyFault {}
-
-/// A URL that can stand in a quoted text of any configuration file.
-fn is_url(source: &str) -> bool {
-    let scheme = ["https://", "http://", "file:///"];
-    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '#' | '`');
-    scheme.iter().any(|scheme| source.len() > scheme.len() && source.starts_with(scheme))
-        && source.chars().all(plain)
-}
-
-/// Without the credentials a URL may carry.
-fn redacted(source: &str) -> String {
-    let Some((scheme, rest)) = source.split_once("://") else { return source.to_owned() };
-    let authority = rest.split('/').next().unwrap_or_default();
-    match authority.rfind('@') {
-        Some(at) => format!("{scheme}://***{}", rest.get(at..).unwrap_or_default()),
-        None => source.to_owned(),
-    }
-}

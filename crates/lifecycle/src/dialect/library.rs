@@ -9,7 +9,7 @@ mod ruby;
 
 use std::cmp::Ordering;
 
-use super::{Call, Inspection, Language, Operand, Position};
+use super::{Argument, Call, Inspection, Language, Operand, Position};
 
 pub(crate) use ruby::CLASSES as RUBY_CLASSES;
 
@@ -158,11 +158,16 @@ enum When {
     Data(usize),
     /// Calls given an HTTP method that is not known to only read, at this index or as the keyword `method`.
     Method(usize),
+    /// Calls whose first argument is not the signal of a timer.
+    NotTimer,
     /// Calls whose positional argument of this index is not a constant text.
     Computed(usize),
     /// Calls on an object that is not known, given an address or something that may be one.
     Address,
 }
+
+/// Signals that a timer of the program sends to the program itself.
+const TIMER_SIGNALS: [&str; 3] = ["signal.SIGALRM", "signal.SIGPROF", "signal.SIGVTALRM"];
 
 /// HTTP methods that only read.
 const READING_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
@@ -183,12 +188,20 @@ impl When {
                 given.is_some_and(|given| !given.literal().is_some_and(serde_json::Value::is_null))
             }
             Self::Method(index) => {
-                let given =
-                    call.keyword("method").or_else(|| call.argument(index)).or(spread(call));
+                let is_verb = |it: &&Argument| it.name.as_deref() == Some("method");
+                let keyword = call.arguments.iter().find(is_verb);
+                let positional = || call.arguments.iter().filter(|it| it.name.is_none()).nth(index);
+                let given = keyword.or_else(positional).map(|it| &it.value).or(spread(call));
                 let reads = |method: &str| {
                     READING_METHODS.iter().any(|known| known.eq_ignore_ascii_case(method))
                 };
-                given.is_some_and(|given| !given.text().is_some_and(reads))
+                // A variable may have been given another verb on another path.
+                let is_reading = |given: &Operand| matches!(given, Operand::Literal(value) if value.as_str().is_some_and(reads));
+                given.is_some_and(|given| !is_reading(given))
+            }
+            Self::NotTimer => {
+                let first = call.argument(0).and_then(Operand::path);
+                !first.is_some_and(|path| TIMER_SIGNALS.contains(&path))
             }
             Self::Computed(index) => {
                 call.argument(index).is_some_and(|given| given.text().is_none())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// An expression, summarised.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,8 @@ pub enum Operand {
     ToolItems,
     /// An agent, the value of `tool(…)`, `delegate(…)`, `Agent.for(…)`: its role, when constant.
     Agent(Option<Arc<str>>),
+    /// Something in memory: `context["rates"]`.
+    Remembered,
     /// A module, class or imported function by its full name: `os.path`, `Net::HTTP`.
     Path(String),
     /// Code as a value: a function, lambda, proc or method object.
@@ -121,6 +123,7 @@ impl Operand {
         let name = key.and_then(Value::as_str);
         match (self.held(), name) {
             (Self::Context, Some("tools")) => Self::Tools,
+            (Self::Context | Self::Remembered, _) => Self::Remembered,
             (Self::Tools | Self::ToolEntry, _) => Self::ToolEntry,
             (Self::ToolItems, _) if key.is_some_and(Value::is_number) => Self::ToolItem,
             (Self::Agent(_), Some("__class__")) => Self::Path("Agent".to_owned()),
@@ -168,19 +171,26 @@ impl Operand {
         }
     }
 
-    /// A map of these: a constant when all keys and values are.
+    /// A map of these: a constant when all keys and values are. Else one of the constant values by their keys, and
+    /// the other values.
     pub(super) fn map(keys: Vec<Option<Value>>, members: Vec<Self>) -> Self {
         let keys: Option<Vec<Value>> = keys.into_iter().collect();
         let Some(keys) = keys else { return Self::Group(members.into()) };
-        match constants(members) {
-            Ok(values) => {
-                let text =
-                    |key: &Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
-                let keys = keys.iter().map(text);
-                Self::from(Value::Object(keys.zip(values).collect()))
+        let text = |key: &Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+        let (mut constants, mut others) = (Map::new(), Vec::new());
+        for (key, member) in keys.iter().zip(members) {
+            if let Self::Literal(value) = member {
+                constants.insert(text(key), Arc::unwrap_or_clone(value));
+            } else {
+                others.push(member);
             }
-            Err(members) => Self::Group(members.into()),
         }
+        let constants = Self::from(Value::Object(constants));
+        if others.is_empty() {
+            return constants;
+        }
+        others.push(constants);
+        Self::Group(others.into())
     }
 
     /// What a variable given this holds: bounded, so that long chains of names stay flat.
@@ -195,6 +205,7 @@ impl Operand {
             | Self::ToolItem
             | Self::ToolItems
             | Self::Agent(_)
+            | Self::Remembered
             | Self::Path(_)
             | Self::Function
             | Self::Instance(_)

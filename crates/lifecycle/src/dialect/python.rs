@@ -11,7 +11,7 @@ use ruff_python_ast::visitor::source_order::{
     SourceOrderVisitor, walk_body, walk_except_handler, walk_expr, walk_parameters, walk_stmt,
 };
 use ruff_python_ast::{
-    BoolOp, ExceptHandler, Expr, ExprAttribute, ExprCall, ExprContext, ExprSubscript,
+    BoolOp, ExceptHandler, Expr, ExprAttribute, ExprCall, ExprContext, ExprLambda, ExprSubscript,
     InterpolatedStringElement, Parameters, PythonVersion, Stmt, StmtClassDef, StmtFor,
     StmtFunctionDef, StmtTry,
 };
@@ -275,6 +275,32 @@ impl Reader<'_> {
         }
     }
 
+    /// The body of a lambda sees its parameters; the first may be an element of what it is applied to.
+    fn lambda(&mut self, expression: &Expr, node: &ExprLambda) {
+        let (parameters, _) = match &node.parameters {
+            Some(given) => parameters(given, false),
+            None => (Vec::new(), None),
+        };
+        let element = self.lambda_element.take().zip(parameters.first().cloned());
+        self.recorder.enter(parameters, None);
+        if let Some((element, first)) = &element {
+            self.recorder.bind(first, element);
+        }
+        walk_expr(self, expression);
+        self.last_lambda = Some(self.recorder.leave());
+        self.lambda_element = element.map(|(element, _)| element);
+    }
+
+    /// The values of `a or b`: each but the last has a default.
+    fn alternatives(&mut self, values: &[Expr]) {
+        for (index, value) in values.iter().enumerate() {
+            let has_default = usize::from(index + 1 < values.len());
+            self.recorder.defaults += has_default;
+            self.visit_expr(value);
+            self.recorder.defaults -= has_default;
+        }
+    }
+
     /// The variables of a comprehension come after the expression that uses them.
     fn comprehension(&mut self, node: &Expr, generators: &[ruff_python_ast::Comprehension]) {
         let mut replaced = Vec::new();
@@ -366,33 +392,12 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                     self.recorder.path(path, offset);
                 }
             }
-            Expr::Lambda(node) => {
-                let (parameters, _) = match &node.parameters {
-                    Some(given) => parameters(given, false),
-                    None => (Vec::new(), None),
-                };
-                let element = self.lambda_element.take().zip(parameters.first().cloned());
-                self.recorder.enter(parameters, None);
-                if let Some((element, first)) = &element {
-                    self.recorder.bind(first, element);
-                }
-                walk_expr(self, expression);
-                self.last_lambda = Some(self.recorder.leave());
-                self.lambda_element = element.map(|(element, _)| element);
-            }
+            Expr::Lambda(node) => self.lambda(expression, node),
             Expr::Yield(_) | Expr::YieldFrom(_) => {
                 self.recorder.gives_value();
                 walk_expr(self, expression);
             }
-            Expr::BoolOp(node) if node.op == BoolOp::Or => {
-                for (index, value) in node.values.iter().enumerate() {
-                    // Each but the last has a default.
-                    let has_default = usize::from(index + 1 < node.values.len());
-                    self.recorder.defaults += has_default;
-                    self.visit_expr(value);
-                    self.recorder.defaults -= has_default;
-                }
-            }
+            Expr::BoolOp(node) if node.op == BoolOp::Or => self.alternatives(&node.values),
             Expr::Named(node) => {
                 self.visit_expr(&node.value);
                 self.assign_to(&node.target, Some(&node.value));

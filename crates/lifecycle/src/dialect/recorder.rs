@@ -142,6 +142,17 @@ impl<'s> InspectionRecorder<'s> {
         parameter || given
     }
 
+    /// Whether a value comes from memory as the program found it. What the program itself wrote there may be data.
+    pub(super) fn is_remembered(&self, value: &Operand) -> bool {
+        let writes = |it: &AssignmentStatement| match &it.target {
+            Target::Item { object, .. } | Target::Attribute { object, .. } => {
+                matches!(object.held(), Operand::Context | Operand::Remembered)
+            }
+            Target::Name(_) => false,
+        };
+        matches!(value.held(), Operand::Remembered) && !self.found.assignments.iter().any(writes)
+    }
+
     /// Enters the handler of what the calls from the `first` on may raise.
     pub(super) fn enter_handler(&mut self, first: usize) {
         self.recovering.push(first..self.found.calls.len());

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use super::library::{
     DYNAMIC, NETWORK, PROCESS, SEND, SEND_METHOD, SOCKET, UNSEEN_CODE, WRITE_METHOD,
 };
-use super::{Call, Inspection, Operand, Target, UseKind};
+use super::{
+    AssignmentStatement, Call, Definition, DefinitionKind, Inspection, Operand, Target, UseKind,
+};
 
 /// Names of sending calls that are reported.
 const MAX_NAMES: usize = 4;
@@ -142,13 +144,34 @@ impl Inspection {
     /// Whether the verb or the body of a request is set after it was made.
     fn changes_request(&self) -> bool {
         let sets = |target: &Target| match target {
-            Target::Attribute { name, .. } if matches!(name.as_str(), "get_method" | "method") => {
+            Target::Attribute { name, .. }
+                if matches!(name.as_str(), "get_method" | "method" | "METHOD") =>
+            {
                 true
             }
             Target::Attribute { object, name } => name == "data" && is_request(object),
             Target::Name(_) | Target::Item { .. } => false,
         };
-        self.defines("get_method") || self.assignments.iter().any(|it| sets(&it.target))
+        self.defines("get_method")
+            || self.defines("method")
+            || self.assignments.iter().any(|it| sets(&it.target))
+            || self.defines_request_class()
+            || self.calls.iter().any(|call| call.name == "instance_variable_set")
+    }
+
+    /// Whether a class of the program sets the verb of its requests: `METHOD = "DELETE"` in Ruby, `method = "DELETE"`
+    /// in Python.
+    fn defines_request_class(&self) -> bool {
+        let is_class = |it: &Definition| it.kind == DefinitionKind::Class;
+        let sets_verb = |it: &AssignmentStatement| match &it.target {
+            Target::Name(name) => {
+                matches!(name.rsplit("::").next(), Some("METHOD" | "method"))
+            }
+            Target::Attribute { .. } | Target::Item { .. } => false,
+        };
+        let makes_class = self.definitions.iter().any(is_class)
+            || self.calls.iter().any(|call| call.path().as_deref() == Some("Class.new"));
+        makes_class && self.assignments.iter().any(sets_verb)
     }
 }
 
@@ -163,6 +186,7 @@ fn is_request(object: &Operand) -> bool {
         | Operand::ToolItem
         | Operand::ToolItems
         | Operand::Agent(_)
+        | Operand::Remembered
         | Operand::Path(_)
         | Operand::Function
         | Operand::Instance(None)
@@ -216,6 +240,9 @@ mod tests {
                 "import urllib.request as u\nu.urlopen(u.Request(args[0], method='DELETE'))",
                 "import urllib.request as u\nu.urlopen(u.Request(args[0], method=args[1]))",
                 "import urllib.request as u\nu.urlopen(u.Request(args[0], **args[1]))",
+                "import urllib.request as u\nif args[1]:\n    verb = 'DELETE'\nelse:\n    verb = 'GET'\nu.urlopen(u.Request(args[0], method=verb))",
+                "import urllib.request as u\nclass Purge(u.Request):\n    method = 'DELETE'\nu.urlopen(Purge(args[0]))",
+                "import urllib.request as u\nclass Purge(u.Request):\n    def get_method(self):\n        return 'DELETE'\nu.urlopen(Purge(args[0]))",
                 "import urllib.request as u\nreq = u.Request(args[0])\nreq.data = b'x'\nu.urlopen(req)",
                 "import urllib.request as u\nreq = u.Request(args[0])\nreq.method = args[1]\nu.urlopen(req)",
                 "import urllib.request as u\nreq = u.Request(args[0])\nreq.get_method = lambda: 'PUT'\nu.urlopen(req)",
@@ -297,6 +324,10 @@ mod tests {
                 "require 'net/http'\nNet::HTTP.new('x').send_request(args[0], '/')",
                 "require 'net/http'\ndef go(http, path) = http.put(path, 'x')\ngo(Net::HTTP.new('x'), '/')",
                 "require 'net/http'\nNet::HTTP.brand_new(URI(args[0]))",
+                "require 'net/http'\nclass Purge < Net::HTTP::Get\n  METHOD = 'DELETE'\nend\nNet::HTTP.start('x') { |h| h.request(Purge.new('/')) }",
+                "require 'net/http'\nPurge = Class.new(Net::HTTP::Get) { self::METHOD = 'DELETE' }\nNet::HTTP.start('x') { |h| h.request(Purge.new('/')) }",
+                "require 'net/http'\nclass Purge < Net::HTTP::Get\n  def method = 'DELETE'\nend\nNet::HTTP.start('x') { |h| h.request(Purge.new('/')) }",
+                "require 'net/http'\nr = Net::HTTP::Get.new('/')\nr.instance_variable_set(:@method, 'DELETE')\nNet::HTTP.start('x') { |h| h.request(r) }",
                 "require 'socket'\ns = TCPSocket.new('x', 1)\ns.puts 'x'",
                 "require 'socket'\nSocket.tcp('x', 1) { |s| s << 'x' }",
                 "require 'socket'\ndef say(s) = s.write('x')\nsay(TCPSocket.new('x', 1))",

@@ -1,5 +1,7 @@
 //! What a function takes, and whether a call's arguments fit it.
 
+use serde_json::{Map, Value};
+
 use super::Language;
 use super::recorder::FILLED_PARAMETERS;
 use crate::request::Arguments;
@@ -34,17 +36,19 @@ pub struct Parameter {
 pub enum ParameterKind {
     /// By position only.
     Positional,
+    /// By position, or by keywords that no other parameter takes: Ruby's last `options = {}`.
+    Options,
     /// By position or by name.
     Either,
     /// By name only.
     Keyword,
 }
 
-/// How a call's arguments fit a signature.
+/// Whether a call's arguments match a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fit {
+pub enum ArgumentMatch {
     /// The function can be called with them.
-    Fits,
+    Matches,
     /// These required parameters get nothing.
     Missing(Vec<String>),
     /// Nothing takes some of them.
@@ -53,28 +57,33 @@ pub enum Fit {
 
 impl Signature {
     /// Whether a function of `language` can be called with these arguments.
-    pub fn fit(&self, language: Language, arguments: &Arguments) -> Fit {
+    pub fn match_arguments(&self, language: Language, arguments: &Arguments) -> ArgumentMatch {
         let Arguments { args, kwargs } = arguments;
-        let takes_keywords = self.keyword_rest || self.of(ParameterKind::Keyword).next().is_some();
-        // Ruby passes keywords that no parameter takes as one more positional argument.
-        let as_hash = language == Language::Ruby && !takes_keywords && !kwargs.is_empty();
-        let given = args.len() + usize::from(as_hash);
         let positional: Vec<&Parameter> =
             self.parameters.iter().filter(|it| it.kind != ParameterKind::Keyword).collect();
+        // Python binds names itself; Ruby's harness gives named positional parameters their place.
+        let placed = match language {
+            Language::Python => &[],
+            Language::Ruby => placed(positional.get(args.len()..).unwrap_or_default(), kwargs),
+        };
+        let kwargs: Vec<&String> =
+            kwargs.keys().filter(|name| placed.iter().all(|it| it.name != **name)).collect();
+        let given = args.len() + placed.len();
         if self.filled && !self.rest && given > positional.len() {
-            return Fit::Fits; // the leading parameter may take one
+            return ArgumentMatch::Matches; // the leading parameter may take one
         }
-        let named = |name: &str| !as_hash && kwargs.contains_key(name);
+        let named = |name: &str| kwargs.iter().any(|given| *given == name);
         let missing = self.missing(language, &positional, given, named);
         if !missing.is_empty() {
-            return Fit::Missing(missing);
+            return ArgumentMatch::Missing(missing);
         }
+        let is_options = positional.get(given).is_some_and(|it| it.kind == ParameterKind::Options);
         let free = positional.iter().skip(given).filter(|it| it.kind == ParameterKind::Either);
         let mut taken = free.copied().chain(self.of(ParameterKind::Keyword));
-        let is_taken = |name: &String| taken.any(|it| it.name == *name);
+        let is_taken = |name: &&String| taken.any(|it| it.name == **name);
         let extra = (given > positional.len() && !self.rest)
-            || (!as_hash && !self.keyword_rest && !kwargs.keys().all(is_taken));
-        if extra { Fit::Extra } else { Fit::Fits }
+            || (!self.keyword_rest && !is_options && !kwargs.iter().all(is_taken));
+        if extra { ArgumentMatch::Extra } else { ArgumentMatch::Matches }
     }
 
     /// Required parameters that get nothing of `given` positional and the `named` arguments.
@@ -88,7 +97,7 @@ impl Signature {
         let required = positional.iter().filter(|it| it.required);
         let mut missing: Vec<&Parameter> = match language {
             // Optional parameters are filled last, wherever they stand.
-            Language::Ruby => required.skip(given).copied().collect(),
+            Language::Ruby => required.skip(given).filter(|it| !named(&it.name)).copied().collect(),
             Language::Python => {
                 let late = positional.iter().skip(given).filter(|it| it.required);
                 late.filter(|it| it.kind == ParameterKind::Positional || !named(&it.name))
@@ -118,13 +127,21 @@ impl Signature {
     }
 }
 
+/// The leading ones of `free` positional parameters that are given by name.
+fn placed<'a, 'b>(free: &'a [&'b Parameter], kwargs: &Map<String, Value>) -> &'a [&'b Parameter] {
+    let count = free.iter().take_while(|it| kwargs.contains_key(&it.name)).count();
+    free.split_at(count).0
+}
+
 impl std::fmt::Display for Signature {
     /// For people: `w, h, unit: optional`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |it: &Parameter| {
             let name = match it.kind {
                 ParameterKind::Keyword => format!("{}:", it.name),
-                ParameterKind::Positional | ParameterKind::Either => it.name.clone(),
+                ParameterKind::Positional | ParameterKind::Options | ParameterKind::Either => {
+                    it.name.clone()
+                }
             };
             if it.required { name } else { format!("[{name}]") }
         };
@@ -138,17 +155,27 @@ impl std::fmt::Display for Signature {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Map, Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::dialect::inspect;
 
-    fn check(language: Language, source: &str, args: &[Value], kwargs: Value, expected: &Fit) {
+    fn check(
+        language: Language,
+        source: &str,
+        args: &[Value],
+        kwargs: Value,
+        expected: &ArgumentMatch,
+    ) {
         let found = inspect(language, source).unwrap();
         let signature = found.function("f").and_then(|it| it.signature.as_ref()).unwrap();
         let Value::Object(kwargs) = kwargs else { panic!("keywords are an object") };
         let arguments = Arguments { args: args.to_vec(), kwargs };
-        assert_eq!(&signature.fit(language, &arguments), expected, "{source}: {arguments}");
+        assert_eq!(
+            &signature.match_arguments(language, &arguments),
+            expected,
+            "{source}: {arguments}"
+        );
     }
 
     #[test]
@@ -156,23 +183,23 @@ mod tests {
         let one = [json!(1)];
         let two = [json!(1), json!(2)];
         let none = || Value::Object(Map::new());
-        let missing = |name: &str| Fit::Missing(vec![name.to_owned()]);
+        let missing = |name: &str| ArgumentMatch::Missing(vec![name.to_owned()]);
         for (source, args, kwargs, expected) in [
-            ("def f(w, h): return w * h", &two[..], none(), Fit::Fits),
+            ("def f(w, h): return w * h", &two[..], none(), ArgumentMatch::Matches),
             ("def f(w, h): return w * h", &one, none(), missing("h")),
-            ("def f(w, h): return w * h", &one, json!({"h": 2}), Fit::Fits),
-            ("def f(w, h): return w * h", &two, json!({"unit": "m"}), Fit::Extra),
+            ("def f(w, h): return w * h", &one, json!({"h": 2}), ArgumentMatch::Matches),
+            ("def f(w, h): return w * h", &two, json!({"unit": "m"}), ArgumentMatch::Extra),
             ("def f(w, h): return w * h", &one, json!({"unit": "m"}), missing("h")),
-            ("def f(w, h=1): return w * h", &one, none(), Fit::Fits),
-            ("def f(w): return w", &two, none(), Fit::Extra),
-            ("def f(*all): return all", &two, none(), Fit::Fits),
+            ("def f(w, h=1): return w * h", &one, none(), ArgumentMatch::Matches),
+            ("def f(w): return w", &two, none(), ArgumentMatch::Extra),
+            ("def f(*all): return all", &two, none(), ArgumentMatch::Matches),
             ("def f(w, *, unit): return w", &one, none(), missing("unit")),
-            ("def f(w, *, unit=None): return w", &one, json!({"unit": 1}), Fit::Fits),
-            ("def f(**options): return options", &[], json!({"a": 1}), Fit::Fits),
-            ("def f(self, w): return w", &one, none(), Fit::Fits),
+            ("def f(w, *, unit=None): return w", &one, json!({"unit": 1}), ArgumentMatch::Matches),
+            ("def f(**options): return options", &[], json!({"a": 1}), ArgumentMatch::Matches),
+            ("def f(self, w): return w", &one, none(), ArgumentMatch::Matches),
             ("def f(self, w): return w", &[], none(), missing("w")),
             ("def f(w, /): return w", &[], json!({"w": 1}), missing("w")),
-            ("def f(w): return w", &one, json!({"w": 1}), Fit::Extra),
+            ("def f(w): return w", &one, json!({"w": 1}), ArgumentMatch::Extra),
         ] {
             check(Language::Python, source, args, kwargs, &expected);
         }
@@ -183,20 +210,46 @@ mod tests {
         let one = [json!(1)];
         let two = [json!(1), json!(2)];
         let none = || Value::Object(Map::new());
-        let missing = |name: &str| Fit::Missing(vec![name.to_owned()]);
+        let missing = |name: &str| ArgumentMatch::Missing(vec![name.to_owned()]);
         for (source, args, kwargs, expected) in [
-            ("def f(w, h) = w * h", &two[..], none(), Fit::Fits),
+            ("def f(w, h) = w * h", &two[..], none(), ArgumentMatch::Matches),
             ("def f(w, h) = w * h", &one, none(), missing("h")),
-            ("def f(w, options) = w", &one, json!({"unit": "m"}), Fit::Fits),
-            ("def f(w) = w", &one, json!({"unit": "m"}), Fit::Extra),
-            ("def f(w, h = 1) = w * h", &one, none(), Fit::Fits),
+            ("def f(w, options) = w", &one, json!({"unit": "m"}), missing("options")),
+            ("def f(w, o = {}) = w", &one, json!({"unit": "m"}), ArgumentMatch::Matches),
+            ("def f(w, o = {}) = w", &[], json!({"w": 1, "unit": "m"}), ArgumentMatch::Matches),
+            ("def f(w, o = {}) = w", &[], json!({"unit": "m"}), missing("w")),
+            ("def f(w, h = 1, o = {}) = w", &one, json!({"unit": "m"}), ArgumentMatch::Extra),
+            ("def f(w, h = 1) = w", &one, json!({"hh": 2}), ArgumentMatch::Extra),
+            ("def f(w, h = 1) = w", &[], json!({"ww": 2}), missing("w")),
+            ("def f(options) = options", &[], json!({"a": 1}), missing("options")),
+            ("def f(*all) = all", &one, json!({"a": 1}), ArgumentMatch::Extra),
+            ("def f(w, h = 1, u = 2) = w", &[], json!({"w": 1, "u": 2}), ArgumentMatch::Extra),
+            ("def f(w, h, u) = w", &[], json!({"w": 1, "u": 2}), missing("h")),
+            ("def f(w, h) = w * h", &[], json!({"h": 1, "w": 2}), ArgumentMatch::Matches),
+            ("def f(w, h) = w * h", &one, json!({"h": 1}), ArgumentMatch::Matches),
+            ("def f(w, h) = w * h", &one, json!({"w": 1}), missing("h")),
+            ("def f(w, h) = w * h", &[], json!({"w": 1}), missing("h")),
+            (
+                "def f(w, h, unit: 1) = w * h",
+                &one,
+                json!({"h": 1, "unit": 2}),
+                ArgumentMatch::Matches,
+            ),
+            (
+                "def f(w, h, unit: 1) = w * h",
+                &one,
+                json!({"h": 1, "size": 2}),
+                ArgumentMatch::Extra,
+            ),
+            ("def f(w) = w", &one, json!({"unit": "m"}), ArgumentMatch::Extra),
+            ("def f(w, h = 1) = w * h", &one, none(), ArgumentMatch::Matches),
             ("def f(w, unit:) = w", &one, none(), missing("unit")),
-            ("def f(w, unit: 1) = w", &one, json!({"unit": 2}), Fit::Fits),
-            ("def f(w, unit: 1) = w", &one, json!({"size": 2}), Fit::Extra),
-            ("def f(w, **rest) = w", &one, json!({"size": 2}), Fit::Fits),
-            ("def f(*all) = all", &two, none(), Fit::Fits),
-            ("def f(a, b = 1, c) = a", &two, none(), Fit::Fits),
-            ("def f(context, w) = w", &one, none(), Fit::Fits),
+            ("def f(w, unit: 1) = w", &one, json!({"unit": 2}), ArgumentMatch::Matches),
+            ("def f(w, unit: 1) = w", &one, json!({"size": 2}), ArgumentMatch::Extra),
+            ("def f(w, **rest) = w", &one, json!({"size": 2}), ArgumentMatch::Matches),
+            ("def f(*all) = all", &two, none(), ArgumentMatch::Matches),
+            ("def f(a, b = 1, c) = a", &two, none(), ArgumentMatch::Matches),
+            ("def f(context, w) = w", &one, none(), ArgumentMatch::Matches),
         ] {
             check(Language::Ruby, source, args, kwargs, &expected);
         }

@@ -19,7 +19,8 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     details: "\
 Decided after execution, from the connections that the runtime observed. A value whose `provenance.sources` names a
 source with `retrieval_mode: live` breaks the rule if the run reached nothing, neither itself nor through a tool, and
-the source was not handed to it by its arguments, its memory or a tool. Programs need not say where their data comes
+the source was not handed to it by its arguments, its memory or a tool. An argument that is an address and nothing else
+hands over no data. Programs need not say where their data comes
 from: the runtime attaches the hosts it observed. Under an open network nothing is observed, so nothing is judged.",
     correction: "Fetch the data and return what was fetched, say `retrieval_mode: fixture` or `cached` where \
                  that is what it is, or return an error outcome such as `low_utility`.",
@@ -55,7 +56,7 @@ pub fn check_provenance(
     }
     let given = |uri: &str| {
         let mut values = arguments.args.iter().chain(arguments.kwargs.values());
-        values.any(|value| holds_text(value, uri))
+        values.any(|value| hands_over(value, uri))
     };
     let uri = live_claims(value).find(|uri| !given(uri))?;
     Some(Violation {
@@ -73,11 +74,44 @@ fn receives_values(inspection: &Inspection) -> bool {
     !inspection.context.is_empty() || inspection.calls.iter().any(receives)
 }
 
+/// Whether an argument has data of this source: a text or a record that has more than its address.
+fn hands_over(value: &Value, uri: &str) -> bool {
+    match value {
+        Value::String(held) => held.contains(uri) && held.trim() != uri,
+        Value::Array(items) => items.iter().any(|item| hands_over(item, uri)),
+        Value::Object(fields) if fields.len() > 1 => holds_text(value, uri),
+        Value::Object(fields) => fields.values().any(|field| hands_over(field, uri)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 fn holds_text(value: &Value, text: &str) -> bool {
     match value {
         Value::String(held) => held.contains(text),
         Value::Array(items) => items.iter().any(|item| holds_text(item, text)),
         Value::Object(fields) => fields.values().any(|field| holds_text(field, text)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_address_alone_hands_over_no_data() {
+        let uri = "https://news.example/today";
+        for (argument, expected) in [
+            (json!(uri), false),
+            (json!([uri, 3]), false),
+            (json!({"url": uri}), false),
+            (json!({"url": uri, "body": "Heat"}), true),
+            (json!([{"source": {"uri": uri}, "title": "Heat"}]), true),
+            (json!(format!("seen at {uri}: Heat")), true),
+            (json!({"url": "https://other.example", "body": "Heat"}), false),
+        ] {
+            assert_eq!(hands_over(&argument, uri), expected, "{argument}");
+        }
     }
 }

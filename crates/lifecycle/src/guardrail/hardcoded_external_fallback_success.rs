@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use Language::{Python, Ruby};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::dialect::{
     AssignmentStatement, Inspection, Language, Operand, Position, Rescued, ReturnedValue, Target,
@@ -24,8 +24,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     details: "\
 When a fetch fails, a literal list in its place looks like fetched data and is not. Records count when they reach a
 success from the error handler of a fetch, or in place of what was not found (`found or [...]`). Empty values, lists
-of addresses (mirrors), texts, maps that say what failed (`warnings`, `error`, `\"ok\": false`) or what they are
-(`source`), and defaults for the call's own inputs pass; so do names: `fallback_urls` is a list of addresses.",
+of addresses (mirrors), texts, maps that say what failed (`warnings`, `error`, `\"ok\": false`, `\"state\": \"DOWN\"`) or
+what they are (`source`, `\"cached\": true`), and defaults for the call's own inputs and for memory pass; so do names:
+`fallback_urls` is a list of addresses.",
     correction: "Do not return hardcoded data when fetching fails: return an error outcome such as \
                  `low_utility` or `unsupported_capability` that says what failed.",
     examples: &[
@@ -48,6 +49,11 @@ of addresses (mirrors), texts, maps that say what failed (`warnings`, `error`, `
             Python,
             "import urllib.request\ntry:\n    result = urllib.request.urlopen(args[0]).read()\n\
              except OSError:\n    result = {\"items\": [], \"warnings\": [\"source unreachable\"]}",
+        ),
+        passes(
+            Python,
+            "import urllib.request\ntry:\n    urllib.request.urlopen(args[0]).read()\n    result = {\"state\": \"UP\"}\n\
+             except OSError:\n    result = {\"url\": args[0], \"state\": \"DOWN\", \"checks\": [{\"name\": \"http\"}]}",
         ),
         violates(Ruby, "tool(\"web_fetcher\").fetch(args[0]).value || [{ title: \"Heat\" }]"),
         passes(
@@ -77,7 +83,46 @@ const ADMITTING_KEYS: &[&str] = &[
     "warning",
 ];
 /// Keys whose `false` admits it.
-const STATUS_KEYS: &[&str] = &["ok", "success", "available", "live", "reachable", "up", "healthy"];
+const STATUS_KEYS: &[&str] = &[
+    "alive",
+    "available",
+    "connected",
+    "found",
+    "healthy",
+    "live",
+    "ok",
+    "online",
+    "passed",
+    "reachable",
+    "responding",
+    "success",
+    "up",
+];
+/// Parts of a key whose `true` admits it.
+const FLAGS: &[&str] =
+    &["cached", "degraded", "estimate", "fallback", "offline", "partial", "sample"];
+/// Parts of a key whose value is a state.
+const STATES: &[&str] = &["condition", "health", "state", "status"];
+/// Parts of a state that says that something failed.
+const FAILED_STATES: &[&str] = &[
+    "closed",
+    "critical",
+    "dead",
+    "degraded",
+    "disconnected",
+    "down",
+    "error",
+    "fail",
+    "offline",
+    "refused",
+    "stale",
+    "timed",
+    "timeout",
+    "unavailable",
+    "unhealthy",
+    "unknown",
+    "unreach",
+];
 
 fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
     if !fetches(input.inspection) {
@@ -149,20 +194,24 @@ fn is_made_up(value: &Operand, recovers: bool, names: &BTreeSet<&str>) -> bool {
 /// Whether there is a list of data in it: not of addresses, and not in a map that admits what is missing.
 fn has_records(value: &Value) -> bool {
     match value {
-        Value::Array(items) => !items.is_empty() && !items.iter().all(is_address),
-        Value::Object(fields) => {
-            !fields.iter().any(|(key, value)| admits(key, value))
-                && fields.values().any(has_records)
+        Value::Array(items) => {
+            let admitted = |item: &Value| item.as_object().is_some_and(is_admitting);
+            !items.is_empty() && !items.iter().all(is_address) && !items.iter().all(admitted)
         }
+        Value::Object(fields) => !is_admitting(fields) && fields.values().any(has_records),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
+}
+
+fn is_admitting(fields: &Map<String, Value>) -> bool {
+    fields.iter().any(|(key, value)| admits(key, value))
 }
 
 fn is_address(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.contains("://") || text.starts_with('/'))
 }
 
-/// `"warnings": ["source unreachable"]`, `"ok": false`, `"source": "sample"`
+/// `"warnings": ["source unreachable"]`, `"ok": false`, `"source": "sample"`, `"state": "DOWN"`
 fn admits(key: &str, value: &Value) -> bool {
     let key = key.to_ascii_lowercase();
     let says = match value {
@@ -171,6 +220,13 @@ fn admits(key: &str, value: &Value) -> bool {
         Value::Array(items) => !items.is_empty(),
         Value::Bool(true) | Value::Number(_) | Value::Object(_) => true,
     };
-    (says && ADMITTING_KEYS.iter().any(|word| key.contains(word)))
+    let has = |words: &[&str]| words.iter().any(|word| key.contains(word));
+    let is_failed_state = || {
+        let state = value.as_str().map(str::to_ascii_lowercase);
+        state.is_some_and(|state| FAILED_STATES.iter().any(|word| state.contains(word)))
+    };
+    (says && has(ADMITTING_KEYS))
         || (*value == Value::Bool(false) && STATUS_KEYS.contains(&key.as_str()))
+        || (*value == Value::Bool(true) && has(FLAGS))
+        || (has(STATES) && is_failed_state())
 }

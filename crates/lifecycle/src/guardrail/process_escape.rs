@@ -18,14 +18,20 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     summary: "starting, replacing or signalling processes, and raw system calls",
     details: "\
 A program answers from its own worker process; a process that it starts would escape its limits and its
-rollback. Only calls of the real functions count, also through import aliases, `getattr`, `send` and
-`method`; text that names a command does not. A name that is computed while the program runs, and code in
-evaluated text, cannot be seen here: the sandbox of the worker stops them.",
+rollback. A timer that interrupts the program itself (`signal.alarm` with a handler of `SIGALRM`) passes. Only calls
+of the real functions count, also through import aliases, `getattr`, `send` and `method`; text that names a command
+does not. A name that is computed while the program runs, and code in evaluated text, cannot be seen here: the
+sandbox of the worker stops them.",
     correction: "Do the work in the program itself with the standard library, or return an error outcome \
                  `unsupported_capability` if it cannot be done without another process.",
     examples: &[
         violates(Python, "from os import system as s\nresult = s(\"ls\")"),
         passes(Python, "system = {\"kill\": 1}\nresult = system[\"kill\"]"),
+        passes(
+            Python,
+            "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.alarm(5)\nresult = args[0]\nsignal.alarm(0)",
+        ),
+        violates(Python, "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)"),
         violates(Ruby, "`ls`"),
         violates(Ruby, "IO.popen(\"ls\").read"),
         violates(Ruby, "IO.read(\"|ls\")"),

@@ -290,13 +290,35 @@ fn input_baked_code_and_cacheability() {
         let call = Call::with(&args);
         let inspection = inspect(language, source).unwrap();
         let input = call.input(language, &inspection);
-        assert_eq!(cacheability(&input, false), expected, "{source}");
+        assert_eq!(cacheability(&input, false, ResultFrom::Function), expected, "{source}");
         let rules = if expected == baked { &[InputBakedCode][..] } else { &[] };
         check_call(language, source, &call, rules);
     }
     let inspection = inspect(Ruby, "1").unwrap();
     let call = Call::default();
-    assert_eq!(cacheability(&call.input(Ruby, &inspection), true), DelegatedContractTool);
+    let input = call.input(Ruby, &inspection);
+    assert_eq!(cacheability(&input, true, ResultFrom::Expression), DelegatedContractTool);
+}
+
+/// The parameters of a function are the call's arguments only if the harness called it.
+#[test]
+fn a_result_given_without_the_function_must_read_the_arguments_itself() {
+    use Cacheability::{ArgIgnoredCode, StableMethodDefault};
+    use ResultFrom::{Assigned, Expression, Function, Returned};
+    let function = "def add(a, b): return a + b\nX = 1\n";
+    for (end, args, result_from, expected) in [
+        ("", json!([20, 30]), Function, StableMethodDefault),
+        ("result = add(X, 2)", json!([20, 30]), Assigned, ArgIgnoredCode),
+        ("return add(X, 2)", json!([20, 30]), Returned, ArgIgnoredCode),
+        ("[add(X, 2)]", json!([20, 30]), Expression, ArgIgnoredCode),
+        ("result = add(*args)", json!([20, 30]), Assigned, StableMethodDefault),
+        ("result = add(X, 2)", json!([]), Assigned, StableMethodDefault),
+    ] {
+        let inspection = inspect(Python, &format!("{function}{end}")).unwrap();
+        let call = Call::with(&args);
+        let found = cacheability(&call.input(Python, &inspection), false, result_from);
+        assert_eq!(found, expected, "{end} of {args}");
+    }
 }
 
 #[test]
@@ -305,7 +327,8 @@ fn advice_that_cannot_pay_off_is_not_given() {
     let inspection = inspect(Ruby, "137 * 2").unwrap();
     let asked = GuardrailInput { method, ..call.input(Ruby, &inspection) };
     assert_eq!(examine(&asked, &GuardrailPolicy::default()), []);
-    assert_eq!(cacheability(&asked, true), Cacheability::DynamicDispatchMethod);
+    let found = cacheability(&asked, true, ResultFrom::Expression);
+    assert_eq!(found, Cacheability::DynamicDispatchMethod);
 }
 
 /// What is called with the inputs without being a function of the program, and constants that say nothing.

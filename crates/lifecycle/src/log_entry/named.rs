@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::LogEntry;
 use crate::redact::NamedSecrets;
 
 /// Fields whose values come from callers, programs, models and services.
@@ -39,29 +40,30 @@ const FOREIGN_IN_ATTEMPT: [&str; 5] =
 /// Fields of a failure whose values are fixed words.
 const WORDS_OF_FAILURE: [&str; 5] = ["attempt_id", "stage", "error_type", "blame", "repeated"];
 
-pub(super) fn remove_named(entry: &mut Map<String, Value>, secrets: &NamedSecrets) {
+pub(super) fn remove_named(entry: &mut LogEntry, secrets: &NamedSecrets) {
     if secrets.is_empty() {
         return;
     }
-    for (name, value) in entry.iter_mut() {
-        if name == "attempt_failures" {
-            each(value, |failure| clean_failure(failure, secrets));
-        } else if FOREIGN.contains(&name.as_str()) {
-            *value = secrets.out_of(value.take());
+    for (name, value) in entry.fields_mut() {
+        match name {
+            "attempt_failures" => each(value, |failure| clean_failure(failure, secrets)),
+            "attempts" => each(value, |attempt| clean_attempt(attempt, secrets)),
+            name if FOREIGN.contains(&name) => *value = secrets.out_of(value.take()),
+            _ => {}
         }
     }
-    let Some(attempts) = entry.get_mut("attempts") else { return };
-    each(attempts, |attempt| {
-        for (name, value) in attempt.iter_mut() {
-            match (name.as_str(), &mut *value) {
-                ("failure", Value::Object(failure)) => clean_failure(failure, secrets),
-                (name, value) if FOREIGN_IN_ATTEMPT.contains(&name) => {
-                    *value = secrets.out_of(value.take());
-                }
-                (_, _) => {}
+}
+
+fn clean_attempt(attempt: &mut Map<String, Value>, secrets: &NamedSecrets) {
+    for (name, value) in attempt.iter_mut() {
+        match (name.as_str(), &mut *value) {
+            ("failure", Value::Object(failure)) => clean_failure(failure, secrets),
+            (name, value) if FOREIGN_IN_ATTEMPT.contains(&name) => {
+                *value = secrets.out_of(value.take());
             }
+            (_, _) => {}
         }
-    });
+    }
 }
 
 fn each(list: &mut Value, clean: impl Fn(&mut Map<String, Value>)) {

@@ -11,6 +11,12 @@ const MAX_NAME: usize = 64;
 const MAX_SPACES: usize = 4;
 /// Shortest value without quotation marks.
 const MIN_BARE_CHARS: usize = 3;
+/// Shortest value that a sentence names as a secret.
+const MIN_PASSWORD_CHARS: usize = 5;
+/// Bytes before a password in which its command is looked for.
+const MAX_COMMAND: usize = 256;
+/// The command whose `-u` takes a password.
+const CURL: &[u8] = b"curl";
 /// Shortest literal of a program that is a secret.
 const MIN_LITERAL_CHARS: usize = 7;
 /// What stands before the secret in a value.
@@ -32,11 +38,85 @@ pub(super) fn at_sign(text: &[u8], at: usize, kind: TextKind) -> Option<Range<us
     if text.get(at..at + 3) == Some(b"://") {
         return password_of_address(text, at + 3);
     }
-    let name = name_before(text, at)?;
-    if !names_a_secret(name) {
+    match name_before(text, at) {
+        Some(name) if names_a_secret(name) => value_after(text, at, kind),
+        Some(_) | None => password_of_curl(text, at, kind),
+    }
+}
+
+/// The secret after a word and a space: `--password hunter2`, `the password is hunter2`.
+pub(super) fn after_word(text: &[u8], word: Range<usize>, kind: TextKind) -> Option<Range<usize>> {
+    let found = text.get(word.clone())?;
+    let is_secret: fn(&[u8]) -> bool = if found.starts_with(b"--") {
+        let name = std::str::from_utf8(found).ok().filter(|name| names_a_secret(name))?;
+        let last = name.rsplit(['-', '_']).next()?;
+        if last != "key" && !names_a_secret(last) {
+            return None; // `--password-file`
+        }
+        |value| !is_word(value)
+    } else if found == b"is" && names_a_secret(name_before(text, word.start)?) {
+        is_password
+    } else {
+        return None;
+    };
+    let value = argument(text, word.end + 1)?;
+    of_kind(text, value.clone(), kind).filter(|_| text.get(value).is_some_and(is_secret))
+}
+
+/// `curl -u user:password`: the password after the `:` at a place. Other commands take a group there.
+fn password_of_curl(text: &[u8], at: usize, kind: TextKind) -> Option<Range<usize>> {
+    if text.get(at) != Some(&b':') {
         return None;
     }
-    value_after(text, at, kind)
+    let begin = text.get(at.saturating_sub(MAX_COMMAND)..at)?;
+    let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'\\".contains(byte);
+    let before = begin.get(..=begin.iter().rposition(is_end)?)?;
+    let is_filler = |byte: &u8| *byte == b' ' || b"\"'\\=".contains(byte);
+    let option = before.get(..=before.iter().rposition(|byte| !is_filler(byte))?)?;
+    let command = option.strip_suffix(b" -u").or_else(|| option.strip_suffix(b" --user"))?;
+    let line = command.rsplit(|byte| *byte == b'\n').next()?;
+    if !line.windows(CURL.len()).any(|window| window == CURL) {
+        return None;
+    }
+    of_kind(text, argument(text, at + 1)?, kind)
+}
+
+/// A value of a command line, in quotation marks or up to a space; not an option and not a variable.
+fn argument(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let rest = text.get(from..)?;
+    if let Some(quote @ (b'"' | b'\'')) = rest.first() {
+        return quoted(text, from + 1, *quote);
+    }
+    let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`,;|\\()".contains(byte);
+    let length = rest.iter().position(is_end).unwrap_or(rest.len());
+    let value = rest.get(..length)?;
+    let value = value.strip_suffix(b".").unwrap_or(value);
+    let is_value = !matches!(value.first(), None | Some(b'-' | b'$' | b'<' | b'{' | b'['));
+    (is_value && value.len() >= MIN_BARE_CHARS).then(|| from..from + value.len())
+}
+
+/// Whether a value is a word of a sentence, as in `--token option`.
+fn is_word(value: &[u8]) -> bool {
+    value.iter().all(u8::is_ascii_lowercase)
+}
+
+/// Whether a value in a sentence looks like a password: letters with digits, or capitals after small letters.
+fn is_password(value: &[u8]) -> bool {
+    let has = |is: fn(&u8) -> bool| value.iter().any(is);
+    let pairs = value.iter().zip(value.iter().skip(1));
+    let mut capitals = pairs.filter(|(a, b)| a.is_ascii_lowercase() && b.is_ascii_uppercase());
+    value.len() >= MIN_PASSWORD_CHARS
+        && has(u8::is_ascii_alphabetic)
+        && (has(u8::is_ascii_digit) || capitals.next().is_some())
+}
+
+/// A value found in a text, unless it is not a secret in a text of this kind.
+fn of_kind(text: &[u8], value: Range<usize>, kind: TextKind) -> Option<Range<usize>> {
+    let found = std::str::from_utf8(text.get(value.clone())?).ok()?;
+    let is_plain = found.starts_with(super::REDACTED)
+        || PLAIN.iter().any(|plain| found.eq_ignore_ascii_case(plain));
+    (!is_plain && !found.is_empty() && (kind == TextKind::Prose || is_literal_secret(found)))
+        .then_some(value)
 }
 
 /// `user:password@host`: the password.
@@ -81,12 +161,7 @@ fn value_after(text: &[u8], at: usize, kind: TextKind) -> Option<Range<usize>> {
         Some(_) | None if kind == TextKind::Program => return None,
         Some(_) | None => bare(text, at, from + spaces)?,
     };
-    let value = without_scheme(text, value)?;
-    let found = std::str::from_utf8(text.get(value.clone())?).ok()?;
-    let is_plain = found.starts_with(super::REDACTED)
-        || PLAIN.iter().any(|plain| found.eq_ignore_ascii_case(plain));
-    (!is_plain && !found.is_empty() && (kind == TextKind::Prose || is_literal_secret(found)))
-        .then_some(value)
+    of_kind(text, without_scheme(text, value)?, kind)
 }
 
 /// To the quotation mark that ends it, on the same line.

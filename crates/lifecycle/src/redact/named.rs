@@ -12,20 +12,35 @@ use crate::request::CallRequest;
 const MIN_BYTES: usize = 6;
 /// A longer value is not searched for.
 const MAX_BYTES: usize = 4096;
-/// Most values that are remembered.
-const MAX_VALUES: usize = 64;
+/// Most values that are remembered, in either of the two forms that each may have.
+const MAX_VALUES: usize = 1024;
 
 /// Most keys of a memory that is looked through at each call.
 const MAX_KEYS: usize = 256;
 
 /// Values that stood under a secret's name in a call tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamedSecrets(BTreeSet<String>);
+pub struct NamedSecrets {
+    values: BTreeSet<String>,
+    /// Whether there were more than are remembered.
+    is_full: bool,
+}
 
 impl NamedSecrets {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
+    }
+
+    /// What people should know if there were more values than are remembered.
+    pub fn note_of_omission(&self) -> Option<String> {
+        self.is_full.then(|| {
+            format!(
+                "this call was given more than {} secrets; the others are removed from the log and the store \
+                 only where they stand under a secret's name; pass fewer at a time",
+                MAX_VALUES / 2
+            )
+        })
     }
 
     /// Adds a value and the values in it that their names mark as secrets.
@@ -74,29 +89,33 @@ impl NamedSecrets {
     }
 
     fn add(&mut self, text: &str) {
-        let fits = (MIN_BYTES..=MAX_BYTES).contains(&text.len()) && text != REDACTED;
-        if fits && self.0.len() < MAX_VALUES {
-            self.0.insert(text.to_owned());
+        if !(MIN_BYTES..=MAX_BYTES).contains(&text.len()) || text == REDACTED {
+            return;
+        }
+        if self.values.len() >= MAX_VALUES {
+            self.is_full |= !self.values.contains(text);
+        } else {
+            self.values.insert(text.to_owned());
             // As it stands in the JSON text of a prompt.
             let encoded = Value::String(text.to_owned()).to_string();
-            self.0.insert(encoded.trim_matches('"').to_owned());
+            self.values.insert(encoded.trim_matches('"').to_owned());
         }
     }
 
     /// Whether a value holds one of these values.
     pub(crate) fn are_in(&self, value: &Value) -> bool {
         let text = value.to_string();
-        self.0.iter().any(|secret| text.contains(secret.as_str()))
+        self.values.iter().any(|secret| text.contains(secret.as_str()))
     }
 
     /// Whether a word, in lower case, is a part of one of these values.
     pub(crate) fn contain(&self, word: &str) -> bool {
-        self.0.iter().any(|secret| secret.to_lowercase().contains(word))
+        self.values.iter().any(|secret| secret.to_lowercase().contains(word))
     }
 
     /// The text without these values.
     pub fn out_of_text(&self, mut text: String) -> String {
-        for secret in &self.0 {
+        for secret in &self.values {
             if text.contains(secret.as_str()) {
                 text = text.replace(secret.as_str(), REDACTED);
             }
@@ -116,7 +135,7 @@ impl NamedSecrets {
                 let clean = |(name, value)| (self.out_of_text(name), self.out_of(value));
                 Value::Object(fields.into_iter().map(clean).collect())
             }
-            Value::Number(number) if self.0.contains(&number.to_string()) => {
+            Value::Number(number) if self.values.contains(&number.to_string()) => {
                 Value::String(REDACTED.to_owned())
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
@@ -129,6 +148,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn values_beyond_the_limit_are_reported() {
+        let mut named = NamedSecrets::default();
+        for at in 0..MAX_VALUES {
+            named.note("password", &json!(format!("hunter-{at}")));
+            named.note("password", &json!("hunter-0"));
+        }
+        assert_eq!(named.note_of_omission(), None);
+        named.note("password", &json!("one more"));
+        assert!(named.note_of_omission().unwrap().contains("pass fewer"));
+    }
 
     #[test]
     fn a_value_that_was_named_goes_everywhere() {

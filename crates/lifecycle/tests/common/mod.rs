@@ -1,6 +1,6 @@
 //! One agent for tests of whole calls: a lister under a contract, what is stored for it, what it reports.
 
-use lifecycle::artifact::{Artifact, Cacheability, RUNTIME_VERSION, Repute};
+use lifecycle::artifact::{Artifact, Cacheability, RUNTIME_VERSION, TrackRecord};
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::contract::Contract;
 use lifecycle::dependency::DependencyManifest;
@@ -50,7 +50,7 @@ pub(crate) fn artifact(code: &str, repairs: u32) -> Artifact {
         successes: 1,
         failures: 0,
         repairs,
-        repute: Repute::default(),
+        track_record: TrackRecord::default(),
     }
 }
 

@@ -9,7 +9,7 @@ class Handle:
     def call(self, method_name, args, kwargs):
         answer = self.execution.ask("call", agent=self.agent_id, method_name=method_name,
                                     args=args, kwargs=kwargs)
-        return new_outcome(**answer["outcome"])
+        return new_outcome(**answer["outcome"], called=True)
 
 
 class Agent:

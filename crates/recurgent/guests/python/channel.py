@@ -10,6 +10,10 @@ class ToolRegistryViolation(AskError):
     pass
 
 
+class CallFailed(AskError):
+    """The value of a failed call was read, and the program had not checked the outcome."""
+
+
 class Refusal(Exception):
     """An `execute` frame this worker cannot serve; `kind` tells the host what to send again."""
 

@@ -54,6 +54,7 @@ class Execution:
             "remember": self.remember, "content": self.content,
             "runtime_context": self.runtime_context, "Outcome": Outcome, "Agent": Agent,
             "AskError": AskError, "ToolRegistryViolation": ToolRegistryViolation,
+            "CallFailed": CallFailed,
         }
 
     def _agent(self, answer):

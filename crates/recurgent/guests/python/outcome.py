@@ -58,23 +58,36 @@ def named_error_fields(positional, fields):
 
 
 def new_outcome(status, value=None, error_type=None, error_message=None, retriable=False,
-                metadata=None, tool_role=None, method_name=None):
+                metadata=None, tool_role=None, method_name=None, called=False):
+    """`called`: whether it is the outcome of a call of another agent."""
     outcome = object.__new__(Outcome)
-    outcome.status, outcome.value = status, value
-    outcome.error_type, outcome.error_message = error_type, error_message
+    outcome._status, outcome._value, outcome._called, outcome._checked = status, value, called, False
+    outcome._error_type, outcome._error_message = error_type, error_message
     outcome.retriable, outcome.metadata = retriable, metadata
     outcome.tool_role = tool_role or (Execution.current and Execution.current.role)
     outcome.method_name = method_name or (Execution.current and Execution.current.method_name)
     return outcome
 
 
+def checking(name):
+    """A property whose reading counts as a check of the outcome."""
+    def read(outcome):
+        outcome._checked = True
+        return getattr(outcome, name)
+
+    return property(read, lambda outcome, value: setattr(outcome, name, value))
+
+
 class Outcome:
-    """How a call ended. When ok, unknown members, items and iteration are those of its value."""
+    """How a call ended. When ok, unknown members, items and iteration are those of its value. Reading the value of a
+    failed call raises, unless the program checked the outcome before."""
 
     FIELDS = ("status", "value", "error_type", "error_message", "retriable",
               "tool_role", "method_name", "metadata")
-    __slots__ = FIELDS
+    __slots__ = ("_status", "_value", "_error_type", "_error_message", "_called", "_checked",
+                 "retriable", "tool_role", "method_name", "metadata")
     __hash__ = None
+    status, error_type, error_message = checking("_status"), checking("_error_type"), checking("_error_message")
 
     def __new__(cls, *positional, **fields):
         return ok_outcome(*positional, **fields)
@@ -85,17 +98,30 @@ class Outcome:
     is_ok = property(lambda self: self.status == "ok")
     is_error = property(lambda self: self.status != "ok")
 
+    @property
+    def value(self):
+        if self._called and self._status != "ok" and not self._checked:
+            raise CallFailed(self._error_type, f"no value: {self.tool_role}.{self.method_name} failed: {self}; "
+                                               "check `.ok` before reading `.value`")
+        return self._value
+
+    @value.setter
+    def value(self, value):
+        self._value = value
+
     def value_or(self, default=None):
-        return self.value if self.is_ok else default
+        return self._value if self.is_ok else default
 
     def to_dict(self):
+        self._checked = True
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def _value_for(self, wanted, error=TypeError):
-        if self.is_ok:
-            return self.value
+        if self._status == "ok":
+            return self._value
         problem = error(f"no {wanted}: the outcome is an error: {self}")
-        problem.failed_call = self.error_type
+        if self._called:
+            problem.failed_call = self._error_type
         raise problem
 
     def __getattr__(self, name):
@@ -113,7 +139,7 @@ class Outcome:
         return len(self._value_for("len()"))
 
     def __contains__(self, item):
-        return self.is_ok and item in self.value
+        return self.is_ok and item in self._value
 
     def __bool__(self):
         return self.is_ok
@@ -121,10 +147,10 @@ class Outcome:
     def __eq__(self, other):
         if isinstance(other, Outcome):
             return self.to_dict() == other.to_dict()
-        return self.is_ok and self.value == other
+        return self.is_ok and self._value == other
 
     def __str__(self):
-        return str(self.value) if self.is_ok else f"[{self.error_type}] {self.error_message}"
+        return str(self._value) if self._status == "ok" else f"[{self._error_type}] {self._error_message}"
 
     def __repr__(self):
-        return f"Outcome.ok({self.value!r})" if self.is_ok else f"<Outcome error {self}>"
+        return f"Outcome.ok({self._value!r})" if self._status == "ok" else f"<Outcome error {self}>"

@@ -11,7 +11,7 @@ class InvalidCode(Exception):
 
 
 class Program:
-    """A program, compiled for each method it is run as: its function decides what of the text is run."""
+    """A program. Compiled once per method name, because the method's function decides which statements run."""
 
     def __init__(self, source):
         self.source = source
@@ -35,6 +35,7 @@ class Variant:
             may_define = "def" in source or "lambda" in source or method in source
             self.function = method_function(tree.body, method) if may_define else None
             changed = self.function and drop_examples(tree, method)
+            self.answers_example = self.function == method and gives_example_only(tree.body, method)
             self.writes_null = bool(tree.body) and may_be_null(tree.body[-1])
             value, self.value_from = split_value(tree, "return" in source, method if self.function else None)
             # Compiling the text is cheaper than compiling an unchanged tree.
@@ -60,14 +61,16 @@ class Variant:
         return value, given
 
     def assigns_result(self):
-        """Whether the program assigns `result`. Only a null needs to know, so the text is searched then."""
+        """Whether the program assigns `result`. Needed only if the value is None, so it is computed on demand."""
         source = "".join(self.lines)
         return "result" in source and "result" in assigned_names(ast.parse(source, FILE).body)
 
     def result(self, value, names, execution):
-        if names.get("result") is not None:
+        # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
+        is_example = self.answers_example and (execution.args or execution.kwargs)
+        if names.get("result") is not None and not is_example:
             return names["result"], "assigned"
-        if isinstance(value, Returned):
+        if isinstance(value, Returned) and not is_example:
             return value.value, "returned"
         function = names.get(self.function) if self.function else None
         if callable(function) and self.value_from != "function":
@@ -85,7 +88,7 @@ class Variant:
             args.insert(0, execution.context)
         try:
             return function(*args, **execution.kwargs)
-        except TypeError:  # the location, unless the program raised it: the arguments do not fit
+        except TypeError:  # the location if no line of the program is in the traceback: the arguments do not fit
             code = code_of(function)
             if code and code.co_filename == FILE:
                 execution.location = {"line": code.co_firstlineno, "column": None}
@@ -102,7 +105,7 @@ class Returned:
 
 
 def split_value(tree, may_return, method):
-    """Takes what gives the program's value off the tree, as an expression of its own, and tells how it is given:
+    """Removes what gives the program's value from the tree. Returns it as an expression of its own, and its kind:
     the last expression, the name that a last assignment sets or, when the program returns at top level, a call of the
     function its tail becomes."""
     for index, statement in enumerate(tree.body if may_return else ()):
@@ -228,6 +231,32 @@ def drop_examples(tree, method):
     return dropped
 
 
+def gives_example_only(statements, method):
+    """Whether every result that the program gives at top level is the method's function called with literals."""
+    given = [node for node in same_scope(statements)
+             if isinstance(node, ast.Return) or "result" in bound_names(node)]
+    examples = [node for statement in statements for node in example_result(statement, method)]
+    return bool(given) and len(given) == len(examples)
+
+
+def example_result(statement, method):
+    """What gives the result in `result = add(1, 2)` or `return add(1, 2)`; nothing in another statement."""
+    if isinstance(statement, ast.Return):
+        return [statement] if is_literal_call(statement.value, method) else []
+    if not isinstance(statement, ast.Assign) or not is_literal_call(statement.value, method):
+        return []
+    return [target for target in statement.targets if "result" in bound_names(target)]
+
+
+def is_literal_call(node, method):
+    """Whether it calls the method's function with at least one argument, and with literals only."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == method):
+        return False
+    given = node.args + [keyword.value for keyword in node.keywords]
+    names = (ast.Name, ast.Call, ast.Await, ast.NamedExpr)
+    return bool(given) and not any(isinstance(it, names) for value in given for it in ast.walk(value))
+
+
 def defines(statement, name):
     if isinstance(statement, ast.Assign):
         return isinstance(statement.value, ast.Lambda) and name in bound_names(statement.targets[0])
@@ -279,11 +308,12 @@ def function_name(method_name):
 def wants_context(function, execution):
     """Whether its first parameter is the context, and the call's own arguments leave it free."""
     code = code_of(function)
-    if code is None or code.co_argcount == 0:
+    bound = int(isinstance(function, types.MethodType))  # its first parameter has its object already
+    if code is None or code.co_argcount <= bound:
         return False
-    first, varargs = code.co_varnames[0], code.co_flags & 0x04
+    first, varargs = code.co_varnames[bound], code.co_flags & 0x04
     return (first in ("self", "ctx", "context") and first not in execution.kwargs
-            and (varargs or len(execution.args) < code.co_argcount))
+            and (varargs or len(execution.args) + bound < code.co_argcount))
 
 
 def code_of(function):

@@ -47,7 +47,7 @@ def special_fields(problem):
                 "error_message": f"{message_of(problem)}; the program's limit on {limit} is reached"}
     if isinstance(problem, Refusal):
         return {"error_type": "protocol", "error_class": problem.kind}
-    if isinstance(problem, AskError):
+    if isinstance(problem, AskError) and not isinstance(problem, CallFailed):
         return {"ask_error_type": valid_text(str(problem.error_type))}
     return {}
 

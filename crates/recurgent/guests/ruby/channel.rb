@@ -10,6 +10,9 @@ end
 
 class ToolRegistryViolation < AskError; end
 
+# The value of a failed call was read, and the program had not checked the outcome.
+class CallFailed < AskError; end
+
 module Recurgent
   # An `execute` frame this worker cannot serve; `kind` tells the host what to send again.
   class Refusal < StandardError

@@ -14,16 +14,14 @@ module Recurgent
     class << self
       # The optional fields of a `done` with error type `execution`.
       def of(problem)
-        chain = causes_of(problem)
-        facts = { class_chain: class_chain(problem), raised_in_program: raised_in_program?(problem),
-                  backtrace: backtrace_of(problem) }
-        facts[:cause_chain] = class_chain(chain.last) if chain.size > 1
-        number = first(chain) { |it| error_number(it) }
-        facts[:errno] = number if number
-        path = first(chain) { |it| file_name(it) }
-        facts[:path] = path if path
-        failed = first(chain) { |it| failed_call(it) }
-        facts[:failed_call] = failed if failed
+        causes = causes_of(problem).drop(1)
+        facts = link_facts(problem)
+        facts[:raised_in_program] = raised_in_program?(problem)
+        facts[:backtrace] = backtrace_of(problem)
+        # Ruby does not distinguish a cause that is given from the exception that was being handled.
+        facts[:causes] = causes.map { |cause| link_facts(cause).merge(link: "while") } unless causes.empty?
+        status = Execution.current&.http_status
+        facts[:http_status] = status if status
         facts
       end
 
@@ -38,6 +36,12 @@ module Recurgent
       end
 
       private
+
+      # What is known of one exception of a chain.
+      def link_facts(problem)
+        { class_chain: class_chain(problem), errno: error_number(problem), path: file_name(problem),
+          failed_call: failed_call(problem) }.compact
+      end
 
       # The error type of the failed call of another agent whose value was used, or of a refused ask.
       def failed_call(problem)
@@ -85,14 +89,6 @@ module Recurgent
       def backtrace_of(problem)
         frames = BACKTRACE.bind_call(problem) || []
         frames.first(MAX_FRAMES).map { |frame| Recurgent.valid_text(frame)[0, MAX_PATH] }
-      end
-
-      def first(chain)
-        chain.each do |it|
-          found = yield it
-          return found if found
-        end
-        nil
       end
     end
   end

@@ -8,6 +8,8 @@ module Recurgent
     attr_reader :role, :method_name, :args, :kwargs, :context
     # Raised because the call's arguments do not fit the method's function.
     attr_accessor :arity_error
+    # The status of the last HTTP response that Ruby's own client received.
+    attr_accessor :http_status
 
     def initialize(channel, context, frame)
       @channel, @context, @open = channel, context, true

@@ -1,8 +1,9 @@
-# How a call ended. When ok, unknown members are those of its value.
+# How a call ended. When ok, unknown members are those of its value. Reading the value of a failed call raises, unless
+# the program checked the outcome before.
 class Agent::Outcome
   FIELDS = %i[status value error_type error_message retriable tool_role method_name metadata].freeze
   IDENTITY = %i[status tool_role method_name].freeze
-  attr_reader(*FIELDS)
+  attr_reader :retriable, :tool_role, :method_name, :metadata
 
   class << self
     def ok(positional = nil, value: nil, **extra)
@@ -31,7 +32,7 @@ class Agent::Outcome
 
     def from_host(fields)
       value = Recurgent::Record.wrap(fields["value"])
-      new(**fields.transform_keys(&:to_sym), status: fields["status"].to_sym, value: value)
+      new(**fields.transform_keys(&:to_sym), status: fields["status"].to_sym, value: value, called: true)
     end
 
     alias success ok
@@ -50,21 +51,38 @@ class Agent::Outcome
   end
 
   def initialize(status:, value: nil, error_type: nil, error_message: nil, retriable: false,
-                 metadata: nil, tool_role: nil, method_name: nil)
+                 metadata: nil, tool_role: nil, method_name: nil, called: false)
+    @called, @checked = called, false
     @status, @value, @error_type, @error_message = status, value, error_type, error_message
     @retriable, @metadata = retriable, metadata
     @tool_role = tool_role || Recurgent::Execution.current&.role
     @method_name = method_name || Recurgent::Execution.current&.method_name
   end
 
-  def ok? = @status == :ok
+  # Reading one of these counts as a check of the outcome.
+  %i[status error_type error_message].each do |name|
+    define_method(name) do
+      @checked = true
+      instance_variable_get(:"@#{name}")
+    end
+  end
+
+  def ok? = status == :ok
   def error? = !ok?
   alias success? ok?
   alias failure? error?
+
+  def value
+    return @value if @status == :ok || @checked || !@called
+
+    raise CallFailed.new(@error_type, "no value: #{@tool_role}.#{@method_name} failed: #{self}; " \
+                                      "check `.ok?` before reading `.value`")
+  end
+
   def value_or(default = nil) = ok? ? @value : default
-  def to_h = FIELDS.to_h { |name| [name, public_send(name)] }
-  def to_s = ok? ? @value.to_s : "[#{@error_type}] #{@error_message}"
-  def inspect = ok? ? @value.inspect : "#<Outcome error #{self}>"
+  def to_h = FIELDS.to_h { |name| [name, instance_variable_get(:"@#{name}")] }
+  def to_s = @status == :ok ? @value.to_s : "[#{@error_type}] #{@error_message}"
+  def inspect = @status == :ok ? @value.inspect : "#<Outcome error #{self}>"
   def ==(other) = other.is_a?(Agent::Outcome) ? to_h == other.to_h : ok? && @value == other
 
   def method_missing(name, ...)
@@ -73,12 +91,12 @@ class Agent::Outcome
     begin
       super
     rescue NoMethodError => problem
-      problem.instance_variable_set(:@failed_call, @error_type) if error?
+      problem.instance_variable_set(:@failed_call, @error_type) if @called && @status != :ok
       raise
     end
   end
 
-  def respond_to_missing?(name, _private = false) = ok? && @value.respond_to?(name)
+  def respond_to_missing?(name, _private = false) = @status == :ok && @value.respond_to?(name)
 end
 
 Outcome = Agent::Outcome

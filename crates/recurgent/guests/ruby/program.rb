@@ -24,6 +24,8 @@ module Recurgent
     REQUIRING = Set[:require, :require_relative].freeze
     PRINTING = Set[:puts, :print, :p, :pp, :printf, :putc].freeze
     ASSERTION = /\Aassert/.freeze
+    LITERALS = Set[:LIT, :STR, :TRUE, :FALSE, :NIL, :LIST, :ARRAY, :ZLIST, :ZARRAY, :HASH, :INTEGER, :FLOAT, :SYM,
+                   :RATIONAL, :IMAGINARY].freeze
     PROGRAM_NAMES = Set[:$0, :$PROGRAM_NAME].freeze
 
     def initialize(source, method)
@@ -42,8 +44,11 @@ module Recurgent
       body, result, ended = @factory.call
       added = @constants.reject { |name| Object.const_defined?(name, false) }
       value = main.instance_exec(&body)
-      return [result.call, "assigned"] unless nil == result.call # a BasicObject has no `nil?`
-      return [value, "returned"] unless ended.call
+      # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
+      unless @answers_example && !(execution.args.empty? && execution.kwargs.empty?)
+        return [result.call, "assigned"] unless nil == result.call # a BasicObject has no `nil?`
+        return [value, "returned"] unless ended.call
+      end
 
       function = @assigns_function && callable?(value) ? value : nil
       function ||= method_function(main, execution) unless @value_from == "function"
@@ -83,6 +88,7 @@ module Recurgent
     def without_examples(text)
       statements = scan(text)
       defined = statements.index { |it| defines?(it) }
+      @answers_example = !defined.nil? && statements[defined].type == :DEFN && answers_example?(statements)
       @assigns_function = !defined.nil? && statements[defined].type == :LASGN
       examples = defined ? statements.drop(defined + 1).select { |it| example?(it) && !heredoc?(text, it) } : []
       return text if examples.empty?
@@ -134,6 +140,30 @@ module Recurgent
       lines.join
     end
 
+    # Whether every result that the program gives at top level is the method's function called with literals.
+    def answers_example?(statements)
+      given = statements.sum { |it| own_nodes(it).count { |node| gives_result?(node) } }
+      given.positive? && given == statements.count { |it| gives_result?(it) && literal_call?(it.children.last) }
+    end
+
+    def gives_result?(node)
+      node.type == :RETURN || (%i[LASGN DASGN DASGN_CURR].include?(node.type) && node.children[0] == :result)
+    end
+
+    # Whether it calls the method's function with at least one argument, and with literals only.
+    def literal_call?(node)
+      return false unless NODE === node && node.type == :FCALL && node.children[0] == @method
+
+      nodes(node.children[1]).all? { |it| LITERALS.include?(it.type) }
+    end
+
+    # A statement and what is inside it, without the bodies of functions and classes.
+    def own_nodes(node)
+      return [] if DEFINITIONS.include?(node.type)
+
+      [node, *node.children.grep(NODE).flat_map { |child| own_nodes(child) }]
+    end
+
     def example?(node)
       case node.type
       when :FCALL, :VCALL
@@ -156,7 +186,7 @@ module Recurgent
     # Parsing the bare text also refuses what would close the wrapper around it. Learns which functions its top level
     # calls, which constants it defines, and how its end gives a value. Returns the statements.
     def scan(text)
-      @called, @constants, @assigns_result = Set.new, Set.new, false
+      @called, @constants, @takes_options, @assigns_result = Set.new, Set.new, Set.new, false
       top = tree_of(text).children[2]
       statements = top&.type == :BLOCK ? top.children.compact : [top].compact
       @value_from = kind_of_value(statements.last)
@@ -207,6 +237,7 @@ module Recurgent
 
     def note(node)
       first, second = node.children
+      @takes_options << first if takes_options?(second)
       case node.type
       when :FCALL, :VCALL then @called << first
       when :CALL then @called << second if first.type == :SELF
@@ -214,6 +245,19 @@ module Recurgent
       when :CDECL then @constants << first if first.is_a?(Symbol)
       when :CLASS, :MODULE then @constants << first.children[1] if first.type == :COLON2 && !first.children[0]
       end
+    end
+
+    # Whether the scope of a `def` or a lambda has a last optional parameter with the default `{}`.
+    def takes_options?(scope)
+      return false unless NODE === scope
+
+      scope = scope.children.grep(NODE).find { |it| it.type == :SCOPE } if %i[LAMBDA ITER].include?(scope.type)
+      return false unless scope&.type == :SCOPE && NODE === scope.children[1]
+
+      optional = scope.children[1].children.grep(NODE).find { |it| it.type == :OPT_ARG }
+      optional = optional.children[1] while optional&.children&.at(1)
+      default = optional&.children&.first&.children&.at(1)
+      NODE === default && default.type == :HASH && default.children.compact.empty?
     end
 
     # The function that is the method: the one of its name, or the only one of a program that does nothing but define
@@ -229,21 +273,51 @@ module Recurgent
     def call_function(function, execution)
       args = execution.args
       args = [execution.context, *args] if wants_context?(function, execution)
-      function.call(*args, **execution.kwargs)
+      args, kwargs = bound(function, args, execution.kwargs)
+      refuse_keywords(function, kwargs) unless kwargs.empty? || takes_keywords?(function, args)
+      function.call(*args, **kwargs)
     rescue ArgumentError => problem
-      execution.arity_error = problem unless fits?(function, args, execution.kwargs)
+      execution.arity_error = problem unless fits?(function, args, kwargs)
       raise
+    end
+
+    # The arguments, with those given by the name of a positional parameter at its place, as Python binds them. One
+    # after a parameter that is not given has no place.
+    def bound(function, args, kwargs)
+      free = function.parameters.select { |kind, _| %i[req opt].include?(kind) }.drop(args.size).map(&:last)
+      named = free.take_while { |name| kwargs.key?(name) }
+      named.empty? ? [args, kwargs] : [args + kwargs.values_at(*named), kwargs.except(*named)]
+    end
+
+    # Ruby would pass keywords that no parameter takes as one more positional argument, a Hash: a mistyped name would
+    # give a wrong answer. The error has the function's line, like Ruby's own errors about arguments.
+    def refuse_keywords(function, kwargs)
+      names = kwargs.keys.map { |name| ":#{name}" }.join(", ")
+      parameters = function.parameters.filter_map(&:last).join(", ")
+      file, line = function.source_location
+      raise ArgumentError, "no parameter takes the keyword #{names}; the function takes (#{parameters})",
+            ["#{file}:#{line}:in `#{@method}'", *caller]
+    end
+
+    # Whether a function takes keywords after these arguments, also as a last parameter `options = {}`. What functions
+    # of the interpreter take is not known.
+    def takes_keywords?(function, args)
+      kinds = function.parameters.map(&:first)
+      return true if function.source_location.nil? || kinds.any? { |kind| %i[key keyreq keyrest].include?(kind) }
+
+      name = Method === function ? function.name : @method
+      @takes_options.include?(name) && kinds.last == :opt && args.size == kinds.size - 1
     end
 
     # Whether a function takes these arguments.
     def fits?(function, args, kwargs)
+      return false unless kwargs.empty? || takes_keywords?(function, args)
+
       kinds = function.parameters.group_by(&:first).transform_values { |list| list.map(&:last) }
       keywords = kinds.values_at(:keyreq, :key).compact.flatten
-      takes_keywords = !keywords.empty? || kinds.key?(:keyrest)
-      count = args.size + (kwargs.empty? || takes_keywords ? 0 : 1) # a function without keywords gets a Hash
       required = kinds.fetch(:req, []).size
-      most = kinds.key?(:rest) ? count : required + kinds.fetch(:opt, []).size
-      count.between?(required, most) && (!takes_keywords || fits_keywords?(kinds, keywords, kwargs))
+      most = kinds.key?(:rest) ? args.size : required + kinds.fetch(:opt, []).size
+      args.size.between?(required, most) && (keywords.empty? || fits_keywords?(kinds, keywords, kwargs))
     end
 
     def fits_keywords?(kinds, keywords, kwargs)

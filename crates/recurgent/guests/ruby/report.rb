@@ -15,7 +15,7 @@ module Recurgent
       result =
         if Outcome === value
           fields = value.to_h.except(:value)
-          %("outcome","outcome":{"value":#{Boundary.encode(value.value)},#{Boundary.encode(fields)[1..]})
+          %("outcome","outcome":{"value":#{Boundary.encode(value.to_h[:value])},#{Boundary.encode(fields)[1..]})
         else
           %("ok","value":#{Boundary.encode(value)})
         end
@@ -71,6 +71,7 @@ module Recurgent
       when Errno::EFBIG then { error_type: "resource_limit", limit: "file_size" }
       when FORK_FAILURE then { error_type: "resource_limit", limit: "processes" }
       when Refusal then { error_type: "protocol", error_class: problem.kind }
+      when CallFailed then {}
       when AskError then { ask_error_type: valid_text(problem.error_type.to_s) }
       else {}
       end

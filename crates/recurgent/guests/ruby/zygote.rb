@@ -1,5 +1,5 @@
 module Recurgent
-  # Forks workers on the host's request and reaps them; single-threaded, free of guest code.
+  # Forks workers on the host's request and reaps them; single-threaded, never runs a program.
   class Zygote
     def initialize(worker)
       @worker = worker
@@ -44,28 +44,28 @@ module Recurgent
     end
 
     def fork_worker(scratch, cgroups, channel, stdout, stderr, *handed)
-      started, starting = IO.pipe
-      status = OUT_OF_MEMORY
+      status_read, status_write = IO.pipe
+      status = OUT_OF_MEMORY # set here: to set it needs memory
       pid = fork do
-        started.close
-        enter_groups(handed.shift(cgroups))
-        become_worker(scratch, channel, stdout, stderr, starting, *handed)
+        status_read.close
+        join_cgroups(handed.shift(cgroups))
+        become_worker(scratch, channel, stdout, stderr, status_write, *handed)
       rescue NoMemoryError
         nil # too little memory is left for a message: the status reports it
       rescue Exception => problem
         status = 1
-        starting.write(problem.message)
+        status_write.write(problem.message)
       ensure
         Process.exit!(status)
       end
       @workers << pid
-      starting.close
-      reply = started.readpartial(MAX_EXPLANATION) rescue ""
-      started.close
-      raise ArgumentError, "the worker ended before it started: #{reply} #{reap(pid)}" if reply != "+"
+      status_write.close
+      reply = status_read.readpartial(MAX_EXPLANATION) rescue ""
+      status_read.close
+      raise ArgumentError, "the worker failed during its start: #{reply} #{reap(pid)}" if reply != "+"
     end
 
-    def enter_groups(cgroups)
+    def join_cgroups(cgroups)
       cgroups.each do |cgroup|
         cgroup.syswrite("0") rescue nil # the host adds a worker that could not join by itself
         cgroup.close
@@ -73,7 +73,7 @@ module Recurgent
     end
 
     # In the child. Never returns, so nothing of the zygote runs here again.
-    def become_worker(scratch, channel, stdout, stderr, starting, ruleset = nil)
+    def become_worker(scratch, channel, stdout, stderr, status_write, ruleset = nil)
       Process.setsid
       if scratch
         ENV["HOME"] = ENV["TMPDIR"] = scratch
@@ -87,8 +87,8 @@ module Recurgent
       @control.send(%({"op":"forked","pid":#{Process.pid}}), 0)
       STDIN.reopen(File::NULL)
       @worker.connect(channel, stdout, stderr)
-      starting.write("+")
-      [channel, stdout, stderr, starting, ruleset].compact.each(&:close)
+      status_write.write("+")
+      [channel, stdout, stderr, status_write, ruleset].compact.each(&:close)
       @worker.serve
     end
 
@@ -102,7 +102,7 @@ module Recurgent
       { signal: status.termsig, exit: status.exitstatus }
     end
 
-    # Waits for what a worker started: it became the zygote's when the worker ended.
+    # Waits for the rest of the worker's process group, which became the zygote's when the worker ended.
     def wait_for_group(leader)
       loop { Process.wait(-leader) }
     rescue Errno::ECHILD

@@ -15,6 +15,7 @@ use crate::config::{AgentOptions, AgentOverrides};
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
+use crate::provider::ProviderFault;
 use crate::runtime::Runtime;
 use crate::session_queue::SessionQueue;
 use crate::store::Owner;
@@ -42,6 +43,8 @@ pub struct AgentBuilder {
     pub(super) is_tool: bool,
     pub(super) preparation: Option<PreparationTicket>,
     pub(super) regenerate: bool,
+    /// Why the model that was asked for cannot be used.
+    pub(super) model_fault: Option<ProviderFault>,
 }
 
 impl AgentBuilder {
@@ -62,6 +65,7 @@ impl AgentBuilder {
             is_tool: false,
             preparation: None,
             regenerate: false,
+            model_fault: None,
         }
     }
 
@@ -150,7 +154,10 @@ impl AgentBuilder {
     /// The model to ask.
     #[must_use]
     pub fn model(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.options.model);
+        match name.parse() {
+            Ok(name) => self.options.model = name,
+            Err(fault) => self.model_fault = Some(fault),
+        }
         self
     }
 
@@ -257,6 +264,9 @@ impl AgentBuilder {
     /// Checks everything once and makes the agent. No model is asked, no process started.
     pub fn build(mut self) -> Result<Agent, AgentFault> {
         let role = self.role.clone()?;
+        if let Some(fault) = self.model_fault.take() {
+            return Err(fault.into());
+        }
         self = self.with_registered_contract(&role)?;
         let (contract, contract_source, contract_origin) = self.composed()?;
         let session = self.session.transpose()?;

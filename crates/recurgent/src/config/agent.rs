@@ -11,13 +11,14 @@ use lifecycle::request::Allowance;
 use super::table::SettingsLayer;
 use super::{ConfigFault, SettingOrigin, parse_into};
 use crate::grants::Grants;
+use crate::provider::ModelName;
 
 /// What one agent runs with. A delegated child inherits all of it and can only narrow its allowance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct AgentOptions {
     /// Which model to ask.
-    pub model: String,
+    pub model: ModelName,
     /// The language its programs are written in.
     pub language: Language,
     /// Retries by kind of failure.

@@ -17,7 +17,7 @@ use super::{AgentOptions, Config};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::observe::LogLimits;
-use crate::provider::{Price, Prices, ProviderFault, ProviderOptions, Secret};
+use crate::provider::{Price, Prices, ProviderFault, ProviderOptions};
 use crate::worker::{InstallerLimits, WorkerLimits, WorkerOptions};
 
 impl Config {
@@ -25,9 +25,7 @@ impl Config {
     #[doc(hidden)]
     pub fn provider_options(&self) -> Result<ProviderOptions, ProviderFault> {
         let settings = &self.settings;
-        let cached = settings.price_cached_per_mtok;
-        let any = settings.price_input_per_mtok.zip(settings.price_output_per_mtok);
-        let prices = Prices::new(any.map(|(input, output)| Price { input, output, cached }));
+        let prices = Prices::new(self.any_price()?);
         let prices = match &settings.prices_file {
             Some(path) => prices.read(path)?,
             None => prices,
@@ -38,13 +36,29 @@ impl Config {
             base_url: settings.base_url.clone(),
             keys: self.keys.clone(),
             api_key_file: settings.api_key_file.clone(),
-            proxy: settings.provider_proxy.clone().map(Secret::new),
+            proxy: settings.provider_proxy.clone(),
             ca_file: settings.provider_ca_file.clone(),
             prices,
             temperature: settings.temperature,
             retry_temperature: settings.retry_temperature,
             max_output_tokens: settings.max_output_tokens,
         })
+    }
+
+    /// The price of every model that no table names.
+    fn any_price(&self) -> Result<Option<Price>, ProviderFault> {
+        const INPUT: &str = "price_input_per_mtok";
+        const OUTPUT: &str = "price_output_per_mtok";
+        let settings = &self.settings;
+        let cached = settings.price_cached_per_mtok;
+        let fault = |set, missing| Err(ProviderFault::Price { set, missing });
+        match (settings.price_input_per_mtok, settings.price_output_per_mtok) {
+            (Some(input), Some(output)) => Ok(Some(Price { input, output, cached })),
+            (Some(_), None) => fault(INPUT, OUTPUT),
+            (None, Some(_)) => fault(OUTPUT, INPUT),
+            (None, None) if cached.is_some() => fault("price_cached_per_mtok", INPUT),
+            (None, None) => Ok(None),
+        }
     }
 
     /// How workers are started and limited.
@@ -115,6 +129,7 @@ impl Config {
                 minimum_age_days: settings.minimum_package_age_days,
             },
             variables: self.installer_variables(),
+            unset_variables: self.unset_installer_variables(),
             hosts: settings.installer_hosts.clone(),
             limits: InstallerLimits {
                 memory_bytes: settings.installer_memory_mb << 20,
@@ -161,7 +176,7 @@ impl Config {
         let mut variables = Vec::new();
         if let Some(proxy) = &self.settings.installer_proxy {
             let names = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
-            variables.extend(names.map(|name| (name.into(), proxy.into())));
+            variables.extend(names.map(|name| (name.into(), proxy.reveal().into())));
         }
         if let Some(bundle) = &self.settings.installer_ca_bundle {
             let names = ["SSL_CERT_FILE", "PIP_CERT", "BUNDLE_SSL_CA_CERT"];
@@ -171,6 +186,12 @@ impl Config {
             variables.extend(Self::variable(name).map(|value| (name.into(), value)));
         }
         variables
+    }
+
+    /// The names in `installer_env` that no environment variable has.
+    fn unset_installer_variables(&self) -> Vec<String> {
+        let names = self.settings.installer_env.iter();
+        names.filter(|name| Self::variable(name).is_none()).cloned().collect()
     }
 
     /// Most memory that the host keeps for one call tree.

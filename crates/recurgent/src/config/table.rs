@@ -4,19 +4,21 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lifecycle::dependency::{ManifestMode, SourceMode};
+use lifecycle::dependency::{
+    ManifestMode, PackageIndex, PackageName, SourceMode, without_credentials,
+};
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::{GuardrailPolicy, Rule};
 use lifecycle::standing::StandingMode;
 
 use super::value::{
-    DEEPEST, Expected, LogTarget, MANY, ToText, count, flag, language, list, log_target,
-    manifest_mode, network, optional_count, optional_number, optional_path, optional_seconds,
-    optional_text, paths, rules, seconds, source_mode, standing_mode, text, tier,
+    DEEPEST, Expected, LogTarget, MANY, ToText, count, flag, gems, indexes, installer_proxy,
+    language, list, log_target, manifest_mode, model, network, optional_address, optional_count,
+    optional_number, optional_path, optional_seconds, paths, provider_setting, python_packages,
+    rules, seconds, service_proxy, source_mode, standing_mode, tier,
 };
-use crate::environment;
 use crate::grants::Network;
-use crate::provider;
+use crate::provider::{self, ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 use crate::worker::Tier;
 
 /// How the text of a setting is shown, and how a list of texts in the configuration file becomes one text.
@@ -49,8 +51,19 @@ impl Key {
     /// A value of this setting without the credentials of the addresses in it.
     pub fn shown<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match self.form {
-            TextForm::Addresses => Cow::Owned(environment::redacted(value)),
+            TextForm::Addresses => Cow::Owned(without_credentials(value)),
             TextForm::Plain | TextForm::Paths => Cow::Borrowed(value),
+        }
+    }
+
+    /// The same for a message about a value that was refused: of addresses, what may be a secret is cut off.
+    pub(super) fn shown_briefly(&self, value: &str) -> String {
+        match self.form {
+            TextForm::Addresses => {
+                let shown = without_credentials(value);
+                shown.split(['?', '#']).next().unwrap_or_default().to_owned()
+            }
+            TextForm::Plain | TextForm::Paths => value.to_owned(),
         }
     }
 
@@ -134,11 +147,11 @@ const fn secs(seconds: u64) -> Duration {
 
 #[rustfmt::skip]
 settings! {
-    provider:                    String           = "auto".to_owned()                  , text                                , Plain    , "the provider that writes programs: {providers}";
-    model:                       String           = "auto".to_owned()                  , text                                , Plain    , "which model to ask; auto: the service's usual one";
-    base_url:                    Option<String>   = None                               , optional_text                       , Addresses, "where the model service is; a server of your own: http://127.0.0.1:8080/v1";
+    provider:                    ProviderSetting  = ProviderSetting::Auto              , provider_setting                    , Plain    , "the provider that writes programs: {providers}";
+    model:                       ModelName        = ModelName::default()               , model                               , Plain    , "which model to ask; auto: the service's usual one";
+    base_url:                    Option<ServiceAddress>= None                               , optional_address                    , Addresses, "where the model service is; a server of your own: http://127.0.0.1:8080/v1";
     api_key_file:                Option<PathBuf>  = None                               , optional_path                       , Plain    , "a file only you can read that holds the key, instead of {key_variables}";
-    provider_proxy:              Option<String>   = None                               , optional_text                       , Addresses, "the proxy model services are reached through, unless they are on this machine";
+    provider_proxy:              Option<ProxyAddress>= None                               , service_proxy                       , Addresses, "the proxy model services are reached through, unless they are on this machine";
     provider_ca_file:            Option<PathBuf>  = None                               , optional_path                       , Plain    , "a PEM file of the certificate authorities to trust for model services, instead of the public ones";
     temperature:                 Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a first attempt; empty: 0 with a compatible server, else the default of the service";
     retry_temperature:           Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a retry; empty: 0.8 with a compatible server, else the same as the first attempt";
@@ -187,19 +200,19 @@ settings! {
     widen:                       bool             = true                               , flag                                , Plain    , "whether a model may widen a stored program to arguments it was not written for";
     standing_mode:               StandingMode     = StandingMode::Shadow               , standing_mode                       , Plain    , "whether standings decide what runs: shadow (they are only logged) or enforced";
     source_mode:                 SourceMode       = SourceMode::PublicOnly             , source_mode                         , Plain    , "where packages come from: public_only, internal_only or internal_then_public";
-    python_indexes:              Vec<String>      = Vec::new()                         , list                                , Addresses, "your Python package indexes, best first";
-    gem_sources:                 Vec<String>      = Vec::new()                         , list                                , Addresses, "your gem sources, best first";
-    allowed_packages:            Vec<String>      = Vec::new()                         , list                                , Plain    , "the only Python packages allowed; empty: all";
-    blocked_packages:            Vec<String>      = Vec::new()                         , list                                , Plain    , "Python packages never allowed";
-    allowed_gems:                Vec<String>      = Vec::new()                         , list                                , Plain    , "the only gems allowed; empty: all";
-    blocked_gems:                Vec<String>      = Vec::new()                         , list                                , Plain    , "gems never allowed";
+    python_indexes:              Vec<PackageIndex>= Vec::new()                         , indexes                             , Addresses, "your Python package indexes, best first";
+    gem_sources:                 Vec<PackageIndex>= Vec::new()                         , indexes                             , Addresses, "your gem sources, best first";
+    allowed_packages:            Vec<PackageName> = Vec::new()                         , python_packages                     , Plain    , "the only Python packages allowed; empty: all";
+    blocked_packages:            Vec<PackageName> = Vec::new()                         , python_packages                     , Plain    , "Python packages never allowed";
+    allowed_gems:                Vec<PackageName> = Vec::new()                         , gems                                , Plain    , "the only gems allowed; empty: all";
+    blocked_gems:                Vec<PackageName> = Vec::new()                         , gems                                , Plain    , "gems never allowed";
     wheels_only:                 bool             = false                              , flag                                , Plain    , "install no Python package that must be built";
     resolve_timeout_seconds:     Duration         = secs(120)                          , seconds                             , Plain    , "time choosing package versions may take";
     install_timeout_seconds:     Duration         = secs(600)                          , seconds                             , Plain    , "time installing packages may take";
     activation_timeout_seconds:  Duration         = secs(60)                           , seconds                             , Plain    , "time installed packages may take to load";
     minimum_package_age_days:    u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "install no package version published less than this many days ago";
     refuse_near_miss_names:      bool             = false                              , flag                                , Plain    , "refuse packages whose name nearly is that of a popular one, instead of noting them";
-    installer_proxy:             Option<String>   = None                               , optional_text                       , Addresses, "the proxy package managers go through";
+    installer_proxy:             Option<ProxyAddress>= None                               , installer_proxy                     , Addresses, "the proxy package managers go through";
     installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Plain    , "certificates package managers trust, instead of the system's";
     installer_hosts:             Vec<String>      = Vec::new()                         , list                                , Plain    , "hosts packages may be fetched from while others are built, beside those sources name";
     installer_memory_mb:         u64              = 16384                              , count::<_, 64, MANY>                , Plain    , "memory of one process of an installation, as address space";

@@ -6,12 +6,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lifecycle::dependency::{ManifestMode, SourceMode};
+use lifecycle::dependency::{ManifestMode, PackageIndex, PackageName, SourceMode};
 use lifecycle::dialect::Language;
 use lifecycle::guardrail::Rule;
 use lifecycle::standing::StandingMode;
 
 use crate::grants::Network;
+use crate::provider::{
+    ModelName, ProviderFault, ProviderSetting, ProxyAddress, ServiceAddress, names_help,
+};
 use crate::worker::Tier;
 
 /// The largest count that fits every type counts are read as, except the depth of delegation.
@@ -45,13 +48,6 @@ macro_rules! any_text {
 }
 
 any_text! {
-    text(text) -> String { text.to_owned() }
-
-    /// Text, or none when it is empty.
-    optional_text(text) -> Option<String> {
-        Some(text.to_owned()).filter(|text| !text.is_empty())
-    }
-
     /// A path, or none when the text is empty.
     optional_path(text) -> Option<PathBuf> {
         Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty())
@@ -67,15 +63,95 @@ any_text! {
 
     /// Texts separated by commas or white space.
     list(text) -> Vec<String> {
-        let separator = |c: char| c == ',' || c.is_whitespace();
-        text.split(separator).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        items(text).map(str::to_owned).collect()
     }
+}
 
-    /// Paths separated by colons, made absolute: a grant must not depend on the directory a program runs in.
-    paths(text) -> Vec<PathBuf> {
-        let given = std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty());
-        given.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
+/// Paths separated by colons, made absolute: a grant must not depend on the directory a program runs in.
+#[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
+pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, Expected> {
+    let given = std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty());
+    let absolute = |path: PathBuf| {
+        std::path::absolute(&path).map_err(|error| {
+            format!("absolute paths, because the working directory cannot be found ({error})")
+        })
+    };
+    given.map(absolute).collect()
+}
+
+pub(super) fn provider_setting(text: &str) -> Result<ProviderSetting, Expected> {
+    text.parse().map_err(|_: ProviderFault| names_help())
+}
+
+pub(super) fn model(text: &str) -> Result<ModelName, Expected> {
+    text.parse().map_err(|_: ProviderFault| {
+        "auto or a model name: letters, digits and . _ - / : @ + only".to_owned()
+    })
+}
+
+/// The address of a model service, or none when the text is empty.
+pub(super) fn optional_address(text: &str) -> Result<Option<ServiceAddress>, Expected> {
+    optional(
+        text,
+        str::parse,
+        |_: ProviderFault| "http://HOST[:PORT]/PATH or https://…, without a query or credentials (a key goes into api_key_file)",
+    )
+}
+
+/// The proxy of model services, or none when the text is empty.
+pub(super) fn service_proxy(text: &str) -> Result<Option<ProxyAddress>, Expected> {
+    optional(
+        text,
+        str::parse,
+        |_: ProviderFault| "the address of a proxy, http://HOST:PORT or https://HOST:PORT",
+    )
+}
+
+/// The proxy of package managers, or none when the text is empty.
+pub(super) fn installer_proxy(text: &str) -> Result<Option<ProxyAddress>, Expected> {
+    optional(text, ProxyAddress::parse, |_| "the address of a proxy, such as http://HOST:PORT")
+}
+
+/// A value, or none when the text is empty.
+fn optional<T, E>(
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+    expected: impl Fn(E) -> &'static str,
+) -> Result<Option<T>, Expected> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    parse(text).map(Some).map_err(|fault| format!("{}, or empty", expected(fault)))
+}
+
+/// Addresses of package sources, separated by commas or white space.
+pub(super) fn indexes(text: &str) -> Result<Vec<PackageIndex>, Expected> {
+    let indexes = items(text).map(PackageIndex::parse).collect::<Result<_, _>>();
+    indexes.map_err(|problem| format!("addresses of package sources ({problem})"))
+}
+
+/// Names of Python packages, separated by commas or white space.
+pub(super) fn python_packages(text: &str) -> Result<Vec<PackageName>, Expected> {
+    packages(Language::Python, text)
+}
+
+/// Names of gems, separated by commas or white space.
+pub(super) fn gems(text: &str) -> Result<Vec<PackageName>, Expected> {
+    packages(Language::Ruby, text)
+}
+
+fn packages(language: Language, text: &str) -> Result<Vec<PackageName>, Expected> {
+    let parsed = |name| {
+        PackageName::parse(language, name)
+            .ok_or_else(|| format!("names of packages without versions (`{name}` is not one)"))
+    };
+    items(text).map(parsed).collect()
+}
+
+/// Texts separated by commas or white space.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    let separator = |c: char| c == ',' || c.is_whitespace();
+    text.split(separator).filter(|item| !item.is_empty())
 }
 
 pub(super) fn flag(text: &str) -> Result<bool, Expected> {
@@ -125,7 +201,7 @@ pub(super) fn optional_seconds(text: &str) -> Result<Option<Duration>, Expected>
 }
 
 pub(super) fn language(text: &str) -> Result<Language, Expected> {
-    text.parse().map_err(|_| "python or ruby".to_owned())
+    text.parse().map_err(|_| Language::ALL.map(Language::name).join(" or "))
 }
 
 /// Guardrails, each by its subtype or with all others of its type, separated by commas.
@@ -187,7 +263,26 @@ macro_rules! displayed {
         }
     )*};
 }
-displayed!(String, bool, u8, u32, u64, usize, f64, Language, Network, ManifestMode);
+displayed!(bool, u8, u32, u64, usize, f64, Language, Network, ManifestMode, SourceMode);
+displayed!(ProviderSetting, ModelName, ServiceAddress);
+
+impl ToText for ProxyAddress {
+    fn to_text(&self) -> String {
+        self.reveal().to_owned()
+    }
+}
+
+impl ToText for Vec<PackageIndex> {
+    fn to_text(&self) -> String {
+        self.iter().map(PackageIndex::address_with_credentials).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl ToText for Vec<PackageName> {
+    fn to_text(&self) -> String {
+        self.iter().map(PackageName::to_string).collect::<Vec<_>>().join(", ")
+    }
+}
 
 impl<T: ToText> ToText for Option<T> {
     fn to_text(&self) -> String {
@@ -236,12 +331,6 @@ impl ToText for Vec<PathBuf> {
 }
 
 impl ToText for Tier {
-    fn to_text(&self) -> String {
-        self.name().to_owned()
-    }
-}
-
-impl ToText for SourceMode {
     fn to_text(&self) -> String {
         self.name().to_owned()
     }

@@ -6,19 +6,20 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lifecycle::dependency::PackageIndex;
 use lifecycle::dialect::Language;
 
 use super::bundler::Bundler;
 use super::command::CommandEnv;
 use super::fault::{BuildFault, BuildStage};
-use super::lock::{self, Lock, LockFault};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Ready};
-use super::source::PackageIndex;
 use super::uv::Uv;
 use super::{
-    Aim, Environments, Installed, Plan, Progress, StageTimes, generation, inspection, tool,
+    BuildChoice, EnvironmentRequest, Environments, Installed, Plan, Progress, StageTimes,
+    generation, inspection, tool,
 };
+use crate::lock_file::{FileLock, LockFault, LockFile};
 use crate::worker::Workers;
 
 /// What a packaging tool produced.
@@ -30,16 +31,16 @@ impl Environments {
         &self,
         plan: &mut Plan<'_>,
         workers: &Workers,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
-        let lock = self.lock(plan, aim)?;
+        let lock = self.lock(plan, request)?;
         plan.root = generation::current(&plan.place(), &plan.id);
-        let is_damaged = aim.damaged == Some(&plan.root);
+        let is_damaged = request.is_damaged(&plan.root);
         match self.ready(plan) {
             Some(ready) if !is_damaged => Ok(ready), // built meanwhile by another process
             // Programs may still run in it: its files are not touched.
-            Some(_) => self.build_beside(plan, workers, &lock, aim),
-            None => self.build_in_place(plan, workers, &lock, aim),
+            Some(_) => self.build_beside(plan, workers, &lock, request),
+            None => self.build_in_place(plan, workers, &lock, request),
         }
     }
 
@@ -49,10 +50,10 @@ impl Environments {
         &self,
         plan: &mut Plan<'_>,
         workers: &Workers,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
-        let lock = self.lock(plan, aim)?;
-        self.build_beside(plan, workers, &lock, aim)
+        let lock = self.lock(plan, request)?;
+        self.build_beside(plan, workers, &lock, request)
     }
 
     fn build_beside(
@@ -60,12 +61,12 @@ impl Environments {
         plan: &mut Plan<'_>,
         workers: &Workers,
         lock: &File,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
         let place = plan.place();
         let unusable = |error| BuildFault::file("cannot use", &place, &error);
         plan.root = generation::next(&place, &plan.id).map_err(unusable)?;
-        let built = self.build_in_place(plan, workers, lock, aim)?;
+        let built = self.build_in_place(plan, workers, lock, request)?;
         generation::make_current(&plan.root).map_err(unusable)?;
         Ok(built)
     }
@@ -75,12 +76,15 @@ impl Environments {
         plan: &Plan<'_>,
         workers: &Workers,
         lock: &File,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
+        if let Some(explanation) = self.options.variable_problem() {
+            return Err(BuildFault::Unable { stage: BuildStage::Tool, explanation });
+        }
         let unusable = |error| BuildFault::file("cannot use", &plan.root, &error);
         inspection::clear(&plan.root).map_err(unusable)?;
         fs::create_dir(&plan.root).map_err(unusable)?;
-        let built = self.build(plan, workers, lock, aim);
+        let built = self.build(plan, workers, lock, request);
         if built.is_err() {
             // It is not ready, so nothing uses it; removed to free the disk.
             let _ = inspection::clear(&plan.root);
@@ -88,16 +92,21 @@ impl Environments {
         built
     }
 
-    fn lock(&self, plan: &Plan<'_>, aim: &Aim<'_>) -> Result<Lock, BuildFault> {
+    fn lock(
+        &self,
+        plan: &Plan<'_>,
+        request: &EnvironmentRequest<'_>,
+    ) -> Result<FileLock, BuildFault> {
         let place = plan.place();
         fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
-        let path = plan.root.with_extension("lock");
-        if let Some(lock) = lock::try_acquire(&path) {
+        let file = LockFile::new(plan.root.with_extension("lock"));
+        if let Ok(Some(lock)) = file.try_acquire() {
             return Ok(lock);
         }
-        aim.report(Progress::Waiting);
+        request.report(Progress::Waiting);
         let limit = self.options.resolve_limit + self.options.install_limit;
-        lock::acquire(&path, limit, aim.cancellation).map_err(|fault| lock_fault(fault, &path))
+        file.acquire_within(limit, || request.cancellation.is_cancelled())
+            .map_err(|fault| lock_fault(fault, file.path()))
     }
 
     fn build(
@@ -105,7 +114,7 @@ impl Environments {
         plan: &Plan<'_>,
         workers: &Workers,
         lock: &File,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Ready, BuildFault> {
         let sandbox = workers.sandbox().map_err(BuildFault::Uncontained)?;
         let home = StagingDirectory::set_up(plan.root.with_extension("build"))?;
@@ -116,7 +125,7 @@ impl Environments {
             directory: &plan.root,
             variables: [variables, self.options.variables.clone(), plan.variables()].concat(),
             lock,
-            cancellation: aim.cancellation,
+            cancellation: request.cancellation,
             sandbox,
             read: self.readable(plan),
             write: vec![plan.root.clone(), shared],
@@ -124,7 +133,7 @@ impl Environments {
             limits: self.options.limits,
             input: None,
         };
-        let (packages, installed) = self.by_manager(plan, &command_env, aim)?;
+        let (packages, installed) = self.by_manager(plan, &command_env, request)?;
         let unusable = |error| BuildFault::file("cannot write", &plan.root, &error);
         let ready = plan.record(packages, installed).map_err(unusable)?;
         ready.note_built(&plan.root).map_err(unusable)?;
@@ -132,7 +141,7 @@ impl Environments {
             // Programs of root run as a user that owns nothing.
             inspection::open_to_read(&plan.root).map_err(unusable)?;
         }
-        aim.report(Progress::Activating);
+        request.report(Progress::Activating);
         workers.activate(plan.language, &plan.activation()).map_err(BuildFault::from)?;
         Ready::announce(&plan.root).map_err(unusable)?;
         Ok(ready)
@@ -143,7 +152,7 @@ impl Environments {
         &self,
         plan: &Plan<'_>,
         command_env: &CommandEnv<'_>,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Built, BuildFault> {
         let given = BuildInputs {
             name: match plan.language {
@@ -159,7 +168,7 @@ impl Environments {
             published_before: plan.published_before(),
         };
         match plan.language {
-            Language::Ruby => self.made_by(&Bundler { given }, plan, aim),
+            Language::Ruby => self.made_by(&Bundler { given }, plan, request),
             Language::Python => {
                 let search = tool::Search {
                     chosen: self.options.uv.as_deref(),
@@ -170,13 +179,13 @@ impl Environments {
                 };
                 let uv = Uv {
                     given,
-                    tool: &search.find(aim)?,
+                    tool: &search.find(request)?,
                     builds: OnceCell::new(),
                     hosts: &self.options.hosts,
                     wheels_only: plan.policy.wheels_only,
-                    anew: aim.replaces.is_some(),
+                    anew: matches!(request.build, BuildChoice::Refreshed(_)),
                 };
-                self.made_by(&uv, plan, aim)
+                self.made_by(&uv, plan, request)
             }
         }
     }
@@ -186,9 +195,9 @@ impl Environments {
         &self,
         manager: &dyn PackageManager,
         plan: &Plan<'_>,
-        aim: &Aim<'_>,
+        request: &EnvironmentRequest<'_>,
     ) -> Result<Built, BuildFault> {
-        aim.report(Progress::Resolving);
+        request.report(Progress::Resolving);
         let begun = Instant::now();
         let resolved = manager.resolve(self.options.resolve_limit);
         let resolve = begun.elapsed();
@@ -198,7 +207,7 @@ impl Environments {
         plan.check_policy(&packages)?;
         let too_new = manager.too_new(&packages, self.options.resolve_limit)?;
         plan.check_age(&too_new)?;
-        aim.report(Progress::Installing(packages.len()));
+        request.report(Progress::Installing(packages.len()));
         let begun = Instant::now();
         let made = manager.install(&packages, self.options.install_limit);
         plan.took.set(StageTimes { resolve, install: begun.elapsed() });

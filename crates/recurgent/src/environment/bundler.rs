@@ -7,12 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lifecycle::dependency::PackageIndex;
+
 use super::Installed;
 use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, BuildStage, first_mentioned};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
-use super::source::{PackageIndex, PackageSources};
+use super::source::PackageSources;
 use crate::worker::sandbox::InstallPhase;
 
 /// The lock file.
@@ -52,8 +54,9 @@ Bundler.with_friendly_errors do
   FileUtils.mv(gems, Bundler.app_cache)
 end
 "#;
-/// Prints `newer: NAME VERSION DATE` for each gem after `--` that was published after the time before it, and `undated:
-/// NAME VERSION` for each whose source does not say. Default gems of Ruby have no source.
+/// Prints `newer: NAME VERSION DATE [OLDER]` for each gem after `--` that was published after the time before it, with the
+/// highest version that was published earlier, and `undated: NAME VERSION` for each whose source does not say. Default
+/// gems of Ruby have no source.
 const FIND_AGES: &str = r#"
 require "bundler"
 require "json"
@@ -70,15 +73,17 @@ wanted.each do |name, version|
   published = remotes.filter_map do |uri|
     remote = Bundler::Source::Rubygems::Remote.new(uri)
     text = Gem::RemoteFetcher.fetcher.fetch_path(remote.uri.to_s + "api/v1/versions/#{name}.json")
-    found = JSON.parse(text).find { |it| it["number"] == version }
-    found && found["created_at"]
+    dated = JSON.parse(text).to_h { |it| [it["number"], it["created_at"]] }
+    dated if dated[version]
   rescue StandardError
     nil
   end.first
   if published.nil?
     puts "undated: #{name} #{version}"
-  elsif Time.parse(published) > limit
-    puts "newer: #{name} #{version} #{published[0, 10]}"
+  elsif Time.parse(published[version]) > limit
+    older = published.select { |_, at| at && Time.parse(at) <= limit }.keys.map { |it| Gem::Version.new(it) }
+    older = older.reject(&:prerelease?).max
+    puts ["newer: #{name} #{version} #{published[version][0, 10]}", older].compact.join(" ")
   end
 end
 "#;
@@ -245,7 +250,7 @@ impl PackageManager for Bundler<'_> {
         let reported = ended.output.lines().filter_map(|line| {
             let (kind, gem) = line.split_once(": ")?;
             match kind {
-                "newer" => Some(gem.to_owned()),
+                "newer" => Some(newer(gem)),
                 "undated" => Some(format!("{gem} (its source does not say when)")),
                 _ => None,
             }
@@ -379,6 +384,16 @@ fn arguments_of<'a>(script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     options.iter().chain(arguments).copied().collect()
 }
 
+/// A gem that was published too lately, for people: `NAME VERSION DATE [OLDER]`.
+fn newer(gem: &str) -> String {
+    let mut words = gem.splitn(4, ' ');
+    let [name, version, date] = [(); 3].map(|()| words.next().unwrap_or_default());
+    match words.next() {
+        Some(older) => format!("{name} {version} (published {date}; {older} is old enough)"),
+        None => format!("{name} {version} (published {date}; no version is old enough)"),
+    }
+}
+
 /// The option that names a gem's source.
 fn source_option(source: Option<&PackageIndex>) -> String {
     source.map_or_else(String::new, |source| format!(", source: '{}'", source.address()))
@@ -457,6 +472,28 @@ fn features(gem_home: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gem_that_is_too_new_names_a_version_that_is_not() {
+        for (line, expected) in [
+            (
+                "young 1.0.0 2026-01-02 0.9.0",
+                "young 1.0.0 (published 2026-01-02; 0.9.0 is old enough)",
+            ),
+            (
+                "young 1.0.0 2026-01-02",
+                "young 1.0.0 (published 2026-01-02; no version is old enough)",
+            ),
+        ] {
+            assert_eq!(newer(line), expected);
+        }
+    }
+
+    #[test]
+    fn requests_are_tried_again_twice() {
+        let variables = variables(Path::new("/root"), Path::new("/cache"), None);
+        assert!(variables.contains(&("BUNDLE_RETRY".into(), "2".into())), "{variables:?}");
+    }
 
     #[test]
     fn the_lock_names_every_gem_once() {

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 
-use super::lock::Lock;
 use super::ready::{self, READY, Ready};
-use super::{generation, inspection, lock};
+use super::{generation, inspection};
+use crate::lock_file::{FileLock, LockFile};
 
 /// The directory of environments.
 #[derive(Debug, Clone)]
@@ -100,10 +100,7 @@ impl EnvironmentCache {
 
     /// Every environment, by guest, id and age. Listing writes nothing and does not count as use.
     pub fn list(&self) -> Vec<Stored> {
-        [Language::Python, Language::Ruby]
-            .into_iter()
-            .flat_map(|language| self.builds(language))
-            .collect()
+        Language::ALL.into_iter().flat_map(|language| self.builds(language)).collect()
     }
 
     /// Those whose id begins with `prefix`.
@@ -131,14 +128,14 @@ impl EnvironmentCache {
     /// Removes one environment, unless it is in use or being built.
     pub fn remove(&self, stored: &Stored) -> Removal {
         let place = Self::place(&self.cache, stored.language);
-        let path = place.join(format!("{}.lock", stored.id));
-        let Some(lock) = lock::try_acquire(&path) else { return Removal::BeingBuilt };
+        let lock_file = LockFile::new(place.join(format!("{}.lock", stored.id)));
+        let Ok(Some(lock)) = lock_file.try_acquire() else { return Removal::BeingBuilt };
         let ready = stored.root.join(READY);
         let failed = |error: std::io::Error| {
             Removal::Failed(format!("cannot remove {}: {error}", stored.root.display()))
         };
         if let Ok(file) = File::open(&ready) {
-            let Ok(_unused) = file.try_lock().map(|()| Lock::from_locked(file)) else {
+            let Ok(_unused) = file.try_lock().map(|()| FileLock::from_locked(file)) else {
                 return Removal::InUse; // a zygote of some process runs in it
             };
             // It stops being ready first.
@@ -150,14 +147,14 @@ impl EnvironmentCache {
         let cleared = inspection::clear(&stored.root.with_extension("build"))
             .and_then(|()| inspection::clear(&stored.root));
         if cleared.is_ok() && !generation::has_builds(&place, &stored.id) {
-            lock::remove(lock, &path);
+            lock_file.remove(lock);
         }
         cleared.map_or_else(failed, |()| Removal::Removed)
     }
 
     /// Removes the lock files of environments that no longer exist; returns how many there were.
     pub fn remove_unused_locks(&self) -> usize {
-        let places = [Language::Python, Language::Ruby].map(|it| Self::place(&self.cache, it));
+        let places = Language::ALL.map(|it| Self::place(&self.cache, it));
         let entries = places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten();
         let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
         let unused = paths.filter(|path| {
@@ -166,10 +163,7 @@ impl EnvironmentCache {
             path.extension().is_some_and(|extension| extension == "lock")
                 && id.is_some_and(|id| !generation::has_builds(place, id))
         });
-        let remove = |path: PathBuf| {
-            lock::try_acquire(&path).map(|lock| lock::remove(lock, &path)).is_some()
-        };
-        unused.filter(|path| remove(path.clone())).count()
+        unused.filter(|path| LockFile::new(path.clone()).remove_if_free()).count()
     }
 
     fn builds(&self, language: Language) -> Vec<Stored> {
@@ -198,7 +192,7 @@ impl Stored {
         let ready = Ready::peek(language, &root);
         let standing = match &ready {
             Some(_) if generation::current(place, id) == root => CacheState::Ready,
-            None if lock::is_held(&root.with_extension("lock")) => CacheState::Building,
+            None if LockFile::new(root.with_extension("lock")).is_held() => CacheState::Building,
             Some(_) => CacheState::Superseded,
             None => CacheState::Unfinished,
         };
@@ -243,7 +237,7 @@ impl Stored {
     /// Whether programs run in it right now, in any process.
     pub fn is_in_use(&self) -> bool {
         File::open(self.root.join(READY))
-            .is_ok_and(|file| file.try_lock().map(|()| Lock::from_locked(file)).is_err())
+            .is_ok_and(|file| file.try_lock().map(|()| FileLock::from_locked(file)).is_err())
     }
 }
 

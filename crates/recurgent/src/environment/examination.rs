@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lifecycle::dependency::{PackageIndex, endpoint};
 use lifecycle::dialect::Language;
 
-use super::source::{self, PackageIndex, PackageSources};
+use super::source::PackageSources;
 use super::{EnvironmentOptions, tool};
 use crate::worker::Workers;
 
@@ -25,7 +26,7 @@ const BUNDLER_VERSION: &str = "require \"bundler\"; print Bundler::VERSION";
 /// One thing that installing packages needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallerCheck {
-    /// `uv`, `bundler` or `sources`.
+    /// `uv`, `bundler`, `sources` or `variables`.
     pub name: &'static str,
     /// What was found, or what is missing and what to do.
     pub found: Result<String, String>,
@@ -39,6 +40,8 @@ pub fn examine(options: &EnvironmentOptions, workers: &Workers) -> Vec<Installer
     ];
     let sources = Language::ALL.into_iter().flat_map(|language| sources(options, language));
     checks.extend(sources.map(|found| InstallerCheck { name: "sources", found }));
+    let variables = options.variable_problem();
+    checks.extend(variables.map(|it| InstallerCheck { name: "variables", found: Err(it) }));
     checks
 }
 
@@ -65,14 +68,17 @@ fn uv(options: &EnvironmentOptions) -> Result<String, String> {
 }
 
 fn bundler(workers: &Workers) -> Result<String, String> {
-    let ruby = workers.probe(Language::Ruby).map_err(|_| "gems need Ruby".to_owned())?;
+    let ruby = workers.probe(Language::Ruby).map_err(|why| format!("gems need Ruby: {why}"))?;
     let advice =
         "install Bundler 2.3 or newer (Debian/Ubuntu: apt-get install bundler) to install gems";
     let found = run(Command::new(&ruby.path).args(["-e", BUNDLER_VERSION]))
         .map_err(|why| format!("{why}; {advice}"))?;
-    let mut parts = found.split('.').map(|part| part.parse::<u32>().unwrap_or_default());
-    let number = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    if number < (2, 3) { Err(format!("Bundler {found} is too old; {advice}")) } else { Ok(found) }
+    let mut parts = found.split('.').map_while(|part| part.parse::<u32>().ok());
+    match (parts.next(), parts.next()) {
+        (Some(major), Some(minor)) if (major, minor) >= (2, 3) => Ok(found),
+        (Some(_), Some(_)) => Err(format!("Bundler {found} is too old; {advice}")),
+        _ => Err(format!("{found:?} is not a version of Bundler; {advice}")),
+    }
 }
 
 /// The sources of one guest that are configured; nothing for a guest with the public one only.
@@ -83,7 +89,7 @@ fn sources(options: &EnvironmentOptions, language: Language) -> Vec<Result<Strin
     };
     let unused = policy.unused_sources(language).map(Err);
     let configured = policy.effective_sources(language).map_err(|fault| fault.failure().message);
-    let found = match configured.and_then(|sources| PackageSources::of(&sources)) {
+    let found = match configured.map(|sources| PackageSources::of(&sources)) {
         Ok(supply) => supply.internal.iter().map(|index| reach(options, index)).collect(),
         Err(problem) => vec![Err(problem)],
     };
@@ -93,17 +99,17 @@ fn sources(options: &EnvironmentOptions, language: Language) -> Vec<Result<Strin
 /// Whether a source, or the proxy to it, accepts connections.
 fn reach(options: &EnvironmentOptions, index: &PackageIndex) -> Result<String, String> {
     let address = index.address();
-    let Some(endpoint) = index.endpoint() else {
+    let Some(direct) = index.endpoint() else {
         let is_there = index.directory().is_some_and(|directory| directory.is_dir());
         let missing = || format!("{address}: there is no such directory; correct the address");
         return if is_there { Ok(address.to_owned()) } else { Err(missing()) };
     };
     let is_proxy = |name: &str| name.eq_ignore_ascii_case("https_proxy");
     let proxy = options.variables.iter().find(|(name, _)| name.to_str().is_some_and(is_proxy));
-    let proxy = proxy.and_then(|(_, value)| source::endpoint(value.to_str()?));
+    let proxy = proxy.and_then(|(_, value)| endpoint(value.to_str()?));
     let (target, through) = match proxy {
         Some(proxy) => (proxy, " (its proxy answers)"),
-        None => (endpoint, ""),
+        None => (direct, ""),
     };
     connect(&target).map(|()| format!("{address}{through}")).map_err(|why| {
         format!(
@@ -141,10 +147,11 @@ fn run(command: &mut Command) -> Result<String, String> {
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
-            Ok(None) | Err(_) => {
+            unended => {
                 let _ = child.kill(); // fails if it has ended already
                 let _ = child.wait();
-                return Err(format!("it did not end within {} s", VERSION_LIMIT.as_secs()));
+                let late = || format!("it did not end within {} s", VERSION_LIMIT.as_secs());
+                return Err(unended.err().map_or_else(late, |error| error.to_string()));
             }
         }
     };

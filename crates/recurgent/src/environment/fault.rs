@@ -5,11 +5,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use lifecycle::dependency::without_credentials;
 use lifecycle::execution::EnvironmentFault;
 use lifecycle::outcome::{Failure, FailureKind};
 
 use super::command::InstallerFault;
-use super::source::{PackageSources, redacted};
+use super::source::PackageSources;
 use crate::worker::BootFault;
 
 /// Bytes kept of a tool's message.
@@ -159,14 +160,10 @@ impl BuildFault {
 
     /// The fault of the call that needs the environment.
     pub(super) fn into_environment_fault(self, env_id: Option<&str>) -> EnvironmentFault {
+        const INSTALL: FailureKind = FailureKind::DependencyInstallFailed;
         let known = |failure: Failure| match env_id {
             Some(id) => Box::new(failure.with("env_id", id)),
             None => Box::new(failure),
-        };
-        let about = |kind: FailureKind, what: &str, explanation: &str, stage: BuildStage| {
-            let separator = if what.is_empty() { "" } else { ": " };
-            Failure::new(kind, format!("{what}{separator}{}", bounded(explanation)))
-                .with("stage", stage.name())
         };
         let naming = |failure: Failure, package: Option<String>| match package {
             Some(package) => known(failure.with("dependency_name", package)),
@@ -179,8 +176,7 @@ impl BuildFault {
                 EnvironmentFault::Unresolvable(naming(failure, package))
             }
             Self::Uninstallable { explanation, package } => {
-                let kind = FailureKind::DependencyInstallFailed;
-                let failure = about(kind, UNINSTALLABLE, &explanation, BuildStage::Install);
+                let failure = about(INSTALL, UNINSTALLABLE, &explanation, BuildStage::Install);
                 EnvironmentFault::InstallFailed(naming(failure, package))
             }
             Self::Inactive { explanation, package } => {
@@ -189,33 +185,27 @@ impl BuildFault {
                 EnvironmentFault::ActivationFailed(naming(failure, package))
             }
             Self::Unreachable { stage, source, explanation } => {
-                let what = format!(
-                    "the package source {source} cannot be reached; check the network, or set another source"
-                );
-                let failure =
-                    about(FailureKind::DependencyInstallFailed, &what, &explanation, stage);
-                EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
+                let what = format!("the package source {source} {UNREACHABLE}");
+                let failure = about(INSTALL, &what, &explanation, stage).with("source", source);
+                EnvironmentFault::SourceUnreachable(known(failure))
             }
             Self::Denied { stage, source, explanation } => {
-                let what = format!(
-                    "the package source {source} refuses access; check the user name and password in its address"
-                );
-                let failure =
-                    about(FailureKind::DependencyInstallFailed, &what, &explanation, stage);
-                EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
+                let what = format!("the package source {source} {DENIED}");
+                let failure = about(INSTALL, &what, &explanation, stage).with("source", source);
+                EnvironmentFault::SourceUnreachable(known(failure))
             }
             // Code of a package ran: another package may do better.
             Self::TimedOut { stage: stage @ BuildStage::Build, source: _, explanation } => {
-                let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
+                let failure = about(INSTALL, "", &explanation, stage);
                 EnvironmentFault::InstallFailed(known(failure))
             }
             Self::TimedOut { stage, source: Some(source), explanation } => {
-                let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
+                let failure = about(INSTALL, "", &explanation, stage);
                 EnvironmentFault::SourceUnreachable(known(failure.with("source", source)))
             }
             Self::TimedOut { stage, source: None, explanation }
             | Self::Unable { stage, explanation } => {
-                let failure = about(FailureKind::DependencyInstallFailed, "", &explanation, stage);
+                let failure = about(INSTALL, "", &explanation, stage);
                 EnvironmentFault::SourceUnreachable(known(failure))
             }
             Self::Refused(failure) => EnvironmentFault::Refused(known(*failure)),
@@ -224,6 +214,12 @@ impl BuildFault {
             Self::Cancelled => EnvironmentFault::Cancelled,
         }
     }
+}
+
+fn about(kind: FailureKind, what: &str, explanation: &str, stage: BuildStage) -> Failure {
+    let separator = if what.is_empty() { "" } else { ": " };
+    Failure::new(kind, format!("{what}{separator}{}", bounded(explanation)))
+        .with("stage", stage.name())
 }
 
 fn timed_out(
@@ -247,6 +243,10 @@ fn timed_out(
     format!("{tool} did not finish {what}{source} within {seconds:.1} s; {advice}{printed}")
 }
 
+/// What is wrong with a source that cannot be reached.
+const UNREACHABLE: &str = "cannot be reached; check the network, or set another source";
+/// What is wrong with a source that refuses.
+const DENIED: &str = "refuses access; check the user name and password in its address";
 const UNRESOLVABLE: &str =
     "no versions satisfy the declared dependencies; declare others or loosen a constraint";
 const UNINSTALLABLE: &str =
@@ -268,7 +268,7 @@ impl From<BootFault> for BuildFault {
 /// A tool's message without credentials. Of a long one: the lines that state a cause, then the end. Compilers and build
 /// scripts print the cause first and much after it.
 fn bounded(explanation: &str) -> String {
-    let explanation = redacted(explanation.trim());
+    let explanation = without_credentials(explanation.trim());
     if explanation.len() <= MESSAGE_BYTES {
         return explanation;
     }

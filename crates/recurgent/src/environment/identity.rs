@@ -40,7 +40,7 @@ pub(super) fn env_id(
 mod tests {
     use std::path::PathBuf;
 
-    use lifecycle::dependency::{DependencyPolicy, SourceMode};
+    use lifecycle::dependency::{DependencyPolicy, PackageIndex, SourceMode};
 
     use super::*;
     use crate::guest::interpreter::InterpreterVersion;
@@ -60,7 +60,7 @@ mod tests {
         GuestPolicy {
             packages: DependencyPolicy {
                 source_mode: SourceMode::InternalThenPublic,
-                sources: sources.iter().map(ToString::to_string).collect(),
+                sources: sources.iter().map(|it| PackageIndex::parse(it).unwrap()).collect(),
                 ..DependencyPolicy::default()
             },
             wheels_only: false,
@@ -72,7 +72,7 @@ mod tests {
         let declared = json!([{"name": "prawn", "version": version}, {"name": "a"}]);
         let manifest = DependencyManifest::parse(Language::Ruby, Some(&declared)).unwrap();
         let sources = policy.packages.effective_sources(Language::Ruby).unwrap();
-        let supply = PackageSources::of(&sources).unwrap();
+        let supply = PackageSources::of(&sources);
         env_id(Language::Ruby, interpreter, policy, &supply, &manifest)
     }
 

@@ -6,6 +6,9 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use lifecycle::program::hex;
+use sha2::{Digest, Sha256};
+
 /// The largest file that is read; locks and records of huge environments are a hundred times smaller.
 const READ_BYTES: u64 = 64 << 20;
 /// What a file counts at least: an empty one needs space for its entry.
@@ -45,6 +48,34 @@ pub(super) fn disk_use(directory: &Path) -> u64 {
         Err(_) => 0, // gone meanwhile
     });
     sizes.fold(0, u64::saturating_add)
+}
+
+/// A checksum of the names and sizes of all files in a tree, apart from those that Python writes beside its modules.
+pub(super) fn files_checksum(directory: &Path) -> io::Result<String> {
+    let mut files = Vec::new();
+    list_files(directory, &mut files)?;
+    files.sort_unstable();
+    let mut hash = Sha256::new();
+    for (path, bytes) in files {
+        let relative = path.strip_prefix(directory).unwrap_or(&path).as_os_str().as_encoded_bytes();
+        hash.update(relative);
+        hash.update(b"\0");
+        hash.update(bytes.to_le_bytes());
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+fn list_files(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        if !meta.is_dir() {
+            files.push((entry.path(), meta.len()));
+        } else if entry.file_name() != "__pycache__" {
+            list_files(&entry.path(), files)?;
+        }
+    }
+    Ok(())
 }
 
 /// Finds a link that points outside `top`, where the host can read more than the builder could, or something that is not

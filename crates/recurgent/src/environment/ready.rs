@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::inspection;
-use super::lock::Lock;
+use crate::lock_file::FileLock;
 
 /// The file that marks an environment as ready.
 pub(super) const READY: &str = ".ready";
@@ -43,6 +43,9 @@ pub(crate) struct Ready {
     pub(crate) library: PathBuf,
     /// The modules to load for each declared package.
     pub(crate) proofs: Vec<Proof>,
+    /// A checksum of the names and sizes of its files; empty in records of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) files_checksum: String,
 }
 
 /// One package of a lock.
@@ -75,10 +78,10 @@ pub(crate) struct Proof {
 impl Ready {
     /// Reads the record of an environment that is ready or about to be. The returned lock is shared and keeps the
     /// environment from being removed.
-    pub(crate) fn open(root: &Path) -> io::Result<(Self, Lock)> {
+    pub(crate) fn open(root: &Path) -> io::Result<(Self, FileLock)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
         file.lock_shared()?;
-        let file = Lock::from_locked(file);
+        let file = FileLock::from_locked(file);
         if file.metadata()?.nlink() == 0 {
             return Err(io::ErrorKind::NotFound.into()); // removed while this waited for the lock
         }
@@ -104,6 +107,12 @@ impl Ready {
         let ready: Self = serde_json::from_slice(text).ok()?;
         let intact = lock_checksum(language, root).ok()? == ready.lock_checksum;
         (intact && root.join(&ready.library).is_dir()).then_some(ready)
+    }
+
+    /// Whether files of its packages were lost or cut since it was built, as far as its record shows.
+    pub(super) fn has_lost_files(&self, root: &Path) -> bool {
+        let found = inspection::files_checksum(&root.join(&self.library));
+        !self.files_checksum.is_empty() && found.ok().as_ref() != Some(&self.files_checksum)
     }
 
     /// Writes the record, not yet as ready. A file or link of this name that a build script left is removed first.
@@ -176,6 +185,7 @@ mod tests {
             provides: Vec::new(),
             library: PathBuf::new(),
             proofs: Vec::new(),
+            files_checksum: String::new(),
         };
         ready.note_built(root.path()).unwrap();
         assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");

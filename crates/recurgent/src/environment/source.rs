@@ -1,107 +1,6 @@
-//! Package sources: their order, and which parts of their addresses may be shown.
+//! Package sources: their order, and the one that a message of a packaging tool is about.
 
-use std::fmt;
-use std::path::PathBuf;
-
-use lifecycle::dependency::PackageSource;
-
-/// A package index: an address, and credentials that only the installer gets.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct PackageIndex {
-    /// Without credentials.
-    address: String,
-    /// `user:password`, percent-encoded as in an address: `me%40home:…`.
-    userinfo: Option<String>,
-}
-
-impl fmt::Debug for PackageIndex {
-    /// Never shows credentials.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PackageIndex({})", self.address)
-    }
-}
-
-impl PackageIndex {
-    /// Reads an `http`, `https` or `file` address, with `user:password@` or without.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(format!("`{}` is not an address such as https://…", redacted(text)));
-        };
-        if !matches!(scheme, "http" | "https" | "file") {
-            return Err(format!("a source must be http, https or file, not `{scheme}`"));
-        }
-        // Characters that could end a quoted string in a generated file are refused.
-        let plain = |c: char| c.is_ascii_graphic() && !"\"'`\\#<>{}|^".contains(c);
-        if rest.is_empty() || !rest.chars().all(plain) {
-            return Err(format!(
-                "`{}` contains characters that an address cannot have",
-                redacted(text)
-            ));
-        }
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (userinfo, host) = match authority.rsplit_once('@') {
-            Some((userinfo, host)) => (Some(userinfo.to_owned()), host),
-            None => (None, authority),
-        };
-        let source = Self { address: format!("{scheme}://{host}{path}"), userinfo };
-        // Credentials are written into files and variables, one per line.
-        let credentials = source.credentials().unwrap_or_default();
-        if [credentials.0, credentials.1].concat().contains(char::is_control) {
-            return Err(format!(
-                "the credentials of `{}` contain a control character",
-                source.address
-            ));
-        }
-        Ok(source)
-    }
-
-    /// The address without credentials.
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// `user` and `password`, decoded.
-    pub(super) fn credentials(&self) -> Option<(String, String)> {
-        let userinfo = self.userinfo.as_deref()?;
-        let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
-        Some((decoded(user), decoded(password)))
-    }
-
-    /// `user:password`, percent-encoded.
-    pub(super) fn userinfo(&self) -> Option<&str> {
-        self.userinfo.as_deref()
-    }
-
-    /// The directory of its packages, if it is on this machine: the parent of `simple`, if the address ends with that.
-    pub(super) fn directory(&self) -> Option<PathBuf> {
-        let pages = self.address.strip_prefix("file://").map(PathBuf::from)?;
-        match pages.parent().filter(|_| pages.ends_with("simple")) {
-            Some(above) => Some(above.to_owned()),
-            None => Some(pages),
-        }
-    }
-
-    /// `host:port`, if it is on the network.
-    pub(super) fn endpoint(&self) -> Option<String> {
-        endpoint(&self.address)
-    }
-
-    /// The address with credentials.
-    pub(super) fn address_with_credentials(&self) -> String {
-        match (&self.userinfo, self.address.split_once("://")) {
-            (Some(userinfo), Some((scheme, rest))) => format!("{scheme}://{userinfo}@{rest}"),
-            _ => self.address.clone(),
-        }
-    }
-
-    /// The host, without its port.
-    pub(super) fn host(&self) -> &str {
-        let rest = self.address.split_once("://").map_or("", |(_, rest)| rest);
-        let authority = rest.split('/').next().unwrap_or_default();
-        without_port(authority).unwrap_or(authority)
-    }
-}
+use lifecycle::dependency::{PackageIndex, PackageSource};
 
 /// The sources of one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,21 +13,21 @@ pub(super) struct PackageSources {
 
 impl PackageSources {
     /// The sources that a policy allows.
-    pub(super) fn of(sources: &[PackageSource<'_>]) -> Result<Self, String> {
+    pub(super) fn of(sources: &[PackageSource<'_>]) -> Self {
         let mut supply = Self { internal: Vec::new(), public: false };
         for source in sources {
             match source {
                 PackageSource::Public => supply.public = true,
-                PackageSource::Internal(text) => supply.internal.push(PackageIndex::parse(text)?),
+                PackageSource::Internal(index) => supply.internal.push((*index).clone()),
             }
         }
-        Ok(supply)
+        supply
     }
 
     /// Addresses in a stable order, for `env_id` and the record of the environment.
     pub(super) fn addresses(&self) -> Vec<String> {
         let mut addresses: Vec<String> =
-            self.internal.iter().map(|source| source.address.clone()).collect();
+            self.internal.iter().map(|source| source.address().to_owned()).collect();
         addresses.extend(self.public.then(|| PUBLIC.to_owned()));
         addresses.sort();
         addresses.dedup();
@@ -139,12 +38,12 @@ impl PackageSources {
     /// way; a wrong guess only affects the wording of the message.
     pub(super) fn mentioned_in(&self, text: &str) -> String {
         let named = self.internal.iter().find(|source| match source.host() {
-            "" => text.contains(&source.address), // a directory on this machine
+            "" => text.contains(source.address()), // a directory on this machine
             host => text.contains(host),
         });
         let first = self.internal.first().filter(|_| !self.public);
         match named.or(first) {
-            Some(source) => source.address.clone(),
+            Some(source) => source.address().to_owned(),
             None => address_in(text).unwrap_or_else(|| PUBLIC.to_owned()),
         }
     }
@@ -152,38 +51,6 @@ impl PackageSources {
 
 /// The name of the packaging tool's public index.
 pub(super) const PUBLIC: &str = "public";
-
-/// The `host:port` an `http` or `https` address leads to.
-pub(super) fn endpoint(address: &str) -> Option<String> {
-    let (scheme, rest) = address.split_once("://")?;
-    let port = match scheme {
-        "http" => 80,
-        "https" => 443,
-        _ => return None,
-    };
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    Some(if without_port(host).is_some() { host.to_owned() } else { format!("{host}:{port}") })
-}
-
-/// The host of `host:port`; `None` without a port, as in `[::1]`.
-fn without_port(authority: &str) -> Option<&str> {
-    let (host, port) = authority.rsplit_once(':')?;
-    port.parse::<u16>().is_ok().then_some(host)
-}
-
-/// Decodes percent-encoding; text that is not valid stays as it is.
-fn decoded(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { after.get(2..).unwrap_or_default() } else { after };
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
-}
 
 /// The first address in a text, up to its host.
 fn address_in(text: &str) -> Option<String> {
@@ -197,87 +64,9 @@ fn address_in(text: &str) -> Option<String> {
     rest.get(..end).map(|address| address.trim_end_matches([':', '.']).to_owned())
 }
 
-/// A text with the credentials of its addresses removed.
-pub(crate) fn redacted(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("://") {
-        shown.push_str(before);
-        shown.push_str("://");
-        let end = after.find(|c: char| c == '/' || c.is_whitespace()).unwrap_or(after.len());
-        let (authority, path) = after.split_at(end);
-        shown.push_str(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
-        rest = path;
-    }
-    shown.push_str(rest);
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn credentials_are_kept_apart_from_the_address() {
-        let source = PackageIndex::parse("https://me:s3cret@gems.example:8080/private/").unwrap();
-        assert_eq!(source.address(), "https://gems.example:8080/private/");
-        assert_eq!(source.credentials(), Some(("me".to_owned(), "s3cret".to_owned())));
-        assert_eq!(source.host(), "gems.example");
-        assert!(!format!("{source:?}").contains("s3cret"));
-        assert_eq!(
-            redacted("cannot fetch https://me:s3cret@gems.example/x, or http://a@b"),
-            "cannot fetch https://gems.example/x, or http://b"
-        );
-    }
-
-    #[test]
-    fn credentials_are_percent_decoded() {
-        for (spelled, user, password) in [
-            ("me%40home:s3%2Fcr%3aet", "me@home", "s3/cr:et"),
-            ("token", "token", ""),
-            ("%C3%A9:100%", "é", "100%"),
-            ("a:%zz%ff", "a", "%zz%ff"),
-        ] {
-            let source = PackageIndex::parse(&format!("https://{spelled}@gems.example/")).unwrap();
-            let meant = Some((user.to_owned(), password.to_owned()));
-            assert_eq!((source.credentials(), source.userinfo()), (meant, Some(spelled)));
-            assert_eq!(
-                source.address_with_credentials(),
-                format!("https://{spelled}@gems.example/")
-            );
-        }
-        let refused = PackageIndex::parse("https://me:a%0Amachine@gems.example/").unwrap_err();
-        assert!(refused.contains("control character") && !refused.contains("machine"), "{refused}");
-    }
-
-    #[test]
-    fn addresses_have_a_directory_or_an_endpoint() {
-        for (address, directory, host, endpoint) in [
-            ("file:///srv/index/simple/", Some("/srv/index"), "", None),
-            ("file:///srv/gems", Some("/srv/gems"), "", None),
-            ("https://me:s3cret@gems.example/x", None, "gems.example", Some("gems.example:443")),
-            ("http://127.0.0.1:8080/simple/", None, "127.0.0.1", Some("127.0.0.1:8080")),
-            ("http://[::1]/simple/", None, "[::1]", Some("[::1]:80")),
-            ("http://[::1]:8080/", None, "[::1]", Some("[::1]:8080")),
-        ] {
-            let source = PackageIndex::parse(address).unwrap();
-            assert_eq!(source.directory(), directory.map(PathBuf::from), "{address}");
-            assert_eq!(
-                (source.host(), source.endpoint().as_deref()),
-                (host, endpoint),
-                "{address}"
-            );
-        }
-    }
-
-    #[test]
-    fn addresses_that_could_end_a_quoted_string_are_refused() {
-        for text in
-            ["gems.example", "ssh://x", "https://x'\nsystem", "https://x\"y", "https://#{1}"]
-        {
-            assert!(PackageIndex::parse(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_source_mentioned_in_a_message_is_found() {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, BuildStage};
 use super::inspection::clear;
-use super::lock;
-use super::{Aim, Progress};
+use super::{EnvironmentRequest, Progress};
 use crate::guest::interpreter::InterpreterInfo;
+use crate::lock_file::LockFile;
 use crate::worker::sandbox::InstallPhase;
 
 /// Longest time fetching uv may take.
@@ -31,7 +31,7 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// The uv to use; fetched if there is none.
-    pub(super) fn find(&self, aim: &Aim<'_>) -> Result<PathBuf, BuildFault> {
+    pub(super) fn find(&self, request: &EnvironmentRequest<'_>) -> Result<PathBuf, BuildFault> {
         if let Some(chosen) = self.chosen {
             let unusable = || BuildFault::Unable {
                 stage: BuildStage::Tool,
@@ -47,7 +47,7 @@ impl Search<'_> {
         }
         match self.fetched() {
             Some(fetched) => Ok(fetched),
-            None => self.fetch(aim),
+            None => self.fetch(request),
         }
     }
 
@@ -60,16 +60,17 @@ impl Search<'_> {
     }
 
     /// Fetches it into a temporary directory, then renames that: the final directory is always complete.
-    fn fetch(&self, aim: &Aim<'_>) -> Result<PathBuf, BuildFault> {
+    fn fetch(&self, request: &EnvironmentRequest<'_>) -> Result<PathBuf, BuildFault> {
         let tools = self.cache.join(TOOLS);
         let unusable = |error| BuildFault::file("cannot use", &tools, &error);
         fs::create_dir_all(&tools).map_err(unusable)?;
-        let lock = lock::acquire(&tools.join("uv.lock"), FETCH_LIMIT, aim.cancellation)
+        let lock = LockFile::new(tools.join("uv.lock"))
+            .acquire_within(FETCH_LIMIT, || request.cancellation.is_cancelled())
             .map_err(|fault| super::build::lock_fault(fault, &tools))?;
         if let Some(fetched) = self.fetched() {
             return Ok(fetched); // meanwhile, by another process
         }
-        aim.report(Progress::FetchingTool { tool: "uv", into: &self.home() });
+        request.report(Progress::FetchingTool { tool: "uv", into: &self.home() });
         let partial = tools.join(".uv.partial");
         clear(&partial).map_err(unusable)?;
         fs::create_dir_all(&partial).map_err(unusable)?;

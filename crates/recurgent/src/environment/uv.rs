@@ -7,11 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lifecycle::dependency::{PackageIndex, endpoint};
+
 use super::command::{CommandEnv, Ended};
 use super::fault::{BuildFault, BuildStage, first_mentioned};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Proof};
-use super::source::{self, PackageIndex, PackageSources};
+use super::source::PackageSources;
 use super::{Installed, inspection, wheel};
 use crate::worker::sandbox::InstallPhase;
 
@@ -305,10 +307,10 @@ impl Uv<'_> {
             BuildStage::Resolve,
         )?;
         let lock = fs::read_to_string(project.join("uv.lock")).unwrap_or_default();
-        let named = lock.split(['"', '\'']).filter_map(source::endpoint);
+        let named = lock.split(['"', '\'']).filter_map(endpoint);
         let proxies = self.given.builder.variables.iter().filter_map(|(name, value)| {
             let is_proxy = name.to_string_lossy().to_ascii_uppercase().ends_with("_PROXY");
-            source::endpoint(value.to_str().filter(|_| is_proxy)?)
+            endpoint(value.to_str().filter(|_| is_proxy)?)
         });
         let ours = self.given.supply.internal.iter().filter_map(PackageIndex::endpoint);
         let mut hosts: Vec<String> =
@@ -375,7 +377,7 @@ impl Uv<'_> {
                 BuildFault::Uninstallable { explanation, package }
             }
             (UvFailure::Other, BuildStage::Tool | BuildStage::Resolve | BuildStage::Activate) => {
-                BuildFault::Unresolvable { explanation, package }
+                BuildFault::Unresolvable { explanation: without_age_hint(explanation), package }
             }
         })
     }
@@ -385,6 +387,21 @@ impl Uv<'_> {
 fn message(output: &str) -> String {
     let at = output.find("error:").unwrap_or(0);
     output.get(at..).unwrap_or(output).trim_start_matches("error:").trim().to_owned()
+}
+
+/// A message of uv in which our setting replaces uv's hint at its option, if versions were left out for their age.
+fn without_age_hint(message: String) -> String {
+    const OPTION: &str = "exclude-newer";
+    if !message.contains(OPTION) {
+        return message;
+    }
+    let lines = message.lines().filter(|line| !line.contains(OPTION));
+    let rest: Vec<&str> = lines.map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    format!(
+        "versions are too new for minimum_package_age_days, or their source does not say when they were published; \
+         declare an older version, or lower minimum_package_age_days. {}",
+        rest.join("\n")
+    )
 }
 
 fn parse_lock(text: &str) -> Option<Vec<Package>> {
@@ -435,5 +452,14 @@ mod tests {
     fn an_error_message_is_found_after_the_progress_output() {
         let output = "Using CPython\nerror: No solution found\n  cause: because";
         assert_eq!(message(output), "No solution found\n  cause: because");
+    }
+
+    #[test]
+    fn a_hint_at_an_option_of_uv_names_our_setting_instead() {
+        let hint = "hint: `a` was filtered by `exclude-newer` to only include packages uploaded before 2026";
+        let message = without_age_hint(format!("No solution found\n  cause: because\n\n{hint}"));
+        assert!(message.contains("minimum_package_age_days"), "{message}");
+        assert!(message.ends_with("No solution found\n  cause: because"), "{message}");
+        assert_eq!(without_age_hint("No solution".to_owned()), "No solution");
     }
 }

@@ -75,8 +75,8 @@ pub(crate) struct LogRequest<'a> {
     pub(crate) is_root: bool,
     /// The programs that the call ran.
     pub(crate) programs: BTreeSet<Checksum>,
-    /// Makes the entry, without the texts of the programs that the log holds.
-    pub(crate) project: &'a dyn Fn(&AlreadyLogged) -> Value,
+    /// Encodes the entry as one line of JSON, without the texts of the programs that the log holds.
+    pub(crate) encode: &'a dyn Fn(&AlreadyLogged, &mut Vec<u8>),
 }
 
 /// The log.
@@ -114,8 +114,7 @@ impl Log {
         let encoded = |programs: &BTreeSet<Checksum>| {
             let before = AlreadyLogged { programs: programs.clone(), dropped_entries };
             let mut line = Vec::with_capacity(LINE_BYTES);
-            // What has only text for keys can be written to memory.
-            let _ = serde_json::to_writer(&mut line, &(request.project)(&before));
+            (request.encode)(&before, &mut line);
             line.push(b'\n');
             line
         };

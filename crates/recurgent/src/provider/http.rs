@@ -13,6 +13,7 @@ use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::secret::Secret;
+use super::setting::ProxyAddress;
 use super::{ProviderFault, delay};
 use crate::guest::Cancellation;
 
@@ -35,7 +36,7 @@ static REQUESTS: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Route {
     /// The proxy to go through, as configured; never taken from the environment.
-    pub(super) proxy: Option<Secret>,
+    pub(super) proxy: Option<ProxyAddress>,
     /// The authorities that certify services, instead of the public ones.
     pub(super) roots: Option<RootCerts>,
 }
@@ -44,19 +45,10 @@ impl Route {
     fn proxy(&self) -> Result<Option<ureq::Proxy>, DraftFault> {
         let proxy = self.proxy.as_ref().map(|address| {
             let fault = || DraftFault::Rejected(ProviderFault::Proxy.to_string());
-            proxy_at(address).ok_or_else(fault)
+            address.for_services().ok_or_else(fault)
         });
         proxy.transpose()
     }
-}
-
-/// The proxy at an address; `None` if it is not the address of a usable proxy.
-pub(super) fn proxy_at(address: &Secret) -> Option<ureq::Proxy> {
-    let proxy = ureq::Proxy::new(address.reveal()).ok()?;
-    // ureq ignores other kinds without an error.
-    let is_known =
-        matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https);
-    is_known.then_some(proxy)
 }
 
 /// One request.
@@ -104,16 +96,16 @@ pub(super) fn send(
     agent.shutdown();
     match answer {
         Ok(reply) => reply.map_err(|fault| fault.judged(limit)),
-        Err(Gone::Cancelled) => Err(DraftFault::Cancelled),
-        Err(Gone::Late) => Err(DraftFault::TimedOut(limit)),
-        Err(Gone::Lost) => {
+        Err(NoReply::Cancelled) => Err(DraftFault::Cancelled),
+        Err(NoReply::Late) => Err(DraftFault::TimedOut(limit)),
+        Err(NoReply::Lost) => {
             Err(DraftFault::Unavailable("the request was lost; try again".to_owned()))
         }
     }
 }
 
 /// Why a wait ended without a reply.
-enum Gone {
+enum NoReply {
     Cancelled,
     Late,
     Lost,
@@ -123,16 +115,16 @@ fn wait(
     receiver: &Receiver<Result<HttpReply, TransportFault>>,
     deadline: Instant,
     cancellation: &Cancellation,
-) -> Result<Result<HttpReply, TransportFault>, Gone> {
+) -> Result<Result<HttpReply, TransportFault>, NoReply> {
     loop {
         if cancellation.is_cancelled() {
-            return Err(Gone::Cancelled);
+            return Err(NoReply::Cancelled);
         }
-        let left = deadline.checked_duration_since(Instant::now()).ok_or(Gone::Late)?;
+        let left = deadline.checked_duration_since(Instant::now()).ok_or(NoReply::Late)?;
         match receiver.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(Gone::Lost),
+            Err(RecvTimeoutError::Disconnected) => return Err(NoReply::Lost),
         }
     }
 }

@@ -8,10 +8,11 @@ use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
 use serde_json::Value;
 
-use super::choose::{ProviderOptions, Service, check_model};
+use super::choose::{ProviderOptions, Service};
 use super::http::{HttpReply, send};
 use super::price::{Prices, Pricing};
-use super::wire::{Inquiry, Shape};
+use super::setting::{ModelName, is_auto};
+use super::wire::{ModelRequest, Shape};
 use super::{DraftRequest, Provider};
 
 /// The way each model was last asked for JSON, by service and model: a refused way is not tried again.
@@ -45,23 +46,27 @@ impl Model {
     /// refusal the same way is tried again the next time.
     fn converse(
         &self,
-        inquiry: &Inquiry<'_>,
+        model_request: &ModelRequest<'_>,
         request: &DraftRequest<'_>,
     ) -> Result<HttpReply, DraftFault> {
         let wire = self.service.wire;
-        let asked = format!("{} {} {}", wire.name, self.service.base_url, inquiry.model);
+        let asked = format!("{} {} {}", wire.name, self.service.base_url, model_request.model);
         let deadline = Instant::now() + request.timeout;
         let mut shape = known_shape(&asked);
         let mut is_refused = true;
         loop {
             let left = deadline.checked_duration_since(Instant::now());
             let left = left.ok_or(DraftFault::TimedOut(request.timeout))?;
-            let mut reply =
-                send((wire.post)(inquiry, shape), &self.service.route, left, request.cancellation)
-                    .map_err(|fault| {
-                        let is_late = matches!(fault, DraftFault::TimedOut(_));
-                        if is_late { DraftFault::TimedOut(request.timeout) } else { fault }
-                    })?;
+            let mut reply = send(
+                (wire.post)(model_request, shape),
+                &self.service.route,
+                left,
+                request.cancellation,
+            )
+            .map_err(|fault| {
+                let is_late = matches!(fault, DraftFault::TimedOut(_));
+                if is_late { DraftFault::TimedOut(request.timeout) } else { fault }
+            })?;
             let refuses = (wire.refuses_shape)(reply.status, &reply.text());
             match wire.next_shape(shape) {
                 Some(other) if refuses || (wire.may_refuse_shape)(reply.status) => {
@@ -81,7 +86,7 @@ impl Model {
 
     fn ask(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
         let model = self.model(request.model);
-        check_model(model).map_err(|fault| DraftFault::Rejected(fault.to_string()))?;
+        model.parse::<ModelName>().map_err(|fault| DraftFault::Rejected(fault.to_string()))?;
         if self.service.key.is_none()
             && let Some(variable) = self.service.wire.key_variable
         {
@@ -89,8 +94,8 @@ impl Model {
                 "{model} needs a key; set {variable}, or api_key_file to a file only you can read"
             )));
         }
-        let inquiry = Inquiry {
-            base_url: &self.service.base_url,
+        let model_request = ModelRequest {
+            base_url: self.service.base_url.as_str(),
             key: self.service.key.as_ref(),
             model,
             system: &prompt.system,
@@ -101,7 +106,7 @@ impl Model {
                 .min(self.max_output_tokens),
             temperature: if request.is_retry { self.retry_temperature } else { self.temperature },
         };
-        let body = self.converse(&inquiry, request)?.json()?;
+        let body = self.converse(&model_request, request)?.json()?;
         let usage = self.usage(model, &body);
         match (self.service.wire.payload)(&body) {
             Ok(payload) => Ok(Draft { payload, usage }),
@@ -121,7 +126,7 @@ impl Provider for Model {
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
-        if asked == "auto" { &self.service.model } else { asked }
+        if is_auto(asked) { self.service.model.as_str() } else { asked }
     }
 
     fn pricing(&self, model: &str) -> Pricing {

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// What stands where a secret would be shown.
 const HIDDEN: &str = "[secret]";
-/// A shorter text is not a key.
-const LEAST_SECRET_BYTES: usize = 8;
+/// Shorter texts (`none`, `ollama`) are placeholders where a service needs no key, and words of many texts.
+const MIN_SECRET_BYTES: usize = 8;
 
 /// A text that no message, log or debug output shows.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,10 +22,9 @@ impl Secret {
         &self.0
     }
 
-    /// `text` without this secret: services repeat keys. What stands for a key where none is wanted (`none`,
-    /// `ollama`) is not a secret, and a word of many texts.
+    /// `text` without this secret: services repeat keys in their messages.
     pub(crate) fn out_of(&self, text: String) -> String {
-        let is_secret = self.0.len() >= LEAST_SECRET_BYTES && text.contains(&self.0);
+        let is_secret = self.0.len() >= MIN_SECRET_BYTES && text.contains(&self.0);
         if is_secret { text.replace(&self.0, HIDDEN) } else { text }
     }
 }

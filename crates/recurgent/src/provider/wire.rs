@@ -51,7 +51,7 @@ pub struct Wire {
     /// The ways to ask for JSON, in the order they are tried.
     pub(super) shapes: &'static [Shape],
     /// The request.
-    pub(super) post: fn(&Inquiry<'_>, Shape) -> Post,
+    pub(super) post: fn(&ModelRequest<'_>, Shape) -> Post,
     /// Whether a reply (its status and text) refuses the way JSON was asked for.
     pub(super) refuses_shape: fn(u16, &str) -> bool,
     /// Whether a reply with this status may do so without saying it: worth asking in another way once, and no proof.
@@ -112,7 +112,7 @@ pub(super) enum Shape {
 
 /// One request, whatever its wire.
 #[derive(Debug)]
-pub(super) struct Inquiry<'a> {
+pub(super) struct ModelRequest<'a> {
     pub(super) base_url: &'a str,
     pub(super) key: Option<&'a Secret>,
     pub(super) model: &'a str,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::artifact::{Artifact, ArtifactKey, Cacheability, Repute};
+use lifecycle::artifact::{Artifact, ArtifactKey, Cacheability, TrackRecord};
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
@@ -101,7 +101,10 @@ impl ArtifactEntry {
             successes: count(version.successes),
             failures: count(version.failures),
             repairs: count(version.repairs),
-            repute: Repute { standing: standing.unwrap_or_default(), ..Repute::default() },
+            track_record: TrackRecord {
+                standing: standing.unwrap_or_default(),
+                ..TrackRecord::default()
+            },
         })
     }
 

@@ -3,6 +3,7 @@
 use lifecycle::admission::Case;
 use lifecycle::artifact::{Artifact, Author, Trigger};
 use lifecycle::program::Checksum;
+use lifecycle::request::{Method, Role};
 use lifecycle::standing::{Decision, StateKeys};
 
 pub use lifecycle::version_policy::Verdict;
@@ -21,6 +22,17 @@ pub struct KnownArtifact {
     pub pinned: bool,
 }
 
+/// A method that people taught examples of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaughtMethod {
+    /// Whose method it is.
+    pub role: Role,
+    /// The method.
+    pub method: Method,
+    /// How many examples it has.
+    pub examples: usize,
+}
+
 /// One program that is, was, or may become the one that runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredVersion {
@@ -30,15 +42,15 @@ pub struct StoredVersion {
     pub artifact: Artifact,
     /// Whether it is the one that runs.
     pub is_current: bool,
-    /// The author.
+    /// Its author: a model or a person.
     pub author: Author,
     /// Why it was written.
     pub trigger: Trigger,
-    /// What it was to replace.
+    /// The version that it was written to replace.
     pub parent: Option<Checksum>,
-    /// What went wrong with that or, if nothing was stored, with the attempt before.
+    /// The failure that led to this version: of the version it replaces or, if nothing was stored, of the attempt before.
     pub failure: Option<String>,
-    /// When in that attempt it was found, if known.
+    /// The stage at which that failure was found, if known.
     pub trigger_stage: Option<String>,
     /// The class of that failure, if known.
     pub trigger_error_class: Option<String>,
@@ -57,11 +69,11 @@ pub struct StoredVersion {
 /// A change of standing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StandingChange {
-    /// Of which version.
+    /// The version concerned.
     pub checksum: Checksum,
-    /// When; RFC 3339, UTC.
+    /// When it was decided; RFC 3339, UTC.
     pub decided_at: String,
-    /// What, and why.
+    /// The decision and its reason.
     pub decision: Decision,
 }
 

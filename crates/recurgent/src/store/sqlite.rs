@@ -36,8 +36,8 @@ use serde_json::Value;
 
 use self::versions::{people, version_admin};
 use super::bundle::{Bundle, Merged};
-use super::catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion};
-use super::{AdminStore, CallStore, Exhaustions, Owner, SessionStore, ToolStore};
+use super::catalog::{KnownArtifact, SessionSummary, StandingChange, StoredVersion, TaughtMethod};
+use super::{AdminStore, CallStore, Exhaustions, OwnedRecord, Owner, SessionStore, ToolStore};
 use fault::SqliteFault;
 use file::{FileCheck, Opened};
 
@@ -219,7 +219,7 @@ impl CallStore for SqliteStore {
         self.read(|connection| read::history(connection, owner, limit, before))
     }
 
-    fn call_record(&self, call_id: &str) -> Result<Option<Value>, StoreFault> {
+    fn call_record(&self, call_id: &str) -> Result<Option<OwnedRecord>, StoreFault> {
         self.read(|connection| read::call_record(connection, call_id))
     }
 
@@ -341,8 +341,22 @@ impl ToolStore for SqliteStore {
         self.write(|transaction| version_admin::pin(transaction, key, pinned))
     }
 
-    fn reject(&self, key: &ArtifactKey, because: &str) -> Result<Option<Rejected>, StoreFault> {
-        self.write(|transaction| people::reject(transaction, key, because))
+    fn reject(
+        &self,
+        key: &ArtifactKey,
+        version: Option<&Checksum>,
+        because: &str,
+    ) -> Result<Option<Rejected>, StoreFault> {
+        self.write(|transaction| people::reject(transaction, key, version, because))
+    }
+
+    fn reject_text(
+        &self,
+        key: &ArtifactKey,
+        checksum: &Checksum,
+        because: &str,
+    ) -> Result<(), StoreFault> {
+        self.write(|transaction| people::reject_text(transaction, key, checksum, because))
     }
 
     fn rejections(&self, role: &Role, method: &Method) -> Result<Vec<PersonRejection>, StoreFault> {
@@ -355,6 +369,10 @@ impl ToolStore for SqliteStore {
 
     fn examples(&self, role: &Role, method: &Method) -> Result<Vec<Example>, StoreFault> {
         self.read(|connection| people::examples(connection, role, method))
+    }
+
+    fn taught(&self, role: Option<&Role>, limit: usize) -> Result<Vec<TaughtMethod>, StoreFault> {
+        self.read(|connection| people::taught(connection, role, limit))
     }
 
     fn forget_example(
@@ -456,10 +474,13 @@ mod tests {
             assert_eq!(scans, 0, "{sql}\n{plan}");
             assert!(!plan.contains("TEMP B-TREE FOR ORDER BY"), "{sql}\n{plan}");
         }
-        for sql in
-            [&read::BOUNDED_SCANS[..], &write::BOUNDED_SCANS[..], &version_admin::BOUNDED_SCANS[..]]
-                .concat()
-        {
+        let scans = [
+            &read::BOUNDED_SCANS[..],
+            &write::BOUNDED_SCANS[..],
+            &version_admin::BOUNDED_SCANS[..],
+            &people::BOUNDED_SCANS[..],
+        ];
+        for sql in scans.concat() {
             let plan = plan(&connection, sql);
             assert!(
                 sql.contains("LIMIT") && !plan.contains("TEMP B-TREE FOR ORDER BY"),

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use lifecycle::context::{ContextChanges, ContextDelta, VIEWS};
 use lifecycle::dialect::{Position, SyntaxFault};
-use lifecycle::execution::{ExceptionFacts, Order, ReportEnding, ResultFrom};
+use lifecycle::execution::{
+    ExceptionFacts, ExceptionLink, LinkKind, Order, ReportEnding, ResultFrom,
+};
 use lifecycle::outcome::{Limit, Outcome, Reported};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -29,6 +31,8 @@ const OBJECT_VALUES: usize = 7;
 
 /// Classes kept of an exception's hierarchy.
 const MAX_CLASSES: usize = 16;
+/// Exceptions kept behind an exception.
+const MAX_CAUSES: usize = 16;
 /// Characters kept of each fact about an exception.
 const MAX_FACT_CHARS: usize = 300;
 
@@ -297,8 +301,9 @@ struct ReceivedFrame<'a> {
     location: Option<Location>,
     failed_call: Option<String>,
     class_chain: Option<Vec<String>>,
-    cause_chain: Option<Vec<String>>,
     errno: Option<String>,
+    causes: Option<Vec<ReceivedCause>>,
+    http_status: Option<u16>,
     raised_in_program: Option<bool>,
     backtrace: Option<Vec<String>>,
     /// Where a value cannot cross, or the file of an operating system error.
@@ -314,6 +319,28 @@ struct ReceivedOutcome {
     error_message: Option<String>,
     retriable: Option<bool>,
     metadata: Option<Map<String, Value>>,
+}
+
+/// One exception behind another.
+#[derive(Deserialize)]
+struct ReceivedCause {
+    class_chain: Option<Vec<String>>,
+    errno: Option<String>,
+    path: Option<String>,
+    failed_call: Option<String>,
+    link: Option<String>,
+}
+
+impl ReceivedCause {
+    fn link(self) -> ExceptionLink {
+        ExceptionLink {
+            class_chain: bounded_chain(self.class_chain),
+            errno: self.errno.map(bounded),
+            path: self.path.map(bounded),
+            failed_call: self.failed_call.map(bounded),
+            kind: self.link.as_deref().and_then(LinkKind::named).unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -379,26 +406,38 @@ impl ReceivedFrame<'_> {
         Ok(Frame::Done { ending, changes, result_from })
     }
 
+    /// The frame of a program that raised an exception.
+    fn raised(self, message: String, location: Option<Position>) -> Result<Frame, FrameFault> {
+        let class = need(self.error_class, "error_class")?;
+        let exception = ReceivedCause {
+            class_chain: self.class_chain.or_else(|| Some(vec![class.clone()])),
+            errno: self.errno,
+            path: self.path,
+            failed_call: self.failed_call,
+            link: None,
+        };
+        let causes = self.causes.unwrap_or_default().into_iter().take(MAX_CAUSES);
+        let facts = ExceptionFacts {
+            exception: exception.link(),
+            causes: causes.map(ReceivedCause::link).collect(),
+            http_status: self.http_status,
+            raised_in_program: self.raised_in_program.unwrap_or(location.is_some()),
+            backtrace: bounded_chain(self.backtrace),
+        };
+        let ending = ReportEnding::Raised { class, message, location, facts: Box::new(facts) };
+        let (changes, result_from) = (ContextChanges::default(), ResultFrom::default());
+        Ok(Frame::Done { ending, changes, result_from })
+    }
+
     /// The frame of a program that failed; its memory changes do not count.
-    fn failed(self) -> Result<Frame, FrameFault> {
-        let message = self.error_message.unwrap_or_default();
-        let location =
-            self.location.map(|at| Position { line: at.line, column: at.column.unwrap_or(1) });
+    fn failed(mut self) -> Result<Frame, FrameFault> {
+        let message = self.error_message.take().unwrap_or_default();
+        let location = self
+            .location
+            .take()
+            .map(|at| Position { line: at.line, column: at.column.unwrap_or(1) });
         let ending = match need(self.error_type.as_deref(), "error_type")? {
-            "execution" => ReportEnding::Raised {
-                class: need(self.error_class, "error_class")?,
-                message,
-                location,
-                facts: Box::new(ExceptionFacts {
-                    class_chain: bounded_chain(self.class_chain),
-                    cause_chain: bounded_chain(self.cause_chain),
-                    errno: self.errno.map(bounded),
-                    path: self.path.map(bounded),
-                    failed_call: self.failed_call.map(bounded),
-                    raised_in_program: self.raised_in_program.unwrap_or(location.is_some()),
-                    backtrace: bounded_chain(self.backtrace),
-                }),
-            },
+            "execution" => return self.raised(message, location),
             "invalid_code" => {
                 let position = location.unwrap_or(Position { line: 1, column: 1 });
                 ReportEnding::Malformed(SyntaxFault { message, position })

@@ -2,19 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use lifecycle::execution::WorkerFault;
+use lifecycle::execution::{WorkerFault, restart_delay};
 use lifecycle::outcome::EndedBy;
 
 use super::locked;
 
 /// Agents whose losses are counted.
 const MAX_AGENTS: usize = 4096;
-/// How long an agent at its cap waits for its next worker; doubles with each further loss.
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-/// Longest time it waits.
-const LONGEST_BACK_OFF: Duration = Duration::from_mins(1);
 
 /// Every agent's losses.
 #[derive(Debug)]
@@ -72,8 +68,7 @@ impl Losses {
         self.change(agent, |loss| {
             loss.total = loss.total.saturating_add(1);
             loss.in_a_row = loss.in_a_row.saturating_add(1);
-            let beyond = loss.in_a_row.checked_sub(cap);
-            loss.retry_at = beyond.map(|beyond| Instant::now() + back_off(beyond));
+            loss.retry_at = restart_delay(loss.in_a_row, cap).map(|delay| Instant::now() + delay);
         });
     }
 
@@ -91,10 +86,6 @@ impl Losses {
         }
         change(of.entry(agent.to_owned()).or_default());
     }
-}
-
-fn back_off(beyond: u32) -> Duration {
-    FIRST_BACK_OFF.saturating_mul(1 << beyond.min(16)).min(LONGEST_BACK_OFF)
 }
 
 #[cfg(test)]
@@ -116,12 +107,5 @@ mod tests {
         losses.reset("a");
         assert!(losses.admit("a").is_ok());
         assert_eq!(losses.total("a"), 5);
-    }
-
-    #[test]
-    fn waits_double_up_to_a_limit() {
-        assert_eq!(back_off(0), FIRST_BACK_OFF);
-        assert_eq!(back_off(1), FIRST_BACK_OFF * 2);
-        assert_eq!(back_off(40), LONGEST_BACK_OFF);
     }
 }

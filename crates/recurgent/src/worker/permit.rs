@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn callers_are_served_in_the_order_they_came() {
-        let permits = permits(1, Duration::from_secs(10));
+        let permits = permits(1, Duration::from_mins(2));
         let none = Cancellation::default();
         let held = permits.acquire(&none).unwrap();
         let served = Arc::new(Mutex::new(Vec::new()));

@@ -18,6 +18,9 @@ const MAX_KEPT: usize = 128;
 /// behind runs in one that uses more.
 const IDLE_CPU: Duration = Duration::from_millis(5);
 
+/// How long Ruby keeps a thread that has ended for a new one: three seconds.
+const THREAD_CACHE: Duration = Duration::from_secs(4);
+
 /// The kept workers of all agents.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -50,6 +53,7 @@ impl Kept {
     fn is_unfit(&mut self) -> bool {
         let used = self.cpu_time.zip(self.worker.cpu_time());
         used.is_some_and(|(before, now)| now.saturating_sub(before) > IDLE_CPU)
+            || (self.since.elapsed() > THREAD_CACHE && self.worker.counts_more_threads())
             || !self.worker.is_fit()
     }
 }
@@ -102,7 +106,7 @@ impl Pool {
         state.kept.push(Kept { lease, worker, since: Instant::now(), cpu_time });
         let excess = (state.kept.len() > MAX_KEPT).then(|| state.longest_idle()).flatten();
         drop(state);
-        drop(excess);
+        end(excess);
     }
 
     /// Ends the agent's workers in this language: idle ones now, others when their turn ends. Gives how
@@ -119,13 +123,17 @@ impl Pool {
             .extract_if(.., |kept| kept.lease.discarded.load(Ordering::Acquire))
             .collect();
         drop(state);
-        discarded.len()
+        let count = discarded.len();
+        end(discarded);
+        count
     }
 
     /// Ends the worker that was idle for longest; says whether there was one.
     pub(super) fn end_one(&self) -> bool {
-        let ended = locked(&self.state).longest_idle();
-        ended.is_some()
+        let idle = locked(&self.state).longest_idle();
+        let is_some = idle.is_some();
+        end(idle);
+        is_some
     }
 
     /// Ends workers that were idle for too long, and those whose program left something running: another process, or a
@@ -144,7 +152,7 @@ impl Pool {
         let mut state = locked(&self.state);
         let expired: Vec<Kept> = state.kept.extract_if(.., |kept| is_expired(kept)).collect();
         drop(state);
-        drop(expired);
+        end(expired);
     }
 
     /// Ends all idle workers and keeps none from now on.
@@ -153,6 +161,18 @@ impl Pool {
         state.closed = true;
         let kept = std::mem::take(&mut state.kept);
         drop(state);
+        end(kept);
+    }
+}
+
+/// Ends idle workers, outside the lock: all are asked first, then those that are left are killed.
+fn end(idle: impl IntoIterator<Item = Kept>) {
+    let idle: Vec<Kept> = idle.into_iter().collect();
+    for kept in &idle {
+        kept.worker.ask_to_end();
+    }
+    for kept in idle {
+        kept.worker.terminate();
         drop(kept);
     }
 }
@@ -166,6 +186,11 @@ impl State {
 }
 
 impl Lease {
+    /// The language of the worker.
+    pub(super) fn language(&self) -> Language {
+        self.key.language
+    }
+
     fn is_for(&self, agent: &str, key: &ZygoteKey) -> bool {
         self.agent == agent && self.key == *key
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 use lifecycle::outcome::Limit;
 use lifecycle::provenance::ObservedSource;
@@ -12,13 +13,22 @@ use rustix::process::{Pid, Signal};
 
 use super::sandbox::WorkerResources;
 use super::sandbox::{ProcessorClock, group_leader};
+use super::waiting::{ServiceWait, service_wait};
 
-/// Longest time a worker that closed its channel may take to end.
-const EXIT_GRACE: Duration = Duration::from_millis(500);
+/// Longest time the kernel may take to end a worker that is exiting, on a busy machine.
+const EXIT_GRACE: Duration = Duration::from_secs(10);
+/// How long a worker whose state cannot be read may take to end after it closed its channel.
+const UNKNOWN_EXIT_GRACE: Duration = Duration::from_millis(500);
+/// Longest time a thread that was joined may take to disappear: it reports its end before the kernel removes it.
+const THREAD_GRACE: Duration = Duration::from_millis(10);
+/// Interval at which threads are counted meanwhile.
+const THREAD_PERIOD: Duration = Duration::from_micros(200);
+/// Set in the flags of a process that is exiting (`PF_EXITING`; field 9 of `/proc/PID/stat`).
+const EXITING: u64 = 0x4;
 /// Time between `SIGTERM` and `SIGKILL`: what a program does then comes on top of its time limit.
 const TERM_GRACE: Duration = Duration::from_millis(10);
 /// Longest time the kernel may take to end a killed worker on a busy machine.
-const KILL_GRACE: Duration = Duration::from_secs(5);
+const KILL_GRACE: Duration = Duration::from_secs(30);
 
 /// The exit status of a worker that has too little memory left to report so.
 const OUT_OF_MEMORY: i32 = 112;
@@ -115,6 +125,8 @@ pub(super) struct Process {
     worker_resources: WorkerResources,
     descriptor: OwnedFd,
     clock: Option<ProcessorClock>,
+    /// Its threads before its first program.
+    first_threads: Option<u64>,
 }
 
 /// A process that was killed and has not been waited for yet.
@@ -155,6 +167,7 @@ impl Process {
             worker_resources,
             descriptor: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
             clock: ProcessorClock::of(pid),
+            first_threads: thread_count(pid),
         })
     }
 
@@ -178,6 +191,28 @@ impl Process {
         self.clock.as_ref()?.read()
     }
 
+    /// Whether it has more threads than before its first program. Threads that are just ending are waited for.
+    pub(super) fn has_more_threads(&self) -> bool {
+        let deadline = Instant::now() + THREAD_GRACE;
+        while self.counts_more_threads() {
+            if Instant::now() >= deadline {
+                return true;
+            }
+            std::thread::sleep(THREAD_PERIOD);
+        }
+        false
+    }
+
+    /// The same, without waiting.
+    pub(super) fn counts_more_threads(&self) -> bool {
+        self.first_threads.zip(thread_count(self.pid)).is_some_and(|(first, now)| now > first)
+    }
+
+    /// Its threads; `None`: it ended, or the kernel does not say.
+    pub(super) fn threads(&self) -> Option<u64> {
+        thread_count(self.pid)
+    }
+
     /// Turns it into a handle that the reaper watches.
     pub(super) fn take_killed(&mut self) -> KilledWorker {
         KilledWorker {
@@ -185,6 +220,11 @@ impl Process {
             _resources: std::mem::take(&mut self.worker_resources),
             descriptor: self.descriptor.try_clone().ok(),
         }
+    }
+
+    /// How it waits for a service that has sent nothing for `patience`, if it does.
+    pub(super) fn service_wait(&self, patience: Duration) -> Option<ServiceWait> {
+        service_wait(&self.descriptor, self.pid, patience)
     }
 
     /// The connections made for it since this was last called.
@@ -199,10 +239,18 @@ impl Process {
 
     /// Asks it and everything in its process group to end, and gives them a moment for it.
     pub(super) fn terminate(&self) {
-        if rustix::process::pidfd_send_signal(&self.descriptor, Signal::TERM).is_ok() {
-            let _ = rustix::process::kill_process_group(self.pid, Signal::TERM);
-            let _ = super::zygote::readable(self.descriptor.as_fd(), TERM_GRACE);
+        if self.ask_to_end() {
+            let _ = self.ends_within(TERM_GRACE);
         }
+    }
+
+    /// Asks it and everything in its process group to end; returns whether its number still belongs to it.
+    pub(super) fn ask_to_end(&self) -> bool {
+        let is_there = rustix::process::pidfd_send_signal(&self.descriptor, Signal::TERM).is_ok();
+        if is_there {
+            let _ = rustix::process::kill_process_group(self.pid, Signal::TERM);
+        }
+        is_there
     }
 
     /// Ends it and everything in its process group, at once.
@@ -221,13 +269,48 @@ impl Process {
 
     /// Waits until the kernel has ended it, after it was killed.
     pub(super) fn await_end(&self) {
-        let _ = super::zygote::readable(self.descriptor.as_fd(), KILL_GRACE);
+        let _ = self.ends_within(KILL_GRACE);
     }
 
-    /// Whether it ends by itself soon, now that its channel is closed.
-    pub(super) fn ends_by_itself(&self) -> bool {
-        super::zygote::readable(self.descriptor.as_fd(), EXIT_GRACE)
+    /// Whether it ends within this time.
+    pub(super) fn ends_within(&self, grace: Duration) -> bool {
+        super::zygote::readable(self.descriptor.as_fd(), grace)
     }
+
+    /// Whether it ends by itself, now that its channel is closed. One that is not exiting closed the channel itself.
+    pub(super) fn ends_by_itself(&self) -> bool {
+        let grace = match is_exiting(self.pid) {
+            Some(true) => EXIT_GRACE,
+            Some(false) => Duration::ZERO,
+            None => UNKNOWN_EXIT_GRACE,
+        };
+        self.ends_within(grace)
+    }
+}
+
+/// The number of threads of a process: the kernel counts a link of the directory for each, beside its own two.
+fn thread_count(pid: Pid) -> Option<u64> {
+    let tasks = std::fs::metadata(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
+    tasks.nlink().checked_sub(2)
+}
+
+/// Whether the kernel is ending a process; `None`: its state cannot be read.
+fn is_exiting(pid: Pid) -> Option<bool> {
+    Some(stat_field(pid, 9)?.parse::<u64>().ok()? & EXITING != 0)
+}
+
+/// Whether a process was stopped by a signal or a tracer.
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    stat_field(pid, 3).is_some_and(|state| state == "T" || state == "t")
+}
+
+/// A field of `/proc/PID/stat` after the name, by its number in the manual.
+fn stat_field(pid: Pid, number: usize) -> Option<String> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name may contain anything; the fields follow its last bracket.
+    let fields = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
+    let mut fields = std::str::from_utf8(fields).ok()?.split_whitespace();
+    fields.nth(number.checked_sub(3)?).map(str::to_owned)
 }
 
 /// Leaders of process groups that contain at least one other process.

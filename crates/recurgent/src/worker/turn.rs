@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lifecycle::context::ContextChanges;
+use lifecycle::dialect::Language;
 use lifecycle::execution::{Order, Output, ReportEnding, ResultFrom, WorkerFault, WorkerTrace};
 use lifecycle::outcome::{EndedBy, Limit};
 use lifecycle::program::Checksum;
@@ -16,9 +17,10 @@ use super::permit::{Answering, Permit};
 use super::pool::Lease;
 use super::process::{Process, WorkerExit, signal_label};
 use super::reaper::ReaperQueue;
+use super::waiting::ServiceWait;
 use super::zygote_pool::ZygotePool;
 use super::{Shared, after};
-use crate::guest::{Answer, Cancellation, Done, RunLimits, Said, Turn};
+use crate::guest::{Answer, Cancellation, Done, RunLimits, TurnEvent};
 
 /// Programs that the host assumes a kept worker holds. Both sides forget the least recently used program, and
 /// workers hold more than this, so the worker holds every program assumed here.
@@ -88,6 +90,33 @@ impl Worker {
         self.process.take_connections()
     }
 
+    /// Whether its program left a process or a thread behind, as far as the kernel says so at once. Ruby keeps threads
+    /// that have ended for a few seconds, for new ones: [`Pool::expire`](super::pool::Pool::expire) counts them later.
+    fn has_leftovers(&self, language: Language) -> bool {
+        if self.link.tally().tasks() == Some(1) {
+            return false; // it is alone
+        }
+        let threads = self.process.threads(); // first: a thread that ends meanwhile is not a process
+        let tasks = self.link.tally().tasks();
+        tasks.zip(threads).is_some_and(|(tasks, threads)| tasks > threads)
+            || (language == Language::Python && self.process.has_more_threads())
+    }
+
+    /// Whether it has more threads than before its first program.
+    pub(super) fn counts_more_threads(&self) -> bool {
+        self.process.counts_more_threads()
+    }
+
+    /// Asks it to end, before it is ended.
+    pub(super) fn ask_to_end(&self) {
+        self.process.ask_to_end();
+    }
+
+    /// Gives it a moment to end after it was asked to.
+    pub(super) fn terminate(&self) {
+        self.process.terminate();
+    }
+
     /// Processor time it has used; `None`: it ended, or the kernel does not say.
     pub(super) fn cpu_time(&self) -> Option<Duration> {
         self.process.cpu_time()
@@ -142,7 +171,21 @@ impl Worker {
             let refused = Answer::Refused { error_type: "resource_limit".to_owned(), message };
             frame::answer(&mut self.outbox, id, &refused);
         }
-        self.link.send(&self.outbox, watch)
+        let sent = self.link.send(&self.outbox, watch);
+        self.outbox.shrink_to(IDLE_BUFFER_BYTES);
+        sent
+    }
+
+    /// Explains why a program's time was up: it waited for a service that sent nothing for at least half of the time,
+    /// or else it took too long by itself.
+    fn explain_timeout(&self, limit: Duration) -> WorkerFault {
+        match self.process.service_wait(limit / 2) {
+            Some(ServiceWait::ForAnswer(silent)) => {
+                WorkerFault::ServiceSilent { limit, silent: Some(silent) }
+            }
+            Some(ServiceWait::ForConnection) => WorkerFault::ServiceSilent { limit, silent: None },
+            None => WorkerFault::TimedOut(limit),
+        }
     }
 
     /// Explains why a worker ended that the host did not end.
@@ -199,9 +242,9 @@ pub(super) struct AssignedWorker {
     pub(super) trace: WorkerTrace,
 }
 
-/// A running program.
+/// A running program: it asks, is answered, and ends. Dropping it ends its worker.
 #[derive(Debug)]
-pub(super) struct WorkerTurn {
+pub struct WorkerTurn {
     shared: Arc<Shared>,
     agent: String,
     cancellation: Cancellation,
@@ -273,7 +316,7 @@ impl WorkerTurn {
         })
     }
 
-    fn receive(&mut self) -> Result<Said, WorkerFault> {
+    fn receive(&mut self) -> Result<TurnEvent, WorkerFault> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.asked.is_none()) else {
             return Err(misused());
         };
@@ -283,7 +326,7 @@ impl WorkerTurn {
                 self.clock.stop();
                 self.permit = None; // others may run while the host answers
                 (self.asked, self.last_ask) = (Some((id, self.shared.live.answering())), id);
-                Ok(Said::Ask(ask))
+                Ok(TurnEvent::Ask(ask))
             }
             Ok(Ok(Frame::Ask { .. })) => Err(by_program("it asked with a number used before")),
             Ok(Ok(Frame::Done { .. })) if worker.link.has_more() => {
@@ -294,7 +337,7 @@ impl WorkerTurn {
             }
             Ok(Ok(Frame::Done { ending, changes, result_from })) => {
                 let done = Done { result_from, ..self.finish(ending, changes) };
-                Ok(Said::Done(Box::new(done)))
+                Ok(TurnEvent::Done(Box::new(done)))
             }
             // The host sends nothing that an intact harness refuses, so the program broke it or falsified this.
             Ok(Ok(Frame::Refused(problem))) => {
@@ -328,6 +371,7 @@ impl WorkerTurn {
         if let (Some(worker), Some(lease), true) =
             (worker, self.lease.take(), leaves_worker_usable(&ending))
             && worker.process.has_cpu_left()
+            && !worker.has_leftovers(lease.language())
         {
             self.shared.pool.give_back(lease, worker);
         }
@@ -340,7 +384,9 @@ impl WorkerTurn {
         (self.permit, self.asked) = (None, None);
         let Some(mut worker) = self.worker.take() else { return };
         match fault {
-            WorkerFault::TimedOut(_) | WorkerFault::Cancelled => worker.process.terminate(),
+            WorkerFault::TimedOut(_)
+            | WorkerFault::ServiceSilent { .. }
+            | WorkerFault::Cancelled => worker.process.terminate(),
             WorkerFault::Crashed { .. }
             | WorkerFault::Limited(..)
             | WorkerFault::ActivationFailed(_)
@@ -365,26 +411,31 @@ impl WorkerTurn {
             | WorkerFault::Unavailable(_)
             | WorkerFault::AllowanceSpent(_)
             | WorkerFault::Uncontained(_)
+            | WorkerFault::ServiceSilent { .. }
             | WorkerFault::Cancelled => self.shared.losses.note_loss(&self.agent),
         }
     }
 }
 
-impl Turn for WorkerTurn {
-    fn listen(&mut self) -> Result<Said, WorkerFault> {
+impl WorkerTurn {
+    /// Waits for its next ask, or its end.
+    pub fn listen(&mut self) -> Result<TurnEvent, WorkerFault> {
         self.receive().inspect_err(|fault| self.abandon(fault))
     }
 
-    fn answer(&mut self, answer: Answer) -> Result<(), WorkerFault> {
-        self.reply(&answer).inspect_err(|fault| self.abandon(fault))
+    /// Answers what it asked last.
+    pub fn answer(&mut self, answer: &Answer) -> Result<(), WorkerFault> {
+        self.reply(answer).inspect_err(|fault| self.abandon(fault))
     }
 
-    fn evidence(&mut self) -> (Output, WorkerTrace) {
+    /// What is known of a run that ended without a report: what it printed, and its worker. Ends the run.
+    pub fn evidence(&mut self) -> (Output, WorkerTrace) {
         self.abandon(&WorkerFault::Cancelled); // if the host ended the turn
         (std::mem::take(&mut self.output), std::mem::take(&mut self.trace))
     }
 
-    fn reached(&mut self) -> Vec<ObservedSource> {
+    /// The hosts it connected to, where the host makes its connections; of a run that ended without a report.
+    pub fn reached(&mut self) -> Vec<ObservedSource> {
         let connections = self.worker.as_ref().map(Worker::take_connections);
         self.reached.extend(connections.unwrap_or_default());
         std::mem::take(&mut self.reached)
@@ -425,7 +476,7 @@ impl Shared {
                 // Ruby retries a refused fork until its time is up.
                 Some(Limit::Processes) => over_processes(),
                 Some(Limit::Memory) => over_memory(),
-                Some(_) | None => WorkerFault::TimedOut(limit),
+                Some(_) | None => worker.explain_timeout(limit),
             },
             LinkFault::OutOfMemory => over_memory(),
             LinkFault::Cancelled => WorkerFault::Cancelled,

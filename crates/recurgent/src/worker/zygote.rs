@@ -27,22 +27,24 @@ use serde_json::{Value, json};
 
 use super::frame::IPC_VERSION;
 use super::link::{Link, POLL_INTERVAL};
-use super::process::{Process, WorkerExit, WorkerId};
+use super::process::{Process, WorkerExit, WorkerId, is_stopped};
 use super::sandbox::{Sandbox, SandboxAccess, SpawnHandshake, Tally, ZygoteSandbox};
 use super::zygote_pool::BootFault;
-use crate::environment::Lock;
 use crate::guest::interpreter::{self, InterpreterInfo};
+use crate::lock_file::FileLock;
 
 /// Longest time from an interpreter's start to `ready`.
-const BOOT_DEADLINE: Duration = Duration::from_secs(10);
+const BOOT_DEADLINE: Duration = Duration::from_secs(30);
 /// Longest time a zygote may take to fork.
-const FORK_DEADLINE: Duration = Duration::from_secs(5);
+const FORK_DEADLINE: Duration = Duration::from_secs(30);
 /// Longest time a call waits to learn how a worker ended.
-const REAP_DEADLINE: Duration = Duration::from_millis(250);
+const REAP_DEADLINE: Duration = Duration::from_secs(10);
 /// Time between closing the control channel and `SIGKILL`.
-const CLOSE_GRACE: Duration = Duration::from_secs(1);
+const CLOSE_GRACE: Duration = Duration::from_secs(5);
 /// Interval at which it is checked meanwhile.
 const CLOSE_PERIOD: Duration = Duration::from_millis(1);
+/// Interval at which a zygote that does not reply is checked.
+const STATE_PERIOD: Duration = Duration::from_millis(500);
 /// Requests that may be unanswered before replies must be read.
 const MAX_PENDING: usize = 32;
 /// Longest control message.
@@ -64,7 +66,7 @@ pub(super) struct Zygote {
     /// The sandbox of it and its workers; removed after they have ended.
     sandbox: ZygoteSandbox,
     /// Keeps its environment from being removed.
-    _in_use: Option<Lock>,
+    _in_use: Option<FileLock>,
 }
 
 /// How a zygote is booted.
@@ -75,7 +77,7 @@ pub(super) struct ZygoteSettings<'a> {
     /// The environment, as arguments of the harness; empty: the bare language.
     pub(super) arguments: Vec<OsString>,
     /// Held as long as the zygote exists.
-    pub(super) in_use: Option<Lock>,
+    pub(super) in_use: Option<FileLock>,
     /// Longest time its packages may take to load.
     pub(super) activation_limit: Duration,
     /// What it may see and reach.
@@ -292,9 +294,7 @@ impl Zygote {
     }
 
     fn receive(&self, deadline: Instant) -> Result<Reply, ZygoteFault> {
-        if !readable(self.control.as_fd(), deadline.saturating_duration_since(Instant::now())) {
-            return Err(lost("its zygote did not reply in time"));
-        }
+        self.await_packet(deadline)?;
         let mut packet = [0; PACKET_BYTES];
         let (length, sender) = match receive_packet(&self.control, &mut packet) {
             Ok((0, _)) | Err(Errno::CONNRESET) => return Err(lost("its zygote ended")),
@@ -311,6 +311,22 @@ impl Zygote {
         })
     }
 
+    /// Waits for the next packet. A zygote that was stopped is not waited for.
+    fn await_packet(&self, deadline: Instant) -> Result<(), ZygoteFault> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if readable(self.control.as_fd(), left.min(STATE_PERIOD)) {
+                return Ok(());
+            }
+            if left.is_zero() {
+                return Err(lost("its zygote did not reply in time"));
+            }
+            if is_stopped(self.process) {
+                return Err(lost("its zygote was stopped"));
+            }
+        }
+    }
+
     /// Ends it. It is asked first, so that it ends its workers and waits for them, and killed if that takes too long.
     fn close(&mut self) {
         let deadline = Instant::now() + CLOSE_GRACE;
@@ -319,7 +335,7 @@ impl Zygote {
         // Fails only if it has ended already.
         let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
         let deadline = Instant::now() + CLOSE_GRACE;
-        while Instant::now() < deadline {
+        while Instant::now() < deadline && !is_stopped(self.process) {
             if !matches!(
                 rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG),
                 Ok(None)

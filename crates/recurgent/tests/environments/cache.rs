@@ -73,7 +73,7 @@ fn standings(stored: &[Stored]) -> Vec<CacheState> {
 }
 
 #[test]
-fn what_was_used_lately_is_needed_and_looking_is_no_use() {
+fn environments_used_lately_are_kept_and_listing_does_not_count_as_use() {
     let stage = PackageSource::wheels().stage();
     value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
     let cache = stage.runtime().cache().unwrap();
@@ -181,7 +181,7 @@ fn a_refreshed_environment_takes_over_and_the_old_one_serves_running_programs() 
     }
 }
 
-const HANG_TIMEOUT: Duration = Duration::from_mins(1);
+const HANG_TIMEOUT: Duration = Duration::from_mins(5);
 /// Run in the environment, and load its package late.
 const RUBY_WAIT: &str = "File.write('GATE.reached', '')\nsleep 0.01 until File.exist?('GATE')\nrequire 'beta'\nBeta::VERSION";
 const PYTHON_WAIT: &str = "import os, time, pathlib\npathlib.Path('GATE.reached').touch()\nwhile not os.path.exists('GATE'):\n    time.sleep(0.01)\nimport inner_part\nresult = inner_part.NAME";
@@ -284,6 +284,34 @@ fn a_damaged_environment_is_built_again_and_the_call_goes_on() {
         let failure = crate::stage::failure(&outcome);
         assert_eq!(failure.kind.code(), "dependency_activation_failed", "{failure:#?}");
         assert!(failure.message.contains("cannot be built again"), "{failure:#?}");
+    }
+}
+
+/// Both guests: what is lost is loaded only when it is used, so the environment still boots.
+#[test]
+fn a_file_that_is_lost_and_loaded_late_is_found_missing_and_the_call_goes_on() {
+    for (source, code) in [
+        (PackageSource::gems(), "require 'late'\nLate.answer"),
+        (PackageSource::wheels(), "import late\nresult = late.answer()"),
+    ] {
+        let stage = source.stage();
+        let dependencies = json!([{"name": "late"}]);
+        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
+        let root = stage.environments().remove(0);
+        let lost = if code.contains("import") { "part.py" } else { "part.rb" };
+        assert!(remove_file(&root, lost), "{lost} is there");
+        stage.progress();
+        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
+        assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
+        assert_eq!(
+            stage.logged()["attempts"].as_array().map(Vec::len),
+            Some(1),
+            "none is to blame"
+        );
+        // A program that raises in an environment that is whole is not run again.
+        let raises = if code.contains("import") { "raise ValueError()" } else { "raise 'x'" };
+        crate::stage::failure(&stage.once(raises, &dependencies));
+        assert_eq!(stage.progress(), Vec::<String>::new());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Several processes and one environment; processes that are killed; processes with a past.
+//! Several processes and one environment; processes that are killed; processes with misleading environment variables.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::sources::PackageSource;
 use crate::stage::{Stage, value};
 
-/// Tells the process below what to do.
+/// The environment variable with the instructions of the process below, as JSON.
 const ORDER: &str = "ENVIRONMENTS_TEST_ORDER";
 /// Far more than anything here needs.
-const HANG_TIMEOUT: Duration = Duration::from_mins(1);
+const HANG_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A process that prepares what its input names, and prints the result. Run by the tests below.
 #[test]
@@ -206,7 +206,7 @@ fn threads_of_one_process_share_one_build() {
 }
 
 #[test]
-fn uv_is_fetched_once_when_there_is_none() {
+fn uv_is_fetched_at_most_once_and_that_is_reported() {
     let source = PackageSource::wheels();
     let mut stage = Stage::new(Language::Python);
     std::fs::remove_file(stage.path("cache").join("tools")).unwrap();
@@ -226,9 +226,21 @@ fn uv_is_fetched_once_when_there_is_none() {
     assert!(!stage.progress().iter().any(|what| what.starts_with("fetching uv")));
 }
 
+/// An internal index need not have uv.
+#[test]
+fn uv_does_not_come_from_the_source_of_packages() {
+    let source = PackageSource::wheels();
+    let stage = source.stage();
+    std::fs::remove_file(stage.path("cache").join("tools")).unwrap();
+    let outcome = stage.once("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));
+    assert_eq!(value(&outcome), &json!(1));
+    assert_eq!(source.asked_for("/simple/uv/"), 0);
+    assert!(source.asked_for("/simple/inner-part/") > 0, "{:?}", source.requests());
+}
+
 /// Under root, programs run as a user that owns nothing, and must be able to read what was installed for them.
 #[test]
-fn a_host_that_keeps_its_files_to_itself_installs_as_well() {
+fn packages_install_with_a_umask_of_077() {
     for test in [
         "policy::internal_only_asks_ours_alone",
         "hostile::a_build_script_reaches_nothing_and_its_package_is_installed",

@@ -23,11 +23,13 @@ GEMS = [
     "ext/native/native.c" => "#include <ruby.h>\nstatic VALUE answer(VALUE self) { return INT2FIX(42); }\nvoid Init_native(void) { rb_define_global_function(\"native_answer\", answer, 0); }\n",
   }],
   ["needs-json", "1.0.0", { "json" => ">= 1.8", "bigdecimal" => ">= 1.0" }, { "lib/needs-json.rb" => "require 'json'\nrequire 'bigdecimal'\nmodule NeedsJson; end" }],
+  ["late", "1.0.0", {}, { "lib/late.rb" => "module Late; def self.answer = (require 'late/part'; PART); end", "lib/late/part.rb" => "module Late; PART = 42; end" }],
   ["verbose", "1.0.0", {}, { "lib/verbose.rb" => "", "ext/extconf.rb" => "puts 'checking for widget.h... no'\nputs 'a line that says nothing' * 20, $stdout.flush while (@n = @n.to_i + 1) < 400\nabort 'extconf gives up'" }],
   ["stuck", "1.0.0", {}, { "lib/stuck.rb" => "", "ext/extconf.rb" => "sleep" }],
   ["noisy", "1.0.0", {}, { "lib/noisy.rb" => "puts 'noise' * 50_000\nwarn 'noise' * 50_000\nmodule Noisy; end" }],
   ["hanging", "1.0.0", {}, { "lib/hanging.rb" => "sleep" }],
   ["dying", "1.0.0", {}, { "lib/dying.rb" => "warn 'going down'\nProcess.exit!(3)" }],
+  ["young", "0.9.0", {}, { "lib/young.rb" => "module Young; VERSION = '0.9.0'; end" }],
   ["young", "1.0.0", {}, { "lib/young.rb" => "module Young; VERSION = '1.0.0'; end" }],
   ["dash-ed", "1.0.0", {}, { "lib/dash/ed.rb" => "module Dash; module Ed; end; end" }],
 ].freeze
@@ -64,9 +66,10 @@ GEMS.group_by(&:first).each do |name, gems|
 end
 published = File.join(SOURCE, "api", "v1", "versions")
 FileUtils.mkdir_p(published)
-{ "beta" => "2020-01-01T00:00:00.000Z", "young" => Time.now.utc.iso8601 }.each do |name, at|
-  numbers = GEMS.select { |gem| gem[0] == name }.map { |gem| gem[1] }
-  File.write(File.join(published, "#{name}.json"), JSON.generate(numbers.map { |it| { number: it, created_at: at } }))
+old = "2020-01-01T00:00:00.000Z"
+{ "beta" => { "1.0.0" => old, "2.0.0" => old }, "young" => { "0.9.0" => old, "1.0.0" => Time.now.utc.iso8601 } }.each do |name, dated|
+  versions_of = dated.map { |number, at| { number: number, created_at: at } }
+  File.write(File.join(published, "#{name}.json"), JSON.generate(versions_of))
 end
 File.write(File.join(SOURCE, "versions"), versions)
 File.write(File.join(SOURCE, "names"), "---\n#{GEMS.map(&:first).uniq.join("\n")}\n")

@@ -111,6 +111,19 @@ fn a_package_comes_from_the_first_source_that_has_its_name() {
     }
 }
 
+/// A package manager without a variable that it was to be given could build something else than was meant.
+#[test]
+fn a_variable_that_is_not_set_is_reported_before_anything_is_installed() {
+    let source = PackageSource::wheels();
+    let mut stage = source.stage();
+    stage.set("installer_env", "PATH, RECURGENT_TEST_UNSET");
+    let outcome = stage.once(OUTER, &json!([{"name": "outer-part"}]));
+    let failure = failure(&outcome);
+    let said = "installer_env lists `RECURGENT_TEST_UNSET`, which is not set; set it, or remove it";
+    assert!(failure.message.contains(said), "{failure:?}");
+    assert_eq!((source.asked_for("/"), stage.environments()), (0, Vec::<PathBuf>::new()));
+}
+
 /// No package caused it, so no program is asked to do without it.
 #[test]
 fn a_sandbox_weaker_than_asked_for_installs_nothing() {
@@ -255,7 +268,7 @@ fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
             let url = format!("http://{address}/");
             stage.set("source_mode", "internal_only");
             stage.set(key, &url);
-            stage.set("resolve_timeout_seconds", "4");
+            stage.set("resolve_timeout_seconds", "12");
             let begun = Instant::now();
             let outcome = stage.once("1", &json!([{"name": "anything"}]));
             let seen = failure(&outcome);
@@ -266,7 +279,7 @@ fn a_source_that_does_not_answer_ends_the_call_in_time_and_is_named() {
             );
             assert_eq!(failure_facts(&outcome, "stage").2, Some("resolve"));
             assert!(seen.message.contains(&url), "{seen:#?}");
-            assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < Duration::from_mins(2), "{:?}", begun.elapsed());
         }
     }
 }
@@ -296,9 +309,9 @@ fn a_package_that_hangs_or_ends_the_interpreter_when_loaded_is_named() {
         (PackageSource::gems(), "hanging", "dying"),
     ] {
         let mut stage = source.stage();
-        stage.set("activation_timeout_seconds", "5");
+        stage.set("activation_timeout_seconds", "15");
         for (package, words) in
-            [(hanging, "did not load within 5 s"), (dying, "ended the interpreter")]
+            [(hanging, "did not load within 15 s"), (dying, "ended the interpreter")]
         {
             let outcome = stage.once("1", &json!([{"name": package}]));
             assert_eq!(
@@ -329,7 +342,10 @@ fn what_was_published_too_lately_is_not_installed() {
     stage.set("minimum_package_age_days", "7");
     let old = stage.once("require 'beta'\nBeta::VERSION", &json!([{"name": "beta"}]));
     assert_eq!(value(&old), "2.0.0");
-    for (gem, words) in [("young", "less than 7 days ago"), ("dash-ed", "does not say when")] {
+    for (gem, words) in [
+        ("young", "; 0.9.0 is old enough) was published less than 7 days ago"),
+        ("dash-ed", "does not say when"),
+    ] {
         let outcome = stage.once("1", &json!([{"name": gem}]));
         assert_eq!(
             failure_facts(&outcome, "policy"),
@@ -337,11 +353,45 @@ fn what_was_published_too_lately_is_not_installed() {
         );
         assert!(failure(&outcome).message.contains(words), "{:#?}", failure(&outcome));
     }
+    let older = json!([{"name": "young", "version": "~> 0.9.0"}]);
+    assert_eq!(value(&stage.once("require 'young'\nYoung::VERSION", &older)), "0.9.0");
     // uv leaves out what its source gives no time for.
     let mut stage = PackageSource::wheels().stage();
     stage.set("minimum_package_age_days", "7");
     let outcome = stage.once("import inner_part\nresult = 1", &json!([{"name": "inner-part"}]));
     assert_eq!(failure(&outcome).kind.code(), "dependency_resolution_failed");
+    let message = &failure(&outcome).message;
+    assert!(message.contains("minimum_package_age_days"), "{message}");
+    assert!(message.contains("too new"), "{message}");
+    assert!(!message.contains("exclude-newer"), "{message}");
+}
+
+/// The retry is the rejected program again, so nothing is prepared for it.
+#[test]
+fn an_entry_keeps_what_the_last_preparation_found() {
+    let mut stage = PackageSource::wheels().stage();
+    stage.set("execution_repair_budget", "1");
+    stage.set("max_generation_attempts", "2");
+    let unknown = json!([{"name": "missing-part"}]);
+    stage.writes("check", "import missing_part\nresult = 1", &unknown);
+    let outcome = stage.once("import missing_part\nresult = 1", &unknown);
+    assert_eq!(failure(&outcome).kind.code(), "dependency_resolution_failed");
+    let entry = stage.logged();
+    let [first, second] = entry["attempts"].as_array().unwrap().as_slice() else {
+        panic!("two attempts: {entry}")
+    };
+    assert_eq!(second["failure"]["repeated"], true, "{entry}");
+    for field in [
+        "normalized_dependencies",
+        "env_id",
+        "environment_cache_hit",
+        "env_prepare_ms",
+        "env_resolve_ms",
+        "env_install_ms",
+    ] {
+        assert!(!first[field].is_null(), "{field}: {first}");
+        assert_eq!(entry[field], first[field], "{field}");
+    }
 }
 
 #[test]

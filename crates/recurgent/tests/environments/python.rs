@@ -1,7 +1,5 @@
 //! Python packages from the public index.
 
-use std::time::{Duration, Instant};
-
 use recurgent::Language;
 use serde_json::json;
 
@@ -24,10 +22,8 @@ fn a_pure_package_and_a_compiled_one_work_and_the_second_call_starts_nothing() {
 
     // No uv can be run any more.
     stage.set("uv", "/nonexistent/uv");
-    let begun = Instant::now();
     let outcome = stage.once(&both, &dependencies);
     assert_eq!(value(&outcome), &json!([10, "a-b"]));
-    assert!(begun.elapsed() < Duration::from_secs(20));
     let second = stage.logged();
     assert_eq!(second["environment_cache_hit"], json!(true));
     assert_eq!(second["env_id"], first["env_id"]);

@@ -169,7 +169,7 @@ fn a_long_failure_of_an_extension_names_its_cause() {
 #[test]
 fn a_build_that_does_not_end_is_not_taken_for_an_unreachable_source() {
     let mut stage = PackageSource::gems().stage();
-    stage.set("install_timeout_seconds", "20");
+    stage.set("install_timeout_seconds", "40");
     let outcome = stage.once("1", &json!([{"name": "stuck"}]));
     let seen = failure(&outcome);
     assert_eq!(

@@ -178,7 +178,7 @@ fn answer(
     outdated: &AtomicBool,
     lacks: &[String],
 ) {
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(2))).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     let mut request = String::new();

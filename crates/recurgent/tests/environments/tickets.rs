@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::sources::PackageSource;
 use crate::stage::{Stage, call, failure, failure_facts, value};
 
-const HANG_TIMEOUT: Duration = Duration::from_mins(1);
+const HANG_TIMEOUT: Duration = Duration::from_mins(5);
 
 fn sluggish(stage: &Stage) -> PreparationTicket {
     stage.runtime().prepare("tester").dependency("sluggish", "").start()

@@ -15,6 +15,8 @@ WHEELS = [
     ("noisy-part", "1.0", [], "noisy_part", "import sys\nprint('noise' * 50000)\nprint('noise' * 50000, file=sys.stderr)"),
     ("hanging-part", "1.0", [], "hanging_part", "import time\ntime.sleep(100000)"),
     ("dying-part", "1.0", [], "dying_part", "import os, sys\nprint('going down', file=sys.stderr, flush=True)\nos._exit(3)"),
+    ("part", "1.0", [], "part", "ANSWER = 42"),
+    ("late", "1.0", ["part"], "late", "def answer():\n    import part\n    return part.ANSWER"),
     ("missing-part", "1.0", ["recurgent-has-no-such-package"], "missing_part", ""),
 ]
 

@@ -119,7 +119,7 @@ impl Fixture {
         let key = self.key(role, method);
         let versions = self.runtime().store().versions(&key).unwrap();
         let shown = |v: &recurgent::store::catalog::StoredVersion| {
-            (v.trigger, v.artifact.repute.standing, v.is_current)
+            (v.trigger, v.artifact.track_record.standing, v.is_current)
         };
         versions.iter().map(shown).collect()
     }

@@ -90,6 +90,56 @@ fn a_rejection_falls_back_to_the_last_good_version() {
     });
 }
 
+/// The version that gave the answer is rejected, also if another one runs by now.
+#[test]
+fn a_rejection_of_an_answer_rejects_the_version_that_gave_it() {
+    check(|fixture| {
+        fixture.writes_half();
+        fixture.writes_half_repaired();
+        let c = fixture.agent("c");
+        fixture.call(&c, "half", &[json!(8), json!(2)], 1);
+        let call = last_call(&c);
+        fixture.call(&c, "half", &[json!(1), json!(0)], 1);
+        let key = fixture.key("c", "half");
+        let runtime = fixture.runtime();
+        let (programs, store) = (runtime.programs(), runtime.store());
+        let versions = store.versions(&key).unwrap();
+        let [repaired, first] = &versions[..] else { panic!("two versions") };
+        let report = programs.reject(&key, "too small", Some(&call)).unwrap();
+        assert_eq!(report.rejected, first.artifact.checksum);
+        assert_eq!(report.running.as_ref(), Some(&repaired.artifact.checksum));
+        assert!(!report.was_running);
+        let wrong = example(&json!({"args": [8, 2], "not_value": 4}));
+        assert_eq!(store.examples(&key.role, &key.method).unwrap(), [wrong]);
+        assert!(store.versions(&key).unwrap()[0].is_current, "the repair still runs");
+        let again = programs.reject(&key, "", Some(&call)).unwrap_err();
+        assert!(matches!(again, ProgramFault::AlreadyRejected(_)), "{again}");
+        let report = programs.reject(&key, "", None).unwrap();
+        assert!(report.was_running);
+        assert_eq!(report.running, None, "the rejected version does not come back");
+    });
+}
+
+#[test]
+fn a_call_of_another_role_or_method_rejects_nothing() {
+    check(|fixture| {
+        for method in ["c.double", "c.add", "d.double"] {
+            fixture.writes(method, "result = args[0] + 1", "args[0] + 1");
+        }
+        let (c, d) = (fixture.agent("c"), fixture.agent("d"));
+        fixture.call(&c, "double", &[json!(5)], 1);
+        let key = fixture.key("c", "double");
+        fixture.call(&c, "add", &[json!(5)], 1);
+        fixture.call(&d, "double", &[json!(5)], 1);
+        for (call, called) in [(last_call(&c), "c.add"), (last_call(&d), "d.double")] {
+            let fault = fixture.runtime().programs().reject(&key, "", Some(&call)).unwrap_err();
+            let text = fault.to_string();
+            assert!(text.contains(called) && text.contains("not of c.double"), "{text}");
+        }
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(7));
+    });
+}
+
 #[test]
 fn a_text_that_was_rejected_does_not_come_back_by_itself() {
     check(|fixture| {
@@ -104,7 +154,28 @@ fn a_text_that_was_rejected_does_not_come_back_by_itself() {
         assert_eq!(fixture.call(&c, "double", &[json!(7)], 0), json!(14));
         let versions = fixture.runtime().store().versions(&key).unwrap();
         let running = versions.iter().find(|version| version.is_current).unwrap();
-        assert!(!running.artifact.repute.rejected);
+        assert!(!running.artifact.track_record.rejected);
+    });
+}
+
+/// Comments, blank lines and spaces do not make another program.
+#[test]
+fn a_text_that_was_rejected_does_not_come_back_with_another_layout() {
+    check(|fixture| {
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        fixture.call(&c, "double", &[json!(5)], 1);
+        c.reject("double", "it adds one").unwrap();
+        let prompt = next_prompt(fixture, "double");
+        assert!(prompt.contains("it adds one") && prompt.contains("args[0] + 1"), "{prompt}");
+        fixture.writes(
+            "c.double",
+            "# doubles\n\nresult = args[0]+1\n",
+            "# doubles\n\nargs[0]+1 # x\n",
+        );
+        writes_right_double(fixture);
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 2), json!(10));
+        assert_eq!(fixture.call(&c, "double", &[json!(7)], 0), json!(14));
     });
 }
 
@@ -228,7 +299,7 @@ fn what_is_forgotten_is_written_again() {
         assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(10));
         let (role, method) = (Role::parse("c").unwrap(), Method::parse("double").unwrap());
         assert_eq!(fixture.runtime().store().examples(&role, &method).unwrap(), []);
-        assert!(fixture.runtime().programs().forget(&role, None).unwrap());
+        assert!(fixture.runtime().programs().forget(&role, None).unwrap().is_some());
         assert_eq!(fixture.runtime().programs().list(None).unwrap(), []);
     });
 }

@@ -84,7 +84,11 @@ fn eight_processes_keep_every_tool_and_count_every_call() {
     let versions = runtime.store().versions(&key).unwrap();
     assert_eq!(versions.len(), 1);
     assert_eq!(u64::from(versions[0].artifact.successes), PROCESSES as u64 * CALLS);
-    assert_eq!(versions[0].artifact.repute.standing, Standing::Durable, "ten calls, two sessions");
+    assert_eq!(
+        versions[0].artifact.track_record.standing,
+        Standing::Durable,
+        "ten calls, two sessions"
+    );
 }
 
 /// The other side: this test binary again, run by the exact name.

@@ -4,8 +4,8 @@ use lifecycle::admission::Admission;
 use lifecycle::artifact::Trigger;
 use lifecycle::pattern::PatternEvent;
 use lifecycle::standing::Standing;
-use recurgent::Language;
-use serde_json::json;
+use recurgent::{Arguments, Language};
+use serde_json::{Map, json};
 
 use crate::fixture::{Fixture, check, log};
 
@@ -155,6 +155,7 @@ fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
         exhausted: None,
         event: PatternEvent::default(),
         counted: ToolCount::Success,
+        stored_under: None,
     };
     let receipt = fixture.runtime().store().commit(&owner, &request, &changes).unwrap();
     assert_eq!(receipt.admission, Some(Admission::AwaitsTrial));
@@ -326,4 +327,36 @@ fn standings_are_logged_in_shadow_mode_and_decide_when_enforced() {
     assert_eq!(entry["selection_miss_reason"], json!("degraded"));
     assert_eq!(entry["promotion_enforced"], json!(true));
     assert_eq!(fixture.runtime().store().versions(&key).unwrap().len(), 2);
+}
+
+/// The failure that a version was written because of is kept to be read, without what was given as a secret.
+#[test]
+fn the_failure_of_a_version_is_kept_without_secrets() {
+    check(|fixture| {
+        fixture.writes(
+            "c.login",
+            "def login(user, password):\n    if user != 'ann':\n        raise RuntimeError(f'no {password} for {user}')\n    \
+             return user",
+            "def login(user, password:)\n  raise \"no #{password} for #{user}\" unless user == 'ann'\n  user\nend",
+        );
+        fixture.writes(
+            "c.login",
+            "def login(user, password):\n    return user",
+            "def login(user, password:) = user",
+        );
+        let c = fixture.agent("c");
+        for user in ["ann", "bob"] {
+            let arguments = Arguments {
+                args: vec![json!(user)],
+                kwargs: Map::from_iter([("password".to_owned(), json!("tulip-42-garden"))]),
+            };
+            assert_eq!(c.call("login", arguments).unwrap().value(), Some(&json!(user)));
+        }
+        fixture.runtime().wait_for_trials();
+        let key = fixture.key("c", "login");
+        let versions = fixture.runtime().store().versions(&key).unwrap();
+        let failure = versions.iter().find_map(|version| version.failure.as_deref()).unwrap();
+        assert!(failure.contains("for bob"), "{failure}");
+        assert!(!failure.contains("tulip"), "{failure}");
+    });
 }

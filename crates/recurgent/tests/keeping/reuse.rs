@@ -96,3 +96,46 @@ fn writes_add(fixture: &Fixture) {
         "context.fetch(:memory, 0) + args[0]",
     );
 }
+
+/// A line that shows how the function is called is not the answer to every call.
+#[test]
+fn an_example_line_after_the_function_does_not_answer_later_calls() {
+    check(|fixture| {
+        for (method, python_end, ruby_end) in [
+            ("add", "result = add(1, 2)", "result = add(1, 2)"),
+            ("sum", "return sum(1, 2)", "return sum(1, 2)"),
+        ] {
+            fixture.writes(
+                &format!("c.{method}"),
+                &format!("def {method}(a, b):\n    return a + b\n{python_end}"),
+                &format!("def {method}(a, b) = a + b\n{ruby_end}"),
+            );
+            let c = fixture.agent("c");
+            assert_eq!(fixture.call(&c, method, &[json!(20), json!(30)], 1), json!(50));
+            assert_eq!(fixture.call(&c, method, &[json!(5), json!(6)], 0), json!(11));
+        }
+    });
+}
+
+/// A result that the program computes from values of its own answers one call; without arguments it answers all.
+#[test]
+fn a_result_without_the_arguments_is_kept_only_for_a_method_without_arguments() {
+    check(|fixture| {
+        let (python, ruby) = (
+            "def add(a, b):\n    return a + b\nx = 1\nresult = add(x, 2)",
+            "def add(a, b) = a + b\nx = 1\nresult = add(x, 2)",
+        );
+        fixture.writes("c.add", python, ruby);
+        fixture.writes("c.add", "result = sum(args)", "args.sum");
+        fixture.writes(
+            "c.answer",
+            "def answer(n):\n    return n * 2\nresult = answer(21)",
+            "def answer(n) = n * 2\nresult = answer(21)",
+        );
+        let c = fixture.agent("c");
+        fixture.call(&c, "add", &[json!(20), json!(30)], 1);
+        assert_eq!(fixture.call(&c, "add", &[json!(5), json!(6)], 1), json!(11));
+        assert_eq!(fixture.call(&c, "answer", &[], 1), json!(42));
+        assert_eq!(fixture.call(&c, "answer", &[], 0), json!(42));
+    });
+}

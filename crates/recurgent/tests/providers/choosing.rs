@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use recurgent::config::Config;
 use recurgent::provider::{ProviderChoice, ProviderFault, ProviderOptions, Secret, choose, make};
 
 use super::CANARY;
@@ -14,9 +15,9 @@ fn given(
     keys: &[&'static str],
 ) -> ProviderOptions {
     ProviderOptions {
-        provider: provider.to_owned(),
-        model: model.to_owned(),
-        base_url: base_url.map(str::to_owned),
+        provider: provider.parse().unwrap(),
+        model: model.parse().unwrap(),
+        base_url: base_url.map(|address| address.parse().unwrap()),
         keys: keys.iter().map(|name| (*name, Secret::new(CANARY))).collect(),
         ..ProviderOptions::default()
     }
@@ -96,20 +97,57 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
     }
 }
 
+/// The settings are checked when they are read, before anything is chosen.
+#[test]
+fn a_setting_that_cannot_be_chosen_is_refused() {
+    for (key, text, words) in [
+        ("provider", "openia", "must be auto, anthropic, openai"),
+        ("provider", "file:x", "must be auto, anthropic, openai"),
+        ("model", "../../x", "must be auto or a model name"),
+        ("model", "a b", "must be auto or a model name"),
+        ("model", "", "must be auto or a model name"),
+        ("base_url", "127.0.0.1:80", "must be http://HOST"),
+        ("base_url", "ftp://x/", "must be http://HOST"),
+        ("base_url", "http://u:hunter2@x/v1", "must be http://HOST"),
+        ("base_url", "http://x/?key=hunter2", "must be http://HOST"),
+        ("base_url", "http:// x", "must be http://HOST"),
+        ("provider_proxy", "socks5://u:hunter2@127.0.0.1:1", "the address of a proxy"),
+        ("provider_proxy", "ftp://127.0.0.1", "the address of a proxy"),
+        ("provider_proxy", "http://", "the address of a proxy"),
+        ("provider_proxy", "a b", "the address of a proxy"),
+        ("installer_proxy", "a b", "the address of a proxy"),
+        (
+            "python_indexes",
+            "https://u:hunter2@x/, gems.example",
+            "`gems.example` is not an address",
+        ),
+        ("blocked_packages", "evil, numpy>=2", "`numpy>=2` is not one"),
+    ] {
+        let fault = Config::defaults().set(key, text).unwrap_err().to_string();
+        assert!(fault.contains(key) && fault.contains(words), "{text}: {fault}");
+        assert!(!fault.contains("hunter2"), "{fault}");
+    }
+}
+
+/// A cost that is computed from half of a price would be wrong.
+#[test]
+fn a_price_without_the_other_is_refused() {
+    for (set, missing) in [
+        ("price_input_per_mtok", "price_output_per_mtok"),
+        ("price_output_per_mtok", "price_input_per_mtok"),
+        ("price_cached_per_mtok", "price_input_per_mtok"),
+    ] {
+        let mut config = Config::defaults();
+        config.set(set, "1").unwrap();
+        let fault = config.provider_options().unwrap_err().to_string();
+        assert!(fault.contains(&format!("{set} is set and {missing} is not; set")), "{fault}");
+    }
+}
+
 #[test]
 fn an_impossible_choice_is_reported() {
-    let check = |options: &ProviderOptions, words: &str| {
-        let fault = choose(options).map(|choice| panic!("{choice:?}")).unwrap_err().to_string();
-        assert!(fault.contains(words), "{fault}");
-    };
-    check(&given("openia", "auto", None, &[]), "use auto, anthropic, openai");
-    check(&given("file:x", "auto", None, &[]), "unknown provider");
-    check(&given("compatible", "m", None, &[]), "base_url must be");
-    for address in ["127.0.0.1:80", "ftp://x/", "http://u:p@x/v1", "http://x/?key=1", "http:// x"] {
-        check(&given("auto", "m", Some(address), &[]), "base_url must be");
-    }
-    check(&given("gemini", "../../x", None, &[]), "is not a model name");
-    check(&given("gemini", "a b", None, &[]), "is not a model name");
+    let fault = choose(&given("compatible", "m", None, &[])).unwrap_err();
+    assert_eq!(fault, ProviderFault::Address);
     let keys = &["OPENAI_API_KEY"][..];
     for address in ["http://models.example/v1", "http://127.0.0.1.example/v1", "http://10.0.0.1:80"]
     {
@@ -160,7 +198,7 @@ fn a_key_file_is_for_its_owner_only() {
 }
 
 #[test]
-fn what_no_header_can_carry_is_no_key() {
+fn a_text_that_no_header_can_carry_is_not_a_key() {
     for key in ["", "two words", "line\nend", "schlüssel"] {
         let mut options = given("openai", "m", None, &[]);
         options.keys.insert("OPENAI_API_KEY", Secret::new(key));
@@ -172,7 +210,7 @@ fn what_no_header_can_carry_is_no_key() {
 #[test]
 fn nothing_shows_a_key() {
     let mut options = given("openai", "m", None, &["OPENAI_API_KEY"]);
-    options.proxy = Some(Secret::new(format!("http://user:{CANARY}@proxy.example")));
+    options.proxy = Some(format!("http://user:{CANARY}@proxy.example").parse().unwrap());
     let shown =
         format!("{options:?} {:?} {:?}", choose(&options).unwrap(), make(&options).unwrap());
     assert!(!shown.contains("canary"), "{shown}");

@@ -162,10 +162,7 @@ fn a_slow_service_is_left_at_the_limit() {
         let began = Instant::now();
         let fault = ask(provider.as_ref(), limit, false).unwrap_err();
         assert_eq!(fault, DraftFault::TimedOut(limit), "{answer:?}");
-        assert!(
-            began.elapsed() >= limit && began.elapsed() < Duration::from_secs(10),
-            "{answer:?}"
-        );
+        assert!(began.elapsed() >= limit && began.elapsed() < PATIENT, "{answer:?}");
         server.wait_closed();
     }
 }
@@ -185,7 +182,7 @@ fn a_cancelled_request_ends_soon_and_closes_its_connection() {
         cancellation.cancel();
         let cancelled = Instant::now();
         assert_eq!(waiting.join().unwrap(), Err(DraftFault::Cancelled));
-        assert!(cancelled.elapsed() < Duration::from_secs(1), "{:?}", cancelled.elapsed());
+        assert!(cancelled.elapsed() < PATIENT / 2, "{:?}", cancelled.elapsed());
         server.wait_closed();
     }
 }

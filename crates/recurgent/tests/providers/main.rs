@@ -29,11 +29,11 @@ use recurgent::provider::{DraftRequest, Provider, ProviderOptions, Secret, make}
 pub(crate) const CANARY: &str = "sk-canary-0123456789abcdef";
 
 /// Options for a service at `base_url`, with every key there is.
-pub(crate) fn options(provider: &str, base_url: String) -> ProviderOptions {
+pub(crate) fn options(provider: &str, base_url: impl Into<String>) -> ProviderOptions {
     ProviderOptions {
-        provider: provider.to_owned(),
-        model: "test-model".to_owned(),
-        base_url: Some(base_url),
+        provider: provider.parse().unwrap(),
+        model: "test-model".parse().unwrap(),
+        base_url: Some(base_url.into().parse().unwrap()),
         keys: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"]
             .map(|name| (name, Secret::new(CANARY)))
             .into(),

@@ -86,7 +86,7 @@ impl Server {
 
     /// The next request it was sent.
     pub(crate) fn request(&self) -> Request {
-        self.requests.recv_timeout(Duration::from_secs(20)).expect("a request")
+        self.requests.recv_timeout(Duration::from_mins(2)).expect("a request")
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
@@ -95,7 +95,7 @@ impl Server {
 
     /// Waits until its connection was closed.
     pub(crate) fn wait_closed(&self) {
-        self.closed.recv_timeout(Duration::from_secs(20)).expect("the connection is closed");
+        self.closed.recv_timeout(Duration::from_mins(2)).expect("the connection is closed");
     }
 }
 
@@ -153,7 +153,7 @@ fn respond(mut stream: &TcpStream, answer: Answer) {
             let length = body.len();
             let _ = write!(
                 stream,
-                "HTTP/1.1 {status} Said\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
+                "HTTP/1.1 {status} TurnEvent\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
             );
         }
         Answer::Raw(bytes) => {

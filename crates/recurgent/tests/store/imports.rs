@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use lifecycle::contract::Contract;
 use lifecycle::example::Example;
 use lifecycle::program::Checksum;
 use recurgent::store::layout;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::stage::{commit, key, ok, program, role};
 
@@ -24,6 +25,23 @@ fn examples_are_exported_and_imported() {
     assert_eq!(read.refused, []);
     other.merge(&read.bundle).unwrap();
     assert_eq!(other.examples(&key().role, &key().method).unwrap(), [example]);
+}
+
+/// The contract of a tool is the same after export and import, with the examples that it enforces.
+#[test]
+fn contracts_are_exported_and_imported_whole() {
+    let contract = json!({"purpose": "double", "deliverable": {"type": "number"}, "acceptance": "exact",
+        "failure_policy": "say why", "intent_signature": "twice", "examples": [{"args": [1], "value": 2}]});
+    let (contract, _) = Contract::compose(contract.as_object(), &Map::new()).unwrap();
+    let (store, other) = (SqliteStore::in_memory().unwrap(), SqliteStore::in_memory().unwrap());
+    commit(&store, "c", &ok("c").forges("doubler", contract.clone()).observes("c", "t", &[]));
+    let folder = tempfile::tempdir().unwrap();
+    layout::write(&store.bundle(None).unwrap(), &folder.path().join("out")).unwrap();
+    let read = layout::read(&folder.path().join("out")).unwrap();
+    assert_eq!((&read.refused, &read.bundle.notes), (&vec![], &vec![]));
+    other.merge(&read.bundle).unwrap();
+    let known = other.tools(Some(&role("doubler")), 1).unwrap();
+    assert_eq!(known[0].tool.contract, contract);
 }
 
 /// A directory of the reference runtime, with this registry and method file.
@@ -110,8 +128,12 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
     let known = store.artifacts(Some(&role("converter")), 1).unwrap().remove(0);
     let versions = store.versions(&known.current.key()).unwrap();
     let (newest, oldest) = (&versions[0], &versions[1]);
-    assert_eq!(newest.artifact.repute.standing.name(), "durable");
-    assert_eq!(newest.artifact.repute.recent.as_str(), "sfabs", "the world's fault is not counted");
+    assert_eq!(newest.artifact.track_record.standing.name(), "durable");
+    assert_eq!(
+        newest.artifact.track_record.recent.as_str(),
+        "sfabs",
+        "the world's fault is not counted"
+    );
     assert_eq!((newest.artifact.successes, newest.artifact.failures), (3, 1));
     assert_eq!(newest.trigger.name(), "repair");
     assert_eq!(newest.parent.as_ref(), Some(&oldest.artifact.checksum));
@@ -128,4 +150,19 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
     layout::write(&again, &folder.path().join("out")).unwrap();
     let back = layout::read(&folder.path().join("out")).unwrap();
     assert_eq!((back.bundle.tools, back.refused), (again.tools, vec![]));
+}
+
+/// What another runtime wrote beside a contract is kept as intent; what it recorded about the tool is not.
+#[test]
+fn constraints_in_prose_are_kept_as_intent_with_a_note() {
+    let registry = json!({"tools": {"converter": {
+        "purpose": "convert", "methods": ["convert"], "constraints": "never round", "capabilities": [],
+        "lifecycle_state": "durable", "version_scorecards": {"convert@x": {"calls": 1}}, "usage_count": 4}}});
+    let folder = directory(&registry, &json!({}));
+    let read = layout::read(folder.path()).unwrap();
+    let contract = read.bundle.tools[0].contract.as_ref().unwrap();
+    assert_eq!(contract.notes.len(), 1, "{:?}", contract.notes);
+    assert!(contract.notes[0].contains("constraints") && contract.notes[0].contains("never round"));
+    let named = |note: &recurgent::store::bundle::ImportNote| note.why.contains("never round");
+    assert!(read.bundle.notes.iter().any(named), "{:?}", read.bundle.notes);
 }

@@ -2,6 +2,7 @@
 
 use lifecycle::admission::Admission;
 use lifecycle::artifact::{Author, Generation, Trigger};
+use lifecycle::contract::ContractOrigin;
 use lifecycle::example::{Example, MAX_EXAMPLES};
 use lifecycle::program::Checksum;
 use lifecycle::select::{Miss, select};
@@ -20,11 +21,12 @@ fn example(number: usize, value: u32) -> Example {
 fn a_rejected_version_never_runs_and_takes_its_recorded_calls_with_it() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("one")).accepts(case(1, "a")));
-        let rejected = store.reject(&key(), "it adds").unwrap().unwrap();
+        let rejected = store.reject(&key(), None, "it adds").unwrap().unwrap();
         assert_eq!((rejected.rejected, rejected.running), (Checksum::of("one"), None));
         assert_eq!(store.corpus(&key()).unwrap(), []);
         let memory = store.recall(&alone("a1"), &call("c")).unwrap();
-        let selected = select(memory.artifacts, &call("c"), StandingMode::Shadow);
+        let selected =
+            select(memory.artifacts, &call("c"), StandingMode::Shadow, ContractOrigin::Caller);
         assert_eq!(selected.unwrap_err(), Miss::Rejected);
         let reasons = store.rejections(&key().role, &key().method).unwrap();
         assert_eq!(
@@ -44,7 +46,7 @@ fn a_rejected_version_never_runs_and_takes_its_recorded_calls_with_it() {
         store.pin(&key(), false).unwrap();
         let passed = lifecycle::version_policy::Verdict::Passed;
         assert!(store.conclude(&key(), &two, &three, &passed).unwrap());
-        let rejected = store.reject(&key(), "").unwrap().unwrap();
+        let rejected = store.reject(&key(), None, "").unwrap().unwrap();
         assert_eq!(rejected.running, Some(two), "the last good one before it");
         assert_eq!(recalled(store).0, "two");
         assert_eq!(store.corpus(&key()).unwrap(), [case(2, "b")], "its own calls stay");
@@ -93,8 +95,8 @@ fn a_persons_program_runs_at_once_and_outranks_a_rejection() {
     let edited = |code: &str| {
         let mut artifact = program(code);
         artifact.successes = 0;
-        artifact.repute.recent = lifecycle::standing::Window::default();
-        artifact.repute.author = Author::Person;
+        artifact.track_record.recent = lifecycle::standing::Window::default();
+        artifact.track_record.author = Author::Person;
         Generation { author: Author::Person, trigger: Trigger::Edited, ..generation(artifact) }
     };
     check(|store| {
@@ -104,8 +106,9 @@ fn a_persons_program_runs_at_once_and_outranks_a_rejection() {
         assert_eq!(receipt.admission, Some(Admission::TakesOver));
         assert_eq!(line(store)[0], ("two".into(), Standing::Probation, true));
         let memory = store.recall(&alone("a1"), &call("c")).unwrap();
-        assert!(select(memory.artifacts, &call("c"), StandingMode::Enforced).is_ok());
-        store.reject(&key(), "").unwrap();
+        let mode = StandingMode::Enforced;
+        assert!(select(memory.artifacts, &call("c"), mode, ContractOrigin::Caller).is_ok());
+        store.reject(&key(), None, "").unwrap();
         store.replace(&edited("two")).unwrap();
         assert_eq!(recalled(store).0, "two", "a person may change their mind");
     });

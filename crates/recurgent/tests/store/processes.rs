@@ -74,9 +74,10 @@ fn assert_nothing_lost(store: &SqliteStore) {
     assert_eq!(tools.len(), 160 + 1);
     let [called] = &store.tools(Some(&role("calculator")), 1).unwrap()[..] else { panic!() };
     assert_eq!((called.usage_count, called.success_count, called.failure_count), (200, 200, 0));
-    let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0).repute;
+    let track_record =
+        store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0).track_record;
     assert_eq!(
-        (repute.standing, repute.recent.as_str()),
+        (track_record.standing, track_record.recent.as_str()),
         (Standing::Probation, "s".repeat(20).as_str())
     );
 }

@@ -26,8 +26,8 @@ fn an_admitted_program_is_recalled_with_all_that_is_known_of_it() {
         program.manifest = DependencyManifest::parse(Language::Python, Some(&declared)).unwrap();
         program.repairs = 2;
         commit(store, "c1", &ok("c1").admits(program.clone()));
-        program.repute.standing = Standing::Probation;
-        program.repute.generations = 1;
+        program.track_record.standing = Standing::Probation;
+        program.track_record.generations = 1;
         assert_eq!(store.recall(&alone("a1"), &call("c2")).unwrap().artifacts, [program]);
         for other in [CallRequest { role: role("poet"), ..call("c3") }, method("subtract")] {
             assert!(store.recall(&alone("a1"), &other).unwrap().artifacts.is_empty());
@@ -127,7 +127,7 @@ fn repairs_that_did_not_take_over_are_counted() {
         );
         let artifact = store.recall(&alone("a1"), &call("c")).unwrap().artifacts.remove(0);
         assert_eq!((artifact.repairs, artifact.failures), (2, 2));
-        assert_eq!(artifact.repute.recent.as_str(), "sfx");
+        assert_eq!(artifact.track_record.recent.as_str(), "sfx");
     });
 }
 

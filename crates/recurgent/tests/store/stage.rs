@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use lifecycle::admission::{Case, Inputs, Observed};
 use lifecycle::artifact::{
     Artifact, ArtifactChange, ArtifactKey, Author, Cacheability, Generation, RUNTIME_VERSION,
-    Repute, RunVerdict, Trigger,
+    RunVerdict, TrackRecord, Trigger,
 };
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
@@ -96,6 +96,7 @@ pub(crate) fn ok(id: &str) -> Draft {
         exhausted: None,
         event: PatternEvent::default(),
         counted: ToolCount::Success,
+        stored_under: None,
     })
 }
 
@@ -223,10 +224,10 @@ pub(crate) fn program(code: &str) -> Artifact {
         successes: 1,
         failures: 0,
         repairs: 0,
-        repute: Repute {
+        track_record: TrackRecord {
             standing: Standing::Candidate,
             recent: Window::stored("s".into()),
-            ..Repute::default()
+            ..TrackRecord::default()
         },
     }
 }
@@ -265,7 +266,7 @@ pub(crate) fn key() -> ArtifactKey {
 pub(crate) fn line(store: &dyn Store) -> Vec<(String, Standing, bool)> {
     let shown = |version: &StoredVersion| {
         let StoredVersion { artifact, is_current, .. } = version;
-        (artifact.code.clone(), artifact.repute.standing, *is_current)
+        (artifact.code.clone(), artifact.track_record.standing, *is_current)
     };
     store.versions(&key()).unwrap().iter().map(shown).collect()
 }

@@ -23,16 +23,18 @@ fn a_new_version_that_has_recorded_calls_to_reproduce_waits_for_its_trial() {
         assert_eq!(receipt.challenger, Some(Checksum::of("two")));
         assert_eq!(receipt.generations, Some(2));
         assert_eq!(recalled(store).0, "one", "the incumbent runs");
-        let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
-        assert_eq!((repute.cases, repute.challenger), (1, Some(Checksum::of("two"))));
+        let track_record =
+            store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].track_record.clone();
+        assert_eq!((track_record.cases, track_record.challenger), (1, Some(Checksum::of("two"))));
         let (one, two) = (Checksum::of("one"), Checksum::of("two"));
         assert!(store.conclude(&key(), &one, &two, &Verdict::Passed).unwrap());
         assert_eq!(
             line(store),
             [("two".into(), Standing::Probation, true), ("one".into(), Standing::Probation, false)]
         );
-        let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
-        assert_eq!((repute.challenger, repute.generations), (None, 2));
+        let track_record =
+            store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].track_record.clone();
+        assert_eq!((track_record.challenger, track_record.generations), (None, 2));
     });
 }
 
@@ -46,10 +48,10 @@ fn a_challenger_that_breaks_a_recorded_call_stays_a_candidate_with_it() {
         assert!(!store.conclude(&key(), &one, &two, &verdict).unwrap());
         let [candidate, incumbent] = &store.versions(&key()).unwrap()[..] else { panic!() };
         assert_eq!(candidate.failing_case, Some(case(1, "a")));
-        assert_eq!(candidate.artifact.repute.standing, Standing::Candidate);
+        assert_eq!(candidate.artifact.track_record.standing, Standing::Candidate);
         assert!(incumbent.is_current && !candidate.is_current);
         assert_eq!(
-            store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.challenger,
+            store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].track_record.challenger,
             None
         );
         // The same text again gets another trial.
@@ -137,8 +139,9 @@ fn only_calls_of_the_version_that_runs_are_recorded_each_once_and_not_too_many()
         assert!(corpus.iter().all(|case| case.inputs.args != [json!(99)]));
         store.forget_case(&key(), &case(0, "a")).unwrap();
         store.forget_case(&key(), &case(0, "a")).unwrap();
-        let repute = store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.clone();
-        assert_eq!(repute.cases, MAX_CASES - 1);
+        let track_record =
+            store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].track_record.clone();
+        assert_eq!(track_record.cases, MAX_CASES - 1);
     });
 }
 
@@ -166,7 +169,9 @@ fn rolling_back_goes_to_the_last_version_that_ran_and_forgives_it() {
             ]
         );
         let restored = &store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0];
-        assert!(!restored.repute.recent.regressed() && restored.repute.challenger.is_none());
+        assert!(
+            !restored.track_record.recent.regressed() && restored.track_record.challenger.is_none()
+        );
         assert_eq!(store.rollback(&key(), Some(&two)).unwrap(), Some(two.clone()));
         assert_eq!(recalled(store).0, "two");
         let decisions = store.decisions(&key()).unwrap();
@@ -195,7 +200,7 @@ fn standings_follow_the_record_and_every_change_is_kept() {
     check(|store| {
         commit(store, "c", &ok("c").admits(program("one")));
         let standing =
-            || store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].repute.standing;
+            || store.recall(&alone("a1"), &call("c")).unwrap().artifacts[0].track_record.standing;
         assert_eq!(standing(), Standing::Probation);
         let score = |verdict| commit(store, "c", &ok("c").scores("one", verdict)).decision;
         for _ in 0..15 {

@@ -60,7 +60,7 @@ impl Pages {
 }
 
 fn answer(mut stream: TcpStream, pages: &BTreeMap<String, String>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_mins(1)))?;
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 && stream.read(&mut byte)? == 1 {

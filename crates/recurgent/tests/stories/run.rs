@@ -144,7 +144,7 @@ impl StoryRun {
             language: artifact.language,
             contract_fingerprint: artifact.contract_fingerprint,
         };
-        let rejected = store.reject(&key, because).map_err(|fault| fault.to_string())?;
+        let rejected = store.reject(&key, None, because).map_err(|fault| fault.to_string())?;
         rejected.map(drop).ok_or_else(|| "nothing was rejected".to_owned())
     }
 

@@ -1,10 +1,10 @@
-//! What is reported of an exception, so that the right side is blamed: the same facts in both guests.
+//! The facts of an exception from which blame is decided: the same in both guests.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use lifecycle::dialect::Language;
-use lifecycle::execution::{ExceptionFacts, ReportEnding};
+use lifecycle::execution::{ExceptionFacts, ExceptionLink, ReportEnding};
 use recurgent::grants::{Grants, Network};
 use recurgent::guest::Done;
 use serde_json::{Value, json};
@@ -19,21 +19,23 @@ struct Raises<'a> {
     ruby: &'a str,
     args: Vec<Value>,
     network: Network,
-    /// A class that the chain must contain, in Python and Ruby.
+    /// The class of the exception, in Python and Ruby.
     class: [&'a str; 2],
-    /// A class that the chain of the root cause must contain.
+    /// A class that the chain must contain; the class itself if there is none.
+    superclass: Option<[&'a str; 2]>,
+    /// A class that the chain of one of its causes must contain.
     cause: Option<[&'a str; 2]>,
     errno: Option<[&'a str; 2]>,
     path: Option<&'a str>,
     outside_program: bool,
 }
 
-fn facts(driver: &Driver, language: Language, case: &Raises<'_>) -> ExceptionFacts {
+fn raised(driver: &Driver, language: Language, case: &Raises<'_>) -> (String, ExceptionFacts) {
     let code = if language == Language::Python { case.python } else { case.ruby };
     let grants = Grants { network: case.network.clone(), ..Grants::default() };
     let program = Program { language, code, args: case.args.clone(), grants, ..Program::default() };
     match driver.run(&program) {
-        Ok(Done { ending: ReportEnding::Raised { facts, .. }, .. }) => *facts,
+        Ok(Done { ending: ReportEnding::Raised { class, facts, .. }, .. }) => (class, *facts),
         other => panic!("{} in {language:?}: {other:#?}", case.name),
     }
 }
@@ -42,18 +44,27 @@ fn check(cases: &[Raises<'_>]) {
     let driver = Driver::new();
     for case in cases {
         for (at, language) in [Language::Python, Language::Ruby].into_iter().enumerate() {
-            let facts = facts(&driver, language, case);
-            let name = format!("{} in {language:?}: {facts:#?}", case.name);
-            let has = |chain: &[String], class: &str| chain.iter().any(|it| it == class);
-            assert!(has(&facts.class_chain, case.class[at]), "{name}");
-            assert!(facts.class_chain.last().is_some_and(|it| it.ends_with("Exception")), "{name}");
-            assert_eq!(facts.errno.as_deref(), case.errno.map(|it| it[at]), "{name}");
-            assert_eq!(facts.path.as_deref(), case.path, "{name}");
+            let (class, facts) = raised(&driver, language, case);
+            let name = format!("{} in {language:?}: {class} {facts:#?}", case.name);
+            let chain = &facts.exception.class_chain;
+            let has =
+                |link: &ExceptionLink, class: &str| link.class_chain.iter().any(|it| it == class);
+            assert_eq!(class, case.class[at], "{name}");
+            assert!(chain.first().is_some_and(|it| it.ends_with(&class)), "{name}");
+            assert!(
+                has(&facts.exception, case.superclass.unwrap_or([chain[0].as_str(); 2])[at]),
+                "{name}"
+            );
+            assert!(chain.last().is_some_and(|it| it.ends_with("Exception")), "{name}");
+            let links = || std::iter::once(&facts.exception).chain(&facts.causes);
+            let errno = links().find_map(|link| link.errno.as_deref());
+            assert_eq!(errno, case.errno.map(|it| it[at]), "{name}");
+            assert_eq!(links().find_map(|link| link.path.as_deref()), case.path, "{name}");
             assert_eq!(facts.raised_in_program, !case.outside_program, "{name}");
             if let Some(cause) = case.cause {
-                assert!(has(&facts.cause_chain, cause[at]), "{name}");
+                assert!(facts.causes.iter().any(|link| has(link, cause[at])), "{name}");
             } else {
-                assert!(facts.cause_chain.is_empty() || language == Language::Python, "{name}");
+                assert!(facts.causes.is_empty() || language == Language::Python, "{name}");
             }
         }
     }
@@ -93,7 +104,8 @@ fn network_errors_are_distinguished_from_program_errors() {
             ruby: "require 'socket'\nTCPSocket.new('127.0.0.1', args[0])",
             args: vec![refused.clone()],
             network: loopback(),
-            class: ["ConnectionError", "SystemCallError"],
+            class: ["ConnectionRefusedError", "Errno::ECONNREFUSED"],
+            superclass: Some(["ConnectionError", "SystemCallError"]),
             errno: Some(["ECONNREFUSED"; 2]),
             ..Raises::default()
         },
@@ -132,14 +144,22 @@ fn network_errors_are_distinguished_from_program_errors() {
             ruby: "require 'net/http'\nhttp = Net::HTTP.new('127.0.0.1', args[0])\nhttp.read_timeout = 0.2\nhttp.max_retries = 0\nhttp.get('/')",
             args: vec![json!(server(None))],
             network: loopback(),
-            class: ["TimeoutError", "Timeout::Error"],
+            class: ["TimeoutError", "Net::ReadTimeout"],
+            superclass: Some(["OSError", "Timeout::Error"]),
             ..Raises::default()
         },
+    ]);
+}
+
+#[test]
+fn connections_that_are_not_granted_are_denied() {
+    check(&[
         Raises {
             name: "no network granted",
             python: "import socket\nsocket.create_connection(('127.0.0.1', 80), 5)",
             ruby: "require 'socket'\nTCPSocket.new('127.0.0.1', 80)",
-            class: ["PermissionError", "SystemCallError"],
+            class: ["PermissionError", "Errno::EPERM"],
+            superclass: Some(["OSError", "SystemCallError"]),
             errno: Some(["EPERM"; 2]),
             ..Raises::default()
         },
@@ -147,8 +167,9 @@ fn network_errors_are_distinguished_from_program_errors() {
             name: "a host that is not granted",
             python: "import socket\nsocket.create_connection(('192.0.2.1', 80), 5)",
             ruby: "require 'socket'\nTCPSocket.new('192.0.2.1', 80)",
-            network: loopback(),
-            class: ["PermissionError", "SystemCallError"],
+            network: Network::Loopback,
+            class: ["PermissionError", "Errno::EACCES"],
+            superclass: Some(["OSError", "SystemCallError"]),
             errno: Some(["EACCES"; 2]),
             ..Raises::default()
         },
@@ -162,18 +183,20 @@ fn file_errors_are_distinguished_from_program_errors() {
             name: "missing file",
             python: "open('/no/such file.csv')",
             ruby: "File.read('/no/such file.csv')",
-            class: ["FileNotFoundError", "SystemCallError"],
+            class: ["FileNotFoundError", "Errno::ENOENT"],
+            superclass: Some(["OSError", "SystemCallError"]),
             errno: Some(["ENOENT"; 2]),
             path: Some("/no/such file.csv"),
             ..Raises::default()
         },
         Raises {
             name: "a file that may not be written",
-            python: "open('/etc/passwd', 'a')",
-            ruby: "File.open('/etc/passwd', 'a')",
-            class: ["OSError", "SystemCallError"],
+            python: "open('/usr/bin/env', 'a')",
+            ruby: "File.open('/usr/bin/env', 'a')",
+            class: ["PermissionError", "Errno::EACCES"],
+            superclass: Some(["OSError", "SystemCallError"]),
             errno: Some(["EACCES"; 2]),
-            path: Some("/etc/passwd"),
+            path: Some("/usr/bin/env"),
             ..Raises::default()
         },
     ]);
@@ -193,7 +216,7 @@ fn faults_of_caller_and_program_are_reported_alike() {
             "a class of the program",
             "class Odd(ValueError): pass\nraise Odd('x')",
             "class Odd < ArgumentError; end\nraise Odd, 'x'",
-            ["__main__.Odd", "Odd"],
+            ["Odd", "Odd"],
         ),
         Raises {
             outside_program: true,
@@ -224,6 +247,28 @@ fn faults_of_caller_and_program_are_reported_alike() {
             "def check(n): raise TypeError('no')",
             "def check(n:) = raise(ArgumentError, 'no')",
             ["TypeError", "ArgumentError"],
+        ),
+    ]);
+}
+
+/// A keyword that no parameter takes never becomes another argument.
+#[test]
+fn unknown_keywords_are_reported_alike() {
+    let raises = |name, python, ruby| Raises {
+        outside_program: true,
+        name,
+        python,
+        ruby,
+        class: ["TypeError", "ArgumentError"],
+        ..Raises::default()
+    };
+    check(&[
+        raises("no keywords", "def check(m=1): return m", "def check(m = 1) = m"),
+        raises("any arguments", "def check(*all): return len(all)", "def check(*all) = all.size"),
+        raises(
+            "another parameter is free before the options",
+            "def check(m=1, options=2): return m",
+            "def check(m = 1, options = {}) = m",
         ),
     ]);
 }

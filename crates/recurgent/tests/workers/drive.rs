@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,7 +14,8 @@ use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
 use recurgent::grants::Grants;
-use recurgent::guest::{Answer, Ask, Cancellation, Done, Guest, RunLimits, Said, Turn};
+use recurgent::guest::{Answer, Ask, Cancellation, Done, RunLimits, TurnEvent};
+use recurgent::worker::{WorkerGuest, WorkerTurn};
 use recurgent::worker::{WorkerOptions, Workers};
 use serde_json::{Map, Value, json};
 
@@ -46,7 +46,7 @@ impl Default for Program<'_> {
             args: Vec::new(),
             context: Context::default(),
             environment: None,
-            limit: Duration::from_secs(20),
+            limit: Duration::from_mins(2),
             cancellation: Cancellation::default(),
             grants: Grants::default(),
         }
@@ -99,7 +99,7 @@ impl Program<'_> {
 /// Workers of one test, distinguished from those of concurrent tests by their directory.
 pub(crate) struct Driver {
     workers: Option<Workers>,
-    guests: BTreeMap<Language, Arc<dyn Guest>>,
+    guests: BTreeMap<Language, WorkerGuest>,
     scratch: PathBuf,
 }
 
@@ -115,7 +115,7 @@ impl Driver {
             std::process::id(),
             DRIVERS.fetch_add(1, Ordering::Relaxed)
         );
-        let scratch = std::env::temp_dir().join(name);
+        let scratch = tempfile::env::temp_dir().join(name);
         #[expect(clippy::disallowed_methods, reason = "a test has no configuration")]
         let mut options = WorkerOptions::new(std::env::var_os("PATH").unwrap(), scratch.clone());
         options.max_restarts = u32::MAX; // hostile programs crash one worker after another
@@ -125,8 +125,8 @@ impl Driver {
         Self { workers: Some(workers), guests, scratch }
     }
 
-    pub(crate) fn guest(&self, language: Language) -> &dyn Guest {
-        self.guests[&language].as_ref()
+    pub(crate) fn guest(&self, language: Language) -> &WorkerGuest {
+        &self.guests[&language]
     }
 
     /// Ends the workers but keeps the guests.
@@ -150,19 +150,19 @@ impl Driver {
         program: &Program<'_>,
         answer: impl FnMut(Ask) -> Answer,
     ) -> Result<Done, WorkerFault> {
-        converse(self.try_start(&Prepared::new(program))?.as_mut(), answer)
+        converse(&mut self.try_start(&Prepared::new(program))?, answer)
     }
 
     /// Runs a program made ready before, so that only the exchange is timed.
     pub(crate) fn exchange(&self, prepared: &Prepared<'_>) -> Result<Done, WorkerFault> {
-        converse(self.try_start(prepared)?.as_mut(), |ask| panic!("unexpected {ask:?}"))
+        converse(&mut self.try_start(prepared)?, |ask| panic!("unexpected {ask:?}"))
     }
 
-    pub(crate) fn start(&self, program: &Program<'_>) -> Box<dyn Turn> {
+    pub(crate) fn start(&self, program: &Program<'_>) -> WorkerTurn {
         self.try_start(&Prepared::new(program)).unwrap()
     }
 
-    fn try_start(&self, prepared: &Prepared<'_>) -> Result<Box<dyn Turn>, WorkerFault> {
+    fn try_start(&self, prepared: &Prepared<'_>) -> Result<WorkerTurn, WorkerFault> {
         let Prepared { program, request, vetted, environment } = prepared;
         let order = Order { request, program: vetted, proven: program.proven };
         let run_limits = RunLimits {
@@ -203,7 +203,7 @@ impl Driver {
         let lives =
             || descendants().iter().any(|pid| has_number(pid) && self.owns(*pid) && is_alive(*pid));
         while lives() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "process {inside} is still alive");
+            assert!(begun.elapsed() < Duration::from_mins(2), "process {inside} is still alive");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -270,13 +270,13 @@ fn status(pid: u32) -> Option<(String, u32)> {
 }
 
 fn converse(
-    turn: &mut dyn Turn,
+    turn: &mut WorkerTurn,
     mut answer: impl FnMut(Ask) -> Answer,
 ) -> Result<Done, WorkerFault> {
     loop {
         match turn.listen()? {
-            Said::Ask(ask) => turn.answer(answer(ask))?,
-            Said::Done(done) => return Ok(*done),
+            TurnEvent::Ask(ask) => turn.answer(&answer(ask))?,
+            TurnEvent::Done(done) => return Ok(*done),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lifecycle::dialect::Language;
 use lifecycle::execution::{ReportEnding, WorkerFault};
 use lifecycle::outcome::{EndedBy, Limit};
-use recurgent::guest::{Answer, Ask, Done, Said};
+use recurgent::guest::{Answer, Ask, Done, TurnEvent};
 use recurgent::worker::Tier;
 use serde_json::{Value, json};
 
@@ -236,12 +236,14 @@ fn a_worker_signals_another_of_its_own_agent_only_where_the_documents_say() {
         for ((language, code), signal) in waiting.into_iter().zip([python, ruby]) {
             let mut turn = driver.start(&Program { language, code, ..Program::default() });
             let asked = turn.listen();
-            let Ok(Said::Ask(Ask::Content { reference })) = &asked else { panic!("{asked:?}") };
+            let Ok(TurnEvent::Ask(Ask::Content { reference })) = &asked else {
+                panic!("{asked:?}")
+            };
             let args = vec![json!(reference.parse::<u32>().unwrap())];
             let ended = driver.run(&Program { language, code: signal, args, ..Program::default() });
             let stopped = is_documented_as_stopped("signal another worker of its own agent", tier);
             assert_eq!(value(&ended), Some(&json!(!stopped)), "{language:?} at {tier}: {ended:?}");
-            let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
+            let ended = turn.answer(&Answer::Value(Value::Null)).and_then(|()| turn.listen());
             assert!(ended.is_ok(), "{ended:?}");
         }
     }
@@ -398,7 +400,7 @@ fn check_others_are_served(tier: Tier) {
             let attempt = ATTEMPTS.iter().find(|attempt| attempt.name == name).unwrap();
             let driver = &driver;
             scope.spawn(move || {
-                let limit = Duration::from_secs(2);
+                let limit = Duration::from_secs(5);
                 driver.run(&Program {
                     code: attempt.python,
                     agent: name,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lifecycle::dialect::Language;
 use lifecycle::execution::{ReportEnding, WorkerFault};
 use lifecycle::outcome::Limit;
-use recurgent::guest::{Answer, Ask, Cancellation, Done, Said};
+use recurgent::guest::{Answer, Ask, Cancellation, Done, TurnEvent};
 use serde_json::{Value, json};
 
 use crate::drive::{BOTH, Driver, Program, descendants};
@@ -101,7 +101,7 @@ fn hangs_end_when_their_time_is_up() {
                    while True:\n    try:\n        while True: pass\n    except BaseException: pass";
     for (language, code) in [
         (Language::Python, "while True: pass"),
-        (Language::Python, "import time\ntime.sleep(60)"),
+        (Language::Python, "import time\ntime.sleep(600)"),
         (Language::Python, trapped),
         (Language::Python, "while True: print('x')"),
         (Language::Ruby, "loop {}"),
@@ -116,20 +116,20 @@ fn hangs_end_when_their_time_is_up() {
         let begun = Instant::now();
         let ended = driver.run(&Program { language, code, limit, ..Program::default() });
         assert_eq!(ended.unwrap_err(), WorkerFault::TimedOut(limit), "{code}");
-        // Generous for a loaded machine; the benchmark holds it to 25 ms.
-        assert!(begun.elapsed() < limit + Duration::from_secs(2), "{code}: {:?}", begun.elapsed());
+        // The benchmark checks that it ends within 25 ms of its limit.
+        assert!(begun.elapsed() < limit + HANG_TIMEOUT / 2, "{code}: {:?}", begun.elapsed());
     }
 }
 
 #[test]
 fn the_clock_stops_while_the_host_answers() {
     let driver = Driver::new();
-    let limit = Duration::from_millis(1500);
+    let limit = Duration::from_secs(5);
     for language in BOTH {
         let code = "[content('a'), content('b')]";
         let begun = Instant::now();
         let ended = driver.ask(&Program { language, code, limit, ..Program::default() }, |_| {
-            thread::sleep(Duration::from_millis(900)); // what a slow answer is
+            thread::sleep(Duration::from_secs(3)); // a slow answer
             Answer::Value(json!(1))
         });
         assert!(returned(&ended, &json!([1, 1])), "{ended:?}");
@@ -232,7 +232,9 @@ fn a_turn_dropped_halfway_ends_its_worker() {
         };
         let mut turn =
             driver.start(&Program { language, code, proven: true, ..Program::default() });
-        let Ok(Said::Ask(Ask::Content { reference })) = turn.listen() else { panic!("it asks") };
+        let Ok(TurnEvent::Ask(Ask::Content { reference })) = turn.listen() else {
+            panic!("it asks")
+        };
         drop(turn);
         driver.await_end(reference.parse().unwrap());
     }

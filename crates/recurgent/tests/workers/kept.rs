@@ -1,9 +1,11 @@
 //! Workers kept for their agent's next call.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
+use recurgent::grants::Grants;
 use serde_json::{Map, Value, json};
 
 use crate::drive::{BOTH, Driver, Program};
@@ -68,6 +70,53 @@ fn idle_workers_are_ended_in_time() {
     for (language, code) in PID {
         let program = Program { language, code, proven: true, ..Program::default() };
         await_exit(driver.run(&program).unwrap().worker.pid.unwrap());
+    }
+}
+
+/// Whatever a worker does when it is asked to end, it does before it is killed. On a busy machine it may be killed before
+/// it ran again: it is tried again.
+#[test]
+fn idle_workers_are_asked_to_end_first() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let grants = Grants { write: vec![place.path().to_owned()], ..Grants::default() };
+    let driver = Driver::with(|options| options.idle_limit = Duration::from_millis(50));
+    for (language, code) in [
+        (
+            Language::Python,
+            "import signal\nsignal.signal(signal.SIGTERM, lambda *_: open(args[0], 'w').close())\nresult = 1",
+        ),
+        (Language::Ruby, "trap('TERM') { File.write(args[0], '') }\n1"),
+    ] {
+        let was_asked = |round: usize| {
+            let note = place.path().join(format!("{language} {round}"));
+            let grants = grants.clone();
+            let args = vec![json!(note)];
+            let program =
+                Program { language, code, args, grants, proven: true, ..Program::default() };
+            await_exit(driver.run(&program).unwrap().worker.pid.unwrap());
+            note.exists()
+        };
+        assert!((0..20).any(was_asked), "{language:?} was killed at once 20 times");
+    }
+}
+
+/// Threads that a program joins do not cost its agent the worker.
+#[test]
+fn a_program_that_joins_its_threads_keeps_its_worker() {
+    let driver = Driver::new();
+    for (language, code) in [
+        (
+            Language::Python,
+            "import os, threading\nthreads = [threading.Thread(target=print) for _ in range(8)]\nfor thread in threads: thread.start()\nfor thread in threads: thread.join()\nresult = os.getpid()",
+        ),
+        (Language::Ruby, "8.times.map { Thread.new { 1 } }.each(&:join)\nProcess.pid"),
+    ] {
+        let program = Program { language, code, proven: true, ..Program::default() };
+        let pids: Vec<Option<u32>> =
+            (0..10).map(|_| driver.run(&program).unwrap().worker.pid).collect();
+        let changes = pids.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(changes < 5, "{language:?}: {pids:?}");
     }
 }
 
@@ -153,6 +202,8 @@ const LEAVES_RUNNING: &[(Language, &str)] = &[
     (Language::Ruby, "Thread.new { loop {} }\nThread.new { sleep 600 }\nresult = 1"),
     (Language::Python, "import threading\nthreading.Timer(600, print).start()\nresult = 1"),
     (Language::Python, "import ctypes\ndef spin(_):\n    while True: pass\nspin = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(spin)\nctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, spin, None)\nresult = 1"),
+    (Language::Python, "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.sleep, ctypes.c_void_p(600))\nresult = 1"),
+    (Language::Ruby, "require 'fiddle'\nlibc = Fiddle.dlopen(nil)\nFiddle::Function.new(libc['pthread_create'], [Fiddle::TYPE_VOIDP] * 4, Fiddle::TYPE_INT).call(Fiddle.malloc(8), nil, libc['sleep'], 600)\nresult = 1"),
 ];
 
 #[test]
@@ -164,7 +215,7 @@ fn nothing_runs_after_a_call() {
         assert!(returned(&ended, &json!(1)), "{code}: {ended:?}");
         let worker = ended.unwrap().worker.pid.unwrap();
         // Ruby's threads end with the program; everything else ends with its worker.
-        if *language == Language::Python || code.contains("fork") {
+        if *language == Language::Python || code.contains("fork") || code.contains("pthread") {
             await_exit(worker);
             let group = rustix::process::Pid::from_raw(worker.cast_signed()).unwrap();
             while rustix::process::test_kill_process_group(group).is_ok() {

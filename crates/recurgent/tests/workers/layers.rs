@@ -218,7 +218,7 @@ fn a_program_gives_its_children_no_more_time_than_it_has() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::defaults();
     for (name, value) in
-        [("state_dir", dir.path().to_str().unwrap()), ("execution_timeout_seconds", "3")]
+        [("state_dir", dir.path().to_str().unwrap()), ("execution_timeout_seconds", "8")]
     {
         config.set(name, value).unwrap();
     }

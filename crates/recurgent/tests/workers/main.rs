@@ -32,8 +32,8 @@ use lifecycle::outcome::EndedBy;
 use recurgent::guest::Done;
 use serde_json::Value;
 
-/// Far more than any program here needs, so that only a hang exceeds it.
-const HANG_TIMEOUT: Duration = Duration::from_secs(20);
+/// Far more than any program here needs, even on a busy machine, so that only a hang exceeds it.
+const HANG_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Programs that return their process id.
 const PID: [(Language, &str); 2] =

@@ -47,6 +47,9 @@ fn the_method_function_is_called_whatever_shows_or_tests_it() {
             "if __FILE__ == $0\n  exit 3\nend",
         ),
         with("x = check(2, 3)\nprint(x)", "x = check(2, 3)\nputs x"),
+        with("result = check(7, 8)", "result = check(7, 8)"),
+        with("result = check(7, b=8)\nprint(result)", "result = check(7, 8, n: 9)\nputs result"),
+        with("return check(7, 8)", "return check(7, 8)"),
         with("print('''\ntext\n''')", "puts <<~TEXT\n  text\nTEXT"),
     ];
     let cases: Vec<Given<'_>> = texts
@@ -56,6 +59,56 @@ fn the_method_function_is_called_whatever_shows_or_tests_it() {
     check(&cases);
 }
 
+/// Arguments that are given by the name of a positional parameter, in both guests. The call gives `n` by name.
+#[test]
+fn a_positional_parameter_can_be_given_by_name() {
+    check(&[
+        (
+            "def check(a, b, n): return [a, b, n > 9]",
+            "def check(a, b, n) = [a, b, n > 9]",
+            json!([1, 2, true]),
+            ResultFrom::Function,
+        ),
+        (
+            "def check(a, b, n=0, *rest): return [a, b, n > 9]",
+            "def check(a, b, n = 0, *rest) = [a, b, n > 9]",
+            json!([1, 2, true]),
+            ResultFrom::Function,
+        ),
+        (
+            "def check(a, b, **options): return [a, b, options['n'] > 9]",
+            "def check(a, b, options = {}) = [a, b, options[:n] > 9]",
+            json!([1, 2, true]),
+            ResultFrom::Function,
+        ),
+        (
+            "check = lambda a, b, **options: [a, b, options['n'] > 9]",
+            "check = ->(a, b, options = {}) { [a, b, options[:n] > 9] }",
+            json!([1, 2, true]),
+            ResultFrom::Function,
+        ),
+    ]);
+}
+
+/// A method of an object has its object; a parameter after it can still be the context.
+#[test]
+fn a_method_of_an_object_is_called_with_the_arguments_of_the_call() {
+    check(&[
+        (
+            "class Calc:\n    def add(self, a, b=5, n=0): return a + b\ncheck = Calc().add",
+            "class Calc\n  def add(a, b = 5, n: 0) = a + b\nend\ncheck = Calc.new.method(:add)",
+            json!(3),
+            ResultFrom::Function,
+        ),
+        (
+            "class Calc:\n    def add(self, context, a, b, n=0): return [a + b, len(context)]\ncheck = Calc().add",
+            "class Calc\n  def add(context, a, b, n: 0) = [a + b, context.size]\nend\ncheck = Calc.new.method(:add)",
+            json!([3, 0]),
+            ResultFrom::Function,
+        ),
+    ]);
+}
+
 #[test]
 fn a_result_is_assigned_returned_or_the_last_expression() {
     check(&[
@@ -63,6 +116,24 @@ fn a_result_is_assigned_returned_or_the_last_expression() {
         ("result = None", "result = nil", Value::Null, ResultFrom::Assigned),
         ("if args: return 7\n8", "return 7 if args.any?\n8", json!(7), ResultFrom::Returned),
         ("return", "return", Value::Null, ResultFrom::Returned),
+        (
+            "def check(a, b, n): return b\nresult = check(args[1], 5, 6)",
+            "def check(a, b, n:) = b\nresult = check(args[1], 5, n: 6)",
+            json!(5),
+            ResultFrom::Assigned,
+        ),
+        (
+            "def check(a=0, b=0, n=0): return b\nx = 8\nresult = check(7, x)",
+            "def check(a = 0, b = 0, n: 0) = b\nx = 8\nresult = check(7, x)",
+            json!(8),
+            ResultFrom::Assigned,
+        ),
+        (
+            "def check(a, b, n): return b\nresult = check(7, 8, 9)\nresult = [result]",
+            "def check(a, b, n:) = b\nresult = check(7, 8, n: 9)\nresult = [result]",
+            json!([8]),
+            ResultFrom::Assigned,
+        ),
         (
             "if not args: return 7\n8",
             "return 7 if args.empty?\n8",

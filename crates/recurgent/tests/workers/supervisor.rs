@@ -10,7 +10,7 @@ use std::thread;
 use lifecycle::dialect::Language;
 use lifecycle::execution::WorkerFault;
 use lifecycle::outcome::EndedBy;
-use recurgent::guest::{Answer, Said};
+use recurgent::guest::{Answer, TurnEvent};
 use recurgent::worker::{WorkerOptions, Workers};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -86,13 +86,13 @@ fn a_killed_zygote_is_booted_again_and_no_program_is_blamed() {
     for language in BOTH {
         let mut turn =
             driver.start(&Program { language, code: "content('x')", ..Program::default() });
-        assert!(matches!(turn.listen(), Ok(Said::Ask(_))));
+        assert!(matches!(turn.listen(), Ok(TurnEvent::Ask(_))));
         let zygote = driver.zygote(language, None);
         let pid = Pid::from_raw(zygote.cast_signed()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
         await_exit(zygote);
         driver.boot(language); // a new zygote, which did not fork the worker of this turn
-        let ended = turn.answer(Answer::Value(Value::Null)).and_then(|()| turn.listen());
+        let ended = turn.answer(&Answer::Value(Value::Null)).and_then(|()| turn.listen());
         assert!(matches!(ended, Err(WorkerFault::Crashed { by: EndedBy::Host, .. })), "{ended:?}");
         assert_ne!(driver.zygote(language, None), zygote);
     }

@@ -1,8 +1,9 @@
 //! What can leave this machine, and what is kept on it, by the effective settings.
 
-use lifecycle::dependency::SourceMode;
+use lifecycle::dependency::{PackageIndex, SourceMode};
 use lifecycle::redact::redacted_text;
 use recurgent::config::Config;
+use recurgent::grants::Network;
 use recurgent::provider::{self, ProviderChoice};
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ pub(super) fn show(config: &Config, as_json: bool) -> Result<Exit, CommandFault>
 
 fn leaves(config: &Config) -> Vec<Flow> {
     let settings = config.settings();
-    let sources = |given: &[String], public: &str| match settings.source_mode {
+    let sources = |given: &[PackageIndex], public: &str| match settings.source_mode {
         SourceMode::PublicOnly => public.to_owned(),
         SourceMode::InternalOnly => format!("{} configured source(s)", given.len()),
         SourceMode::InternalThenPublic => {
@@ -78,7 +79,13 @@ fn leaves(config: &Config) -> Vec<Flow> {
         Flow {
             what: "what programs send",
             place: format!("network = {}", settings.network),
-            when: "only to hosts that are granted; `network=off` by default".to_owned(),
+            when: match settings.network {
+                Network::Open => "to every host; `network=off` is the default",
+                Network::Off | Network::Loopback | Network::Hosts(_) => {
+                    "only to hosts that are granted; `network=off` by default"
+                }
+            }
+            .to_owned(),
         },
         Flow {
             what: "a request for uv",
@@ -95,7 +102,7 @@ fn model_service(config: &Config) -> String {
     let chosen = config.provider_options().and_then(|options| provider::choose(&options));
     match chosen {
         Ok(ProviderChoice::Service(service)) => {
-            format!("{} at {}", service.wire.name, redacted_text(service.base_url.clone()))
+            format!("{} at {}", service.wire.name, redacted_text(service.base_url.to_string()))
         }
         Ok(ProviderChoice::Scripted(_) | ProviderChoice::Replay(_)) => {
             "nowhere: programs come from a file".to_owned()

@@ -9,22 +9,22 @@ use crate::command::ask::ASK;
 /// What a line means.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ReplLine {
-    /// Nothing at all.
+    /// An empty line.
     Blank,
     /// Something asked of the repl itself.
-    Dot(Dot),
+    ReplCommand(ReplCommand),
     /// A call; `name=` writes memory.
     Call {
         /// The method.
         method: String,
-        /// With what.
+        /// Its arguments.
         arguments: Arguments,
     },
 }
 
 /// Something asked of the repl itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dot {
+pub(super) enum ReplCommand {
     /// What can be typed.
     Help,
     /// What the agent remembers.
@@ -38,12 +38,12 @@ pub(super) enum Dot {
 }
 
 /// Every dot command.
-pub(super) const DOT_COMMANDS: [(&str, Dot, &str); 5] = [
-    (".help", Dot::Help, "this"),
-    (".memory", Dot::Memory, "what the agent remembers"),
-    (".tools", Dot::Tools, "the tools there are"),
-    (".history", Dot::History, "the latest calls"),
-    (".quit", Dot::Quit, "leave (Ctrl-D)"),
+pub(super) const DOT_COMMANDS: [(&str, ReplCommand, &str); 5] = [
+    (".help", ReplCommand::Help, "show this list"),
+    (".memory", ReplCommand::Memory, "what the agent remembers"),
+    (".tools", ReplCommand::Tools, "the tools there are"),
+    (".history", ReplCommand::History, "the latest calls"),
+    (".quit", ReplCommand::Quit, "leave (Ctrl-D)"),
 ];
 
 /// Reads a line, or says what is wrong with it.
@@ -61,7 +61,9 @@ pub(super) fn parse(line: &str) -> Result<ReplLine, String> {
     let name_end = line.find(|c: char| !is_name(c)).unwrap_or(line.len());
     let (name, rest) = line.split_at(name_end);
     if name.is_empty() {
-        return Err(format!("{line:?} begins with no method name; .help shows what can be typed"));
+        return Err(format!(
+            "{line:?} does not begin with a method name; .help shows what can be typed"
+        ));
     }
     if let Some(assigned) = rest.trim_start().strip_prefix('=').filter(|v| !v.starts_with('=')) {
         return assignment(name, assigned.trim());
@@ -81,7 +83,7 @@ pub(super) fn parse(line: &str) -> Result<ReplLine, String> {
         match named(piece, marks) {
             Some((name, text)) => {
                 if kwargs.insert(name.to_owned(), literal(text)).is_some() {
-                    return Err(format!("{name} is given twice; say it once"));
+                    return Err(format!("{name} is given twice; remove one"));
                 }
             }
             None => args.push(literal(piece)),
@@ -96,11 +98,11 @@ fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> ReplLine 
 
 fn dot(line: &str) -> Result<ReplLine, String> {
     match DOT_COMMANDS.iter().find(|(name, ..)| *name == line) {
-        Some((_, dot, _)) => Ok(ReplLine::Dot(*dot)),
-        None if line == ".exit" => Ok(ReplLine::Dot(Dot::Quit)),
+        Some((_, dot, _)) => Ok(ReplLine::ReplCommand(*dot)),
+        None if line == ".exit" => Ok(ReplLine::ReplCommand(ReplCommand::Quit)),
         None => {
             let names = DOT_COMMANDS.map(|(name, ..)| name).join(", ");
-            Err(format!("there is no {line:?}; there are {names}"))
+            Err(format!("{line:?} is not a command; try one of {names}"))
         }
     }
 }
@@ -224,21 +226,21 @@ mod tests {
     }
 
     #[test]
-    fn dots_ask_the_repl_itself() {
+    fn a_dot_begins_a_command_of_the_repl() {
         assert_eq!(parse("  "), Ok(ReplLine::Blank));
-        assert_eq!(parse(".quit"), Ok(ReplLine::Dot(Dot::Quit)));
+        assert_eq!(parse(".quit"), Ok(ReplLine::ReplCommand(ReplCommand::Quit)));
         assert!(parse(".nope").unwrap_err().contains(".memory"));
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn a_line_that_cannot_be_read_is_explained() {
         for (line, problem) in [
             ("add(3", "write add(…)"),
             ("add [1, 2", "is not closed"),
             ("add 1)", "closes nothing"),
             ("say \"open", "is not closed"),
             ("memory =", "memory = what?"),
-            ("= 5", "no method name"),
+            ("= 5", "does not begin with a method name"),
             ("add==3", "cannot read"),
             ("add by=1 by=2", "by is given twice"),
         ] {

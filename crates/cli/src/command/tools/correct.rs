@@ -1,6 +1,6 @@
 //! People's corrections of stored programs: reject, teach, test, edit, remove.
 
-use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +12,14 @@ use lifecycle::artifact::ArtifactKey;
 use lifecycle::example::{Example, ExpectedResult};
 use lifecycle::request::{Method, Role};
 use recurgent::provider::Scripted;
+use recurgent::regular_file::read_named;
 use recurgent::store::Store;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::{EditReport, ProgramFault, Runtime, TestSource, TestedCall};
+use recurgent::{
+    EditReport, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary, Runtime, StoredPrograms,
+    TestSource, TestedCall,
+};
 use serde_json::{Map, Value, json};
 
 use super::line::MethodArgs;
@@ -29,9 +33,9 @@ use crate::render::{self, Stream};
 /// Columns of the call in a line about a tested call.
 const CALL_COLUMNS: usize = 60;
 
-/// A call and its right answer.
+/// The call of an example.
 #[derive(Debug, Args)]
-pub(super) struct TeachArgs {
+pub(super) struct ExampleCall {
     /// The tool or role
     role: String,
     /// The method
@@ -42,6 +46,36 @@ pub(super) struct TeachArgs {
     /// An argument by name; may be repeated
     #[arg(long = "kw", value_name = "NAME=VALUE", value_parser = pair)]
     kwargs: Vec<(String, String)>,
+    /// The memory that the call starts from, as a JSON object
+    #[arg(long, value_name = "JSON")]
+    context: Option<String>,
+}
+
+impl ExampleCall {
+    fn read(&self) -> Result<(Role, Method, Inputs), CommandFault> {
+        let context = match self.context.as_deref().map(serde_json::from_str::<Map<_, _>>) {
+            None => Map::new(),
+            Some(Ok(context)) => context,
+            Some(Err(error)) => {
+                return Err(CommandFault::usage(format!(
+                    "--context must be a JSON object such as {{\"total\": 3}}: {error}"
+                )));
+            }
+        };
+        let inputs = Inputs {
+            args: self.args.iter().map(|arg| value(arg)).collect(),
+            kwargs: named_values(&self.kwargs)?,
+            context,
+        };
+        Ok((Role::parse(&self.role)?, Method::parse(&self.method)?, inputs))
+    }
+}
+
+/// A call and its right answer.
+#[derive(Debug, Args)]
+pub(super) struct TeachArgs {
+    #[command(flatten)]
+    call: ExampleCall,
     #[command(flatten)]
     result: ResultArgs,
 }
@@ -75,17 +109,17 @@ pub(super) struct EditArgs {
 }
 
 /// The stored programs, with what is needed to run them. No model is asked.
-pub(super) struct Workbench {
+pub(super) struct CorrectionCommands {
     store: Arc<SqliteStore>,
     runtime: Runtime,
-    editor: Option<String>,
+    editor: Option<OsString>,
     as_json: bool,
 }
 
-impl Workbench {
+impl CorrectionCommands {
     pub(super) fn open(place: &StateFlags, as_json: bool) -> Result<Self, CommandFault> {
         let config = place.config(&[])?;
-        let editor = config.editor().map(str::to_owned);
+        let editor = config.editor().map(OsStr::to_owned);
         let store = Arc::new(SqliteStore::open(&config.store_path()?)?);
         store.notices().iter().for_each(|notice| render::notice(notice));
         let runtime = Runtime::builder(config)
@@ -95,14 +129,19 @@ impl Workbench {
         Ok(Self { store, runtime, editor, as_json })
     }
 
-    /// Takes the running version out of service.
+    /// What is listed and shown.
+    pub(super) fn parts(&self) -> (&SqliteStore, StoredPrograms<'_>) {
+        (&self.store, self.runtime.programs())
+    }
+
+    /// Takes the running version out of service, or the one that answered a call.
     pub(super) fn reject(
         &self,
         line: &MethodArgs,
         because: Option<&str>,
         call: Option<&str>,
     ) -> Result<Exit, CommandFault> {
-        let key = line.key(&self.store)?;
+        let key = self.key(line)?;
         let report = self.runtime.programs().reject(&key, because.unwrap_or_default(), call)?;
         if self.as_json {
             render::json(&json!({
@@ -110,11 +149,17 @@ impl Workbench {
                 "method": key.method,
                 "rejected": report.rejected,
                 "running": report.running,
+                "was_running": report.was_running,
                 "counter_example": report.counter_example.as_ref().map(Example::to_json),
+                "in_tools_dir": report.origin == ProgramOrigin::ToolsDirectory,
+                "recorded_calls": report.recorded_calls,
             }))?;
             return Ok(Exit::Ok);
         }
         let next = match &report.running {
+            Some(version) if !report.was_running => {
+                format!("version {version} did not give that answer and stays in service")
+            }
             Some(version) => format!("version {version} runs again"),
             None => "the next call asks the model for another program".to_owned(),
         };
@@ -123,6 +168,22 @@ impl Workbench {
             line.title(),
             report.rejected
         ));
+        if report.origin == ProgramOrigin::ToolsDirectory {
+            render::notice(
+                "it is a program of tools_dir: its file is unchanged, and this store does not run it any more",
+            );
+        }
+        if report.recorded_calls > 0 {
+            let calls = report.recorded_calls;
+            render::notice(&format!("{calls} recorded call(s) of it no longer count"));
+        }
+        if report.counter_example.is_none() {
+            render::notice(&format!(
+                "no wrong answer is kept with it; give one with `recurgent tools teach {} {} ARGS… --gives VALUE`",
+                clean(line.role()),
+                clean(line.method())
+            ));
+        }
         Ok(Exit::Ok)
     }
 
@@ -134,47 +195,69 @@ impl Workbench {
             Some(method) => clean(&format!("{role}.{method}")),
             None => clean(role.as_str()),
         };
-        let examples = match &method {
-            Some(method) => self.store.examples(&role, method)?.len(),
-            None => self.examples_of(&role)?,
-        };
-        if !self.runtime.programs().forget(&role, method.as_ref())? {
+        let Some(forgotten) = self.runtime.programs().forget(&role, method.as_ref())? else {
             return Err(CommandFault::missing(format!(
                 "nothing is stored for {subject}; `recurgent tools list` shows what is"
             )));
-        }
+        };
+        let Forgotten { programs, examples } = forgotten;
         if self.as_json {
             render::json(&json!({
-                "role": role, "method": method, "removed": true, "examples": examples,
+                "role": role, "method": method, "removed": true, "programs": programs, "examples": examples,
             }))?;
         } else {
-            let with = match examples {
-                0 => String::new(),
-                1 => ", with 1 example".to_owned(),
-                count => format!(", with {count} examples"),
+            let examples = match examples {
+                1 => "1 example".to_owned(),
+                count => format!("{count} examples"),
             };
-            render::note(&format!("the programs of {subject} are removed{with}"));
+            render::note(&match programs {
+                0 => format!("{examples} of {subject} removed; it had no programs"),
+                _ => format!("the programs of {subject} are removed, with {examples}"),
+            });
+        }
+        self.note_pinned(&role, method.as_ref())?;
+        Ok(Exit::Ok)
+    }
+
+    /// Says that programs of a read-only directory stay.
+    fn note_pinned(&self, role: &Role, method: Option<&Method>) -> Result<(), CommandFault> {
+        let is_pinned = |found: &ProgramSummary| {
+            found.origin == ProgramOrigin::ToolsDirectory
+                && method.is_none_or(|method| found.program.current.method == *method)
+        };
+        if self.runtime.programs().list(Some(role))?.iter().any(is_pinned) {
+            render::notice(
+                "its program in tools_dir stays; `recurgent tools reject` keeps it from running",
+            );
+        }
+        Ok(())
+    }
+
+    /// Withdraws an example.
+    pub(super) fn withdraw(&self, call: &ExampleCall) -> Result<Exit, CommandFault> {
+        let (role, method, inputs) = call.read()?;
+        let example = self.runtime.programs().withdraw(&role, &method, &inputs)?;
+        let count = self.store.examples(&role, &method)?.len();
+        if self.as_json {
+            render::json(&json!({
+                "role": role, "method": method, "withdrawn": example.to_json(), "examples": count,
+            }))?;
+        } else {
+            let title = clean(&format!("{role}.{method}"));
+            render::note(&format!("the example is withdrawn; {title} has {count} example(s)"));
         }
         Ok(Exit::Ok)
     }
 
-    /// How many examples all methods of a role have.
-    fn examples_of(&self, role: &Role) -> Result<usize, CommandFault> {
-        let mut examples = BTreeMap::new();
-        for found in self.runtime.programs().list(Some(role))? {
-            examples.insert(found.program.current.method, found.examples);
-        }
-        Ok(examples.values().sum())
+    /// The key of the program that a command names.
+    fn key(&self, line: &MethodArgs) -> Result<ArtifactKey, CommandFault> {
+        let (role, method) = (Role::parse(line.role())?, Method::parse(line.method())?);
+        line.choose(self.runtime.programs().keys(&role, &method)?)
     }
 
     /// Keeps an example.
     pub(super) fn teach(&self, args: &TeachArgs) -> Result<Exit, CommandFault> {
-        let (role, method) = (Role::parse(&args.role)?, Method::parse(&args.method)?);
-        let inputs = Inputs {
-            args: args.args.iter().map(|arg| value(arg)).collect(),
-            kwargs: named_values(&args.kwargs)?,
-            context: Map::new(),
-        };
+        let (role, method, inputs) = args.call.read()?;
         let expected = match (&args.result.gives, &args.result.fails, &args.result.never) {
             (Some(right), _, _) => ExpectedResult::Value(value(right)),
             (_, Some(code), _) => ExpectedResult::Error(code.clone()),
@@ -223,25 +306,19 @@ impl Workbench {
         let programs = self.runtime.programs();
         let mut missed = Vec::new();
         for key in programs.keys(role, method)? {
-            let tested = match programs.test(&key) {
-                Ok(tested) => tested,
+            match programs.test_example(&key, example.clone()) {
+                Ok(call) if call.passed == Some(false) => missed.push((key, call)),
                 // What could not be run, or was rejected before, says nothing about the example.
-                Err(ProgramFault::Untested(_) | ProgramFault::NotStored(_)) => continue,
+                Ok(_) | Err(ProgramFault::Untested(_) | ProgramFault::NotStored(_)) => {}
                 Err(fault) => return Err(fault.into()),
-            };
-            let is_it = |call: &TestedCall| {
-                call.source == TestSource::Example
-                    && call.inputs == example.inputs
-                    && call.passed == Some(false)
-            };
-            missed.extend(tested.into_iter().find(is_it).map(|call| (key, call)));
+            }
         }
         Ok(missed)
     }
 
     /// Runs examples and recorded calls on the version that runs.
     pub(super) fn test(&self, line: &MethodArgs) -> Result<Exit, CommandFault> {
-        let key = line.key(&self.store)?;
+        let key = self.key(line)?;
         let tested = self.runtime.programs().test(&key)?;
         if self.as_json {
             render::json(&json!({
@@ -262,16 +339,14 @@ impl Workbench {
 
     /// Replaces the text of a program.
     pub(super) fn edit(&self, args: &EditArgs) -> Result<Exit, CommandFault> {
-        let key = args.line.key(&self.store)?;
-        let versions = self.store.versions(&key)?;
-        let current = versions.iter().find(|version| version.is_current);
-        let old = current.map(|version| version.artifact.code.as_str()).unwrap_or_default();
+        let key = self.key(&args.line)?;
+        let old = self.runtime.programs().code(&key)?;
         let extension = key.language.extension();
         let text = match &args.file {
-            Some(path) => std::fs::read_to_string(path).map_err(|error| {
+            Some(path) => read_named(path).map_err(|error| {
                 CommandFault::usage(format!("cannot read {}: {error}", path.display()))
             })?,
-            None => self.edited(old, extension)?,
+            None => self.edited(&old, extension)?,
         };
         if text == old {
             return Err(CommandFault::usage(format!(
@@ -336,15 +411,20 @@ impl Workbench {
 }
 
 /// Runs the editor on a file. As with other programs, `EDITOR` may hold arguments.
-fn run_editor(editor: &str, path: &Path) -> Result<(), CommandFault> {
-    let status =
-        Command::new("sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
+fn run_editor(editor: &OsStr, path: &Path) -> Result<(), CommandFault> {
+    let mut command = editor.to_owned();
+    command.push(" \"$1\"");
+    let status = Command::new("sh").arg("-c").arg(command).arg("sh").arg(path).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(CommandFault::failed(format!(
-            "the editor {editor:?} ended with {status}; nothing was stored"
+            "the editor {} ended with {status}; nothing was stored",
+            editor.display()
         ))),
-        Err(error) => Err(CommandFault::setup(format!("cannot start {editor:?}: {error}"))),
+        Err(error) => Err(CommandFault::setup(format!(
+            "cannot start {}: {error}; set EDITOR to a command that runs",
+            editor.display()
+        ))),
     }
 }
 

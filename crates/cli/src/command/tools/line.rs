@@ -9,6 +9,7 @@ use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::json;
 
+use crate::command::settings::language_parser;
 use crate::exit::CommandFault;
 use crate::render;
 use crate::render::paint::clean;
@@ -18,7 +19,7 @@ const MAX_LISTED: usize = 10_000;
 
 /// Whether the version that runs may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum Pinning {
     /// It may not.
     Pinned,
     /// It may, by something that proved itself.
@@ -33,8 +34,8 @@ pub(super) struct MethodArgs {
     /// The method
     method: String,
     /// The language, if there are programs in several
-    #[arg(long, value_name = "LANGUAGE", value_parser = ["python", "ruby"])]
-    guest: Option<String>,
+    #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
+    guest: Option<Language>,
     /// The start of the contract's fingerprint, if there are programs under several; `none` for programs without a contract
     #[arg(long, value_name = "FINGERPRINT")]
     contract: Option<String>,
@@ -66,11 +67,11 @@ impl MethodArgs {
     pub(super) fn pin(
         &self,
         store: &SqliteStore,
-        held: Hold,
+        pinning: Pinning,
         as_json: bool,
     ) -> Result<(), CommandFault> {
         let key = self.key(store)?;
-        let pinned = held == Hold::Pinned;
+        let pinned = pinning == Pinning::Pinned;
         if !store.pin(&key, pinned)? {
             return Err(self.unknown());
         }
@@ -79,9 +80,9 @@ impl MethodArgs {
                 &json!({"role": key.role, "method": key.method, "pinned": pinned}),
             );
         }
-        let state = match held {
-            Hold::Pinned => "is pinned",
-            Hold::Free => "may be replaced again",
+        let state = match pinning {
+            Pinning::Pinned => "is pinned",
+            Pinning::Free => "may be replaced again",
         };
         render::note(&format!("the program of {} {state}", self.title()));
         Ok(())
@@ -89,18 +90,22 @@ impl MethodArgs {
 
     pub(super) fn key(&self, store: &SqliteStore) -> Result<ArtifactKey, CommandFault> {
         let (role, method) = (Role::parse(&self.role)?, Method::parse(&self.method)?);
-        let language: Option<Language> =
-            self.guest.as_deref().map(str::parse).transpose().map_err(
-                |fault: lifecycle::dialect::UnknownLanguage| CommandFault::usage(fault.to_string()),
-            )?;
+        let known = store.artifacts(Some(&role), MAX_LISTED)?;
+        let of_method = known.iter().filter(|known| known.current.method == method);
+        self.choose(of_method.map(|known| known.current.key()))
+    }
+
+    /// The one of a method's programs that the command means.
+    pub(super) fn choose(
+        &self,
+        keys: impl IntoIterator<Item = ArtifactKey>,
+    ) -> Result<ArtifactKey, CommandFault> {
         let contract = self.contract.as_deref().unwrap_or_default();
         let is_meant = |key: &ArtifactKey| {
-            key.method == method
-                && language.is_none_or(|language| language == key.language)
+            self.guest.is_none_or(|language| language == key.language)
                 && key.contract_fingerprint.as_str().starts_with(contract)
         };
-        let known = store.artifacts(Some(&role), MAX_LISTED)?;
-        let mut keys = known.iter().map(|known| known.current.key()).filter(is_meant);
+        let mut keys = keys.into_iter().filter(is_meant);
         match (keys.next(), keys.next()) {
             (Some(key), None) => Ok(key),
             (None, _) => Err(self.unknown()),
@@ -111,6 +116,14 @@ impl MethodArgs {
                 self.listing()
             ))),
         }
+    }
+
+    pub(super) fn role(&self) -> &str {
+        &self.role
+    }
+
+    pub(super) fn method(&self) -> &str {
+        &self.method
     }
 
     /// The method's name, fit to be shown.

@@ -2,8 +2,9 @@
 
 use lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
 use lifecycle::example::Example;
-use lifecycle::request::Role;
+use lifecycle::request::{Method, Role};
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
+use recurgent::store::catalog::TaughtMethod;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::upkeep;
@@ -15,6 +16,8 @@ use crate::render::{self, Stream};
 
 /// Characters of a checksum that distinguish versions.
 const CHECKSUM_CHARS: usize = 19;
+/// Most methods that are listed because they have examples.
+const MAX_METHODS: usize = 1_000;
 /// Columns of one line of a contract.
 const LINE_COLUMNS: usize = 160;
 
@@ -33,6 +36,16 @@ fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Comm
         .iter()
         .map(|artifact| Ok(method(artifact, &store.examples(role, &artifact.method)?)))
         .collect::<Result<_, CommandFault>>()?;
+    let has_program = |method: &Method| known.artifacts.iter().any(|it| it.method == *method);
+    let taught = store.taught(Some(role), MAX_METHODS)?.into_iter();
+    let taught: Vec<Value> = taught
+        .filter(|taught| !has_program(&taught.method))
+        .map(|TaughtMethod { method, .. }| {
+            let examples = store.examples(role, &method)?;
+            let examples: Vec<Value> = examples.iter().map(Example::to_json).collect();
+            Ok(json!({"method": method, "examples": examples}))
+        })
+        .collect::<Result<_, CommandFault>>()?;
     Ok(json!({
         "name": role,
         "is_tool": tool.is_some(),
@@ -40,6 +53,7 @@ fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Comm
         "created_at": tool.map(|tool| &tool.created_at),
         "health": health,
         "methods": methods,
+        "taught_without_program": taught,
         "recommendations": upkeep::recommend(store, Some(role))?,
     }))
 }
@@ -136,9 +150,6 @@ fn lines(facts: &Value) -> Vec<String> {
     }
     let empty = Map::new();
     let object = |key: &str| facts.get(key).and_then(Value::as_object).unwrap_or(&empty);
-    let list = |value: &Value, key: &str| -> Vec<Value> {
-        value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
-    };
     lines.extend(object("contract").iter().map(|(key, value)| field(key, value)));
     let health = object("health");
     if !health.is_empty() {
@@ -146,36 +157,11 @@ fn lines(facts: &Value) -> Vec<String> {
     }
     lines.extend(health.iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)));
     for method in list(facts, "methods") {
-        // A program that is missing or does not parse has no signature.
-        let signature = match text(&method, "signature") {
-            unknown if unknown.is_empty() => text(&method, "method"),
-            known => known,
-        };
-        let contract = match text(&method, "contract_fingerprint").as_str() {
-            "none" => String::new(),
-            fingerprint => format!(", contract {}", clip(fingerprint, 8)),
-        };
-        lines.push(format!("{} ({}{contract})", title(&signature), text(&method, "language")));
-        for key in ["reads", "writes"] {
-            let keys = list(&method, key);
-            if !keys.is_empty() {
-                lines.push(field(key, &Value::Array(keys)));
-            }
-        }
-        if method.get("pinned") == Some(&Value::Bool(true)) {
-            lines.push("  pinned: nothing replaces the version that runs".to_owned());
-        }
-        let current = text(&method, "current");
-        for version in list(&method, "versions") {
-            lines.push(version_line(&version, &current));
-            lines.extend(written_because(&version).map(|why| field("  written because of", &why)));
-            if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
-                lines.push(field("  did not reproduce", case));
-            }
-        }
+        lines.extend(method_lines(&method));
+    }
+    for method in list(facts, "taught_without_program") {
+        lines.push(format!("{} (no program yet)", title(&text(&method, "method"))));
         lines.extend(list(&method, "examples").iter().map(|example| field("example", example)));
-        let code = method.get("code").and_then(Value::as_str).unwrap_or_default();
-        lines.extend(code.lines().map(|line| format!("    {}", clean(line))));
     }
     for recommended in list(facts, "recommendations") {
         let constraint = recommended.pointer("/constraint/text").and_then(Value::as_str);
@@ -186,6 +172,49 @@ fn lines(facts: &Value) -> Vec<String> {
             text(&recommended, "reason")
         ));
     }
+    lines
+}
+
+fn list(value: &Value, key: &str) -> Vec<Value> {
+    value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn method_lines(method: &Value) -> Vec<String> {
+    let paint = render::paint(Stream::Output);
+    // A program that is missing or does not parse has no signature.
+    let signature = match text(method, "signature") {
+        unknown if unknown.is_empty() => text(method, "method"),
+        known => known,
+    };
+    let contract = match text(method, "contract_fingerprint").as_str() {
+        "none" => String::new(),
+        fingerprint => format!(", contract {}", clip(fingerprint, 8)),
+    };
+    let mut lines = vec![format!(
+        "{} ({}{contract})",
+        paint.in_style(Style::Title, &signature),
+        text(method, "language")
+    )];
+    for key in ["reads", "writes"] {
+        let keys = list(method, key);
+        if !keys.is_empty() {
+            lines.push(field(key, &Value::Array(keys)));
+        }
+    }
+    if method.get("pinned") == Some(&Value::Bool(true)) {
+        lines.push("  pinned: nothing replaces the version that runs".to_owned());
+    }
+    let current = text(method, "current");
+    for version in list(method, "versions") {
+        lines.push(version_line(&version, &current));
+        lines.extend(written_because(&version).map(|why| field("  written because of", &why)));
+        if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
+            lines.push(field("  did not reproduce", case));
+        }
+    }
+    lines.extend(list(method, "examples").iter().map(|example| field("example", example)));
+    let code = method.get("code").and_then(Value::as_str).unwrap_or_default();
+    lines.extend(code.lines().map(|line| format!("    {}", clean(line))));
     lines
 }
 

@@ -56,18 +56,21 @@ impl Reader<'_> {
             Expr::Await(node) => self.summary(&node.value),
             Expr::Named(node) => self.summary(&node.value),
             Expr::BoolOp(node) if node.op == BoolOp::Or => {
-                let wanted = node.values.first();
-                let otherwise = node.values.iter().skip(1);
-                let otherwise = otherwise.map(|value| self.otherwise(wanted, value));
-                let found = wanted.map(|wanted| self.summary(wanted));
-                Operand::one_of(found.into_iter().chain(otherwise).collect())
+                let Some((wanted, others)) = node.values.split_first() else {
+                    return Operand::Unknown;
+                };
+                let found = self.summary(wanted);
+                let otherwise = others.iter().map(|value| self.otherwise(wanted, &found, value));
+                let otherwise: Vec<_> = otherwise.collect();
+                Operand::one_of(std::iter::once(found).chain(otherwise).collect())
             }
             Expr::BoolOp(node) => {
                 Operand::one_of(node.values.iter().map(|value| self.summary(value)).collect())
             }
             Expr::If(node) if same_name(&node.test, &node.body) => {
-                let otherwise = self.otherwise(Some(&node.body), &node.orelse);
-                Operand::one_of(vec![self.summary(&node.body), otherwise])
+                let found = self.summary(&node.body);
+                let otherwise = self.otherwise(&node.body, &found, &node.orelse);
+                Operand::one_of(vec![found, otherwise])
             }
             Expr::If(node) => {
                 Operand::one_of(vec![self.summary(&node.body), self.summary(&node.orelse)])
@@ -86,12 +89,13 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of `wanted or value`. A default for an input is a default; for anything else it stands
-    /// in for data.
-    fn otherwise(&self, wanted: Option<&Expr>, value: &Expr) -> Operand {
+    /// The value of `wanted or value`, `found` being what `wanted` is. A default for an input, or for what memory has, is a default; for anything else
+    /// it stands in for data.
+    fn otherwise(&self, wanted: &Expr, found: &Operand, value: &Expr) -> Operand {
         let value = self.summary(value);
-        let input = wanted.and_then(root).is_some_and(|name| self.recorder.is_input(name));
-        if input { value } else { value.instead() }
+        let input = root(wanted).is_some_and(|name| self.recorder.is_input(name));
+        let is_default = input || self.recorder.is_remembered(found);
+        if is_default { value } else { value.instead() }
     }
 
     fn list(&self, members: &[Expr]) -> Operand {
@@ -138,7 +142,7 @@ impl Reader<'_> {
             }
             (_, "get" | "value_or" | "pop") => {
                 let value = node.arguments.args.get(usize::from(name != "value_or"));
-                let value = value.map(|value| self.otherwise(Some(&function.value), value));
+                let value = value.map(|value| self.otherwise(&function.value, &receiver, value));
                 Operand::one_of(std::iter::once(Operand::Unknown).chain(value).collect())
             }
             _ => Operand::Unknown,

@@ -33,9 +33,27 @@ pub(super) fn signature(
             Parameter { name: name.unwrap_or_default(), kind: *kind, required }
         })
     });
-    let parameters = parameters.collect();
+    let mut parameters: Vec<Parameter> = parameters.collect();
+    if let Some(last) = parameters.last_mut().filter(|_| takes_options(given)) {
+        last.kind = ParameterKind::Options;
+    }
     let (rest, keyword_rest) = (given.rest().is_some(), given.keyword_rest().is_some());
     Signature { parameters, rest, keyword_rest, filled: false }.filled(may_be_filled)
+}
+
+/// Whether the last parameter is `options = {}`.
+fn takes_options(given: &prism::ParametersNode<'_>) -> bool {
+    let follows = given.posts().iter().next().is_some()
+        || given.keywords().iter().next().is_some()
+        || given.rest().is_some()
+        || given.keyword_rest().is_some()
+        || given.block().is_some();
+    let last = given.optionals().iter().last();
+    let default = last.and_then(|node| node.as_optional_parameter_node()).map(|it| it.value());
+    let is_empty = |value: &prism::Node<'_>| {
+        value.as_hash_node().is_some_and(|hash| hash.elements().iter().next().is_none())
+    };
+    !follows && default.as_ref().is_some_and(is_empty)
 }
 
 fn parameter_names(given: &prism::ParametersNode<'_>) -> Vec<String> {

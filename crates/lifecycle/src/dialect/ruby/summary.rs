@@ -116,7 +116,7 @@ impl<'pr> Reader<'_> {
         }
         if let Some(node) = node.as_or_node() {
             let left = self.summary(&node.left());
-            let right = self.otherwise(&node.left(), self.summary(&node.right()));
+            let right = self.otherwise(&node.left(), &left, self.summary(&node.right()));
             return Some(Operand::one_of(vec![left, right]));
         }
         if let Some(node) = node.as_and_node() {
@@ -176,7 +176,8 @@ impl<'pr> Reader<'_> {
             (Operand::Literal(_), "freeze" | "dup" | "clone") => receiver,
             (_, "fetch" | "dig" | "value_or") => match self.stand_in(node, &name) {
                 Some(value) => {
-                    Operand::one_of(vec![Operand::Unknown, self.otherwise(&wanted, value)])
+                    let otherwise = self.otherwise(&wanted, &receiver, value);
+                    Operand::one_of(vec![Operand::Unknown, otherwise])
                 }
                 None => Operand::Unknown,
             },
@@ -184,11 +185,12 @@ impl<'pr> Reader<'_> {
         }
     }
 
-    /// The value of `wanted || value`. A default for an input is a default; for anything else it stands
-    /// in for data.
-    fn otherwise(&self, wanted: &prism::Node<'pr>, value: Operand) -> Operand {
+    /// The value of `wanted || value`, `found` being what `wanted` is. A default for an input, or for what memory has, is a default; for anything else
+    /// it stands in for data.
+    fn otherwise(&self, wanted: &prism::Node<'pr>, found: &Operand, value: Operand) -> Operand {
         let input = root(wanted).is_some_and(|name| self.recorder.is_input(&name));
-        if input { value } else { value.instead() }
+        let is_default = input || self.recorder.is_remembered(found);
+        if is_default { value } else { value.instead() }
     }
 
     /// What `fetch(key, value)`, `fetch(key) { value }` and `value_or(value)` give when there is nothing.

@@ -44,11 +44,13 @@ impl<'pr> Reader<'_> {
         self.recorder.assign(Target::Name(name), value, offset);
     }
 
-    /// `x ||= …`: a default for an input is a default; for anything else it stands in for data.
+    /// `x ||= …`: a default for an input, or for what memory has, is a default; for anything else it stands in for data.
     pub(super) fn name_default(&mut self, name: String, value: &prism::Node<'pr>, offset: usize) {
         self.recorder.read(&name);
         let value = self.summary(value);
-        let value = if self.recorder.is_input(&name) { value } else { value.instead() };
+        let is_default = self.recorder.is_input(&name)
+            || self.recorder.is_remembered(&self.recorder.variable(&name));
+        let value = if is_default { value } else { value.instead() };
         self.recorder.assign(Target::Name(name), value, offset);
     }
 

@@ -29,7 +29,7 @@ fn hardcoded_external_fallback_success() {
 }
 
 #[test]
-fn what_stands_in_for_data_is_no_answer() {
+fn placeholder_data_is_not_an_answer() {
     for source in [
         format!("{FETCHED}result = r or ['Heat']"),
         format!("{FETCHED}movies = r or [{{'title': 'Heat'}}]\nresult = {{'movies': movies}}"),
@@ -42,6 +42,25 @@ fn what_stands_in_for_data_is_no_answer() {
             RESCUED.replace("    ", "        ").replace("try", "    try")
         ),
         format!("{RESCUED}except Exception:\n    result = [dict(title='Heat')]"),
+        // The counterparts of status pages and caches: nothing says that the records are not fetched.
+        format!(
+            "{RESCUED}except Exception:\n    result = {{'url': args[0], 'state': 'UP', 'movies': [{{'title': 'Heat'}}]}}"
+        ),
+        format!(
+            "{RESCUED}except Exception:\n    result = {{'url': args[0], 'movies': [{{'title': 'Heat'}}]}}"
+        ),
+        format!(
+            "{RESCUED}except Exception:\n    result = {{'status': 'success', 'count': 1, 'movies': ['Heat']}}"
+        ),
+        format!(
+            "{RESCUED}except Exception:\n    result = {{'ok': True, 'movies': [{{'title': 'Heat', 'ok': True}}]}}"
+        ),
+        format!("{RESCUED}except Exception:\n    result = {{'cached': False, 'movies': ['Heat']}}"),
+        format!("{RESCUED}except Exception:\n    result = context.get('movies') or ['Heat']"),
+        format!("{FETCHED}context['movies'] = r\nresult = context['movies'] or ['Heat']"),
+        format!(
+            "{FETCHED}context['movies'] = r\nfound = context.get('movies')\nresult = found or ['Heat']"
+        ),
     ] {
         check(Python, &source, &[HardcodedExternalFallbackSuccess]);
     }
@@ -55,6 +74,10 @@ fn what_stands_in_for_data_is_no_answer() {
         "tool('fetcher').get(args[0]).value_or(['Heat'])",
         "tool('fetcher').get(args[0]) rescue ['Heat']",
         "m = tool('fetcher').get(args[0]) rescue ['Heat']\nm",
+        "begin\n  tool('fetcher').get(args[0])\nrescue => e\n  { url: args[0], state: 'UP', movies: ['Heat'] }\nend",
+        "begin\n  tool('fetcher').get(args[0])\nrescue => e\n  { url: args[0], movies: [{ title: 'Heat' }] }\nend",
+        "begin\n  tool('fetcher').get(args[0])\nrescue => e\n  context[:movies] || ['Heat']\nend",
+        "context[:movies] = tool('fetcher').get(args[0]).value\ncontext[:movies] || ['Heat']",
     ] {
         check(Ruby, source, &[HardcodedExternalFallbackSuccess]);
     }
@@ -91,6 +114,16 @@ fn defaults_and_honest_failures_pass() {
         (Ruby, "fields = kwargs.fetch(:fields) { ['title'] }\nm = tool('fetcher').get(args[0])\n[m, fields]".to_owned()),
         (Ruby, "def add(x, fields: nil)\n  fields ||= ['title']\n  [tool('fetcher').get(x).value, fields]\nend".to_owned()),
         (Ruby, "m = tool('fetcher').get(args[0]).value || []\nm".to_owned()),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'service': args[0], 'state': 'DOWN', 'checks': [{{'name': 'http', 'passed': False}}]}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'service': args[0], 'checks': [{{'name': 'http', 'passed': False}}]}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'url': args[0], 'status': 'unreachable', 'tags': ['web', 'public']}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = {{'url': args[0], 'cached': True, 'movies': ['Heat']}}")),
+        (Python, format!("{RESCUED}except Exception:\n    result = [{{'name': 'http', 'passed': False}}, {{'name': 'tls', 'passed': False}}]")),
+        (Python, format!("cached = context.get('feeds')\nfeeds = cached or ['news', 'tech']\n{FETCHED}result = [r, feeds]")),
+        (Python, format!("feeds = context['feeds'] or ['news', 'tech']\n{FETCHED}result = [r, feeds]")),
+        (Ruby, "begin\n  tool('fetcher').get(args[0])\nrescue => e\n  { service: args[0], state: 'DOWN', checks: [{ name: 'http', passed: false }] }\nend".to_owned()),
+        (Ruby, "cached = context[:feeds]\nfeeds = cached || ['news', 'tech']\nm = tool('fetcher').get(args[0])\n[m, feeds]".to_owned()),
+        (Ruby, "feeds = context[:feeds]\nfeeds ||= ['news', 'tech']\nm = tool('fetcher').get(args[0])\n[m, feeds]".to_owned()),
     ];
     for (language, source) in &passing {
         check(*language, source, &[]);

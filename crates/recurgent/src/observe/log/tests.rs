@@ -19,26 +19,27 @@ fn write(log: &Log, value: &Value) {
 }
 
 fn write_in(log: &Log, share: &TreeShare, is_root: bool, value: &Value) {
-    let project = |before: &AlreadyLogged| match before.dropped_entries {
-        0 => value.clone(),
-        dropped => json!({"dropped": dropped}),
+    let encode = |before: &AlreadyLogged, line: &mut Vec<u8>| match before.dropped_entries {
+        0 => serde_json::to_writer(line, value).unwrap(),
+        dropped => serde_json::to_writer(line, &json!({"dropped": dropped})).unwrap(),
     };
-    log.append(&LogRequest { share, is_root, programs: BTreeSet::new(), project: &project });
+    log.append(&LogRequest { share, is_root, programs: BTreeSet::new(), encode: &encode });
 }
 
 /// Logs a call that ran these programs, as [`lifecycle::log_entry::project`] does.
 fn run(log: &Log, programs: &[&str]) {
-    let project = |before: &AlreadyLogged| {
+    let encode = |before: &AlreadyLogged, line: &mut Vec<u8>| {
         let attempts = programs.iter().map(|text| {
             let digest = Checksum::of(text);
             let code = (!before.programs.contains(&digest)).then_some(text);
             json!({"code_digest": digest, "code": code})
         });
-        json!({"args": [{"code_digest": "sha256:forged", "code": "x"}], "attempts": attempts.collect::<Vec<_>>()})
+        let entry = json!({"args": [{"code_digest": "sha256:forged", "code": "x"}], "attempts": attempts.collect::<Vec<_>>()});
+        serde_json::to_writer(line, &entry).unwrap();
     };
     let share = TreeShare::default();
     let programs = programs.iter().map(|text| Checksum::of(text)).collect();
-    log.append(&LogRequest { share: &share, is_root: true, programs, project: &project });
+    log.append(&LogRequest { share: &share, is_root: true, programs, encode: &encode });
 }
 
 #[test]

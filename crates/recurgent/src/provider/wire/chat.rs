@@ -8,8 +8,8 @@ use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    Inquiry, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen, never_silently,
-    salvaged, text,
+    ModelRequest, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen,
+    never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
 
@@ -26,7 +26,7 @@ pub(super) const OPENAI_CHAT: Wire = Wire {
     max_output_tokens: SERVICE_OUTPUT_TOKENS,
     temperatures: None,
     shapes: SHAPES,
-    post: |inquiry, shape| post(inquiry, shape, false),
+    post: |request, shape| post(request, shape, false),
     refuses_shape: |status, said| refuses_shape(false, status, said),
     may_refuse_shape: never_silently,
     payload,
@@ -42,7 +42,7 @@ pub(in crate::provider) const COMPATIBLE: Wire = Wire {
     default_model: "default",
     max_output_tokens: 2048,
     temperatures: Some((0.0, 0.8)),
-    post: |inquiry, shape| post(inquiry, shape, true),
+    post: |request, shape| post(request, shape, true),
     refuses_shape: |status, said| refuses_shape(true, status, said),
     may_refuse_shape: |status| may_refuse_shape(true, status),
     ..OPENAI_CHAT
@@ -74,26 +74,26 @@ fn response_format(shape: Shape, compatible: bool) -> Option<Value> {
     }
 }
 
-fn post(inquiry: &Inquiry<'_>, shape: Shape, compatible: bool) -> Post {
+fn post(request: &ModelRequest<'_>, shape: Shape, compatible: bool) -> Post {
     let mut body = json!({
-        "model": inquiry.model,
+        "model": request.model,
         "messages": [
-            {"role": "system", "content": inquiry.system},
-            {"role": "user", "content": inquiry.user},
+            {"role": "system", "content": request.system},
+            {"role": "user", "content": request.user},
         ],
     });
     if let Some(fields) = body.as_object_mut() {
         // OpenAI's newer models refuse the old name; other servers know only that one.
         let limit = if compatible { "max_tokens" } else { "max_completion_tokens" };
-        fields.insert(limit.to_owned(), json!(inquiry.max_output_tokens));
+        fields.insert(limit.to_owned(), json!(request.max_output_tokens));
         let format =
             response_format(shape, compatible).map(|format| ("response_format".to_owned(), format));
         fields.extend(format);
-        let temperature = inquiry.temperature.map(|t| ("temperature".to_owned(), json!(t)));
+        let temperature = request.temperature.map(|t| ("temperature".to_owned(), json!(t)));
         fields.extend(temperature);
     }
-    let url = format!("{}/chat/completions", inquiry.base_url);
-    Post { url, headers: bearer(inquiry.key), body }
+    let url = format!("{}/chat/completions", request.base_url);
+    Post { url, headers: bearer(request.key), body }
 }
 
 fn payload(body: &Value) -> Result<Value, DraftFault> {

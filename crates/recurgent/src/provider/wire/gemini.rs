@@ -5,8 +5,8 @@ use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    Inquiry, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen, never_refuses, never_silently,
-    salvaged, text,
+    ModelRequest, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen, never_refuses,
+    never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
 
@@ -27,23 +27,23 @@ pub(super) const GEMINI: Wire = Wire {
     usage,
 };
 
-fn post(inquiry: &Inquiry<'_>, _shape: Shape) -> Post {
+fn post(request: &ModelRequest<'_>, _shape: Shape) -> Post {
     let mut generation = json!({
         "responseMimeType": "application/json",
         "responseJsonSchema": payload_schema(),
-        "maxOutputTokens": inquiry.max_output_tokens,
+        "maxOutputTokens": request.max_output_tokens,
     });
-    if let (Some(fields), Some(temperature)) = (generation.as_object_mut(), inquiry.temperature) {
+    if let (Some(fields), Some(temperature)) = (generation.as_object_mut(), request.temperature) {
         fields.insert("temperature".to_owned(), json!(temperature));
     }
     let body = json!({
-        "systemInstruction": {"parts": [{"text": inquiry.system}]},
-        "contents": [{"role": "user", "parts": [{"text": inquiry.user}]}],
+        "systemInstruction": {"parts": [{"text": request.system}]},
+        "contents": [{"role": "user", "parts": [{"text": request.user}]}],
         "generationConfig": generation,
     });
-    let model = inquiry.model.strip_prefix("models/").unwrap_or(inquiry.model);
-    let url = format!("{}/models/{model}:generateContent", inquiry.base_url);
-    let headers = inquiry.key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect();
+    let model = request.model.strip_prefix("models/").unwrap_or(request.model);
+    let url = format!("{}/models/{model}:generateContent", request.base_url);
+    let headers = request.key.map(|key| ("x-goog-api-key", key.clone())).into_iter().collect();
     Post { url, headers, body }
 }
 

@@ -8,7 +8,7 @@ use lifecycle::prompt::payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    Inquiry, PROGRAM, PROGRAM_HELP, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen,
+    ModelRequest, PROGRAM, PROGRAM_HELP, SERVICE_OUTPUT_TOKENS, Shape, Wire, count, misshapen,
     never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
@@ -34,27 +34,27 @@ pub(super) const ANTHROPIC: Wire = Wire {
 /// The version of the service's interface this is written for.
 const VERSION: &str = "2023-06-01";
 
-fn post(inquiry: &Inquiry<'_>, shape: Shape) -> Post {
+fn post(request: &ModelRequest<'_>, shape: Shape) -> Post {
     let mut body = json!({
-        "model": inquiry.model,
-        "max_tokens": inquiry.max_output_tokens,
+        "model": request.model,
+        "max_tokens": request.max_output_tokens,
         // Tools come before the system text in the cached prefix: one mark covers both.
         "system": [{
             "type": "text",
-            "text": inquiry.system,
+            "text": request.system,
             "cache_control": {"type": "ephemeral"},
         }],
-        "messages": [{"role": "user", "content": inquiry.user}],
+        "messages": [{"role": "user", "content": request.user}],
     });
     if let Some(fields) = body.as_object_mut() {
         fields.extend(json_fields(shape));
     }
-    if let (Some(fields), Some(temperature)) = (body.as_object_mut(), inquiry.temperature) {
+    if let (Some(fields), Some(temperature)) = (body.as_object_mut(), request.temperature) {
         fields.insert("temperature".to_owned(), json!(temperature));
     }
-    let key = inquiry.key.map(|key| ("x-api-key", key.clone()));
+    let key = request.key.map(|key| ("x-api-key", key.clone()));
     let headers = [("anthropic-version", Secret::new(VERSION))].into_iter().chain(key).collect();
-    Post { url: format!("{}/messages", inquiry.base_url), headers, body }
+    Post { url: format!("{}/messages", request.base_url), headers, body }
 }
 
 fn json_fields(shape: Shape) -> Vec<(String, Value)> {

@@ -5,8 +5,8 @@ use lifecycle::prompt::strict_payload_schema;
 use serde_json::{Value, json};
 
 use super::{
-    Inquiry, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen, never_refuses,
-    never_silently, salvaged, text,
+    ModelRequest, PROGRAM, SERVICE_OUTPUT_TOKENS, Shape, Wire, bearer, count, misshapen,
+    never_refuses, never_silently, salvaged, text,
 };
 use crate::provider::http::Post;
 
@@ -27,25 +27,25 @@ pub(super) const OPENAI: Wire = Wire {
     usage,
 };
 
-fn post(inquiry: &Inquiry<'_>, _shape: Shape) -> Post {
+fn post(request: &ModelRequest<'_>, _shape: Shape) -> Post {
     let mut body = json!({
-        "model": inquiry.model,
-        "instructions": inquiry.system,
-        "input": inquiry.user,
+        "model": request.model,
+        "instructions": request.system,
+        "input": request.user,
         "text": {"format": {
             "type": "json_schema",
             "name": PROGRAM,
             "strict": true,
             "schema": strict_payload_schema(),
         }},
-        "max_output_tokens": inquiry.max_output_tokens,
+        "max_output_tokens": request.max_output_tokens,
         "store": false,
     });
-    if let (Some(fields), Some(temperature)) = (body.as_object_mut(), inquiry.temperature) {
+    if let (Some(fields), Some(temperature)) = (body.as_object_mut(), request.temperature) {
         fields.insert("temperature".to_owned(), json!(temperature));
     }
-    let url = format!("{}/responses", inquiry.base_url);
-    Post { url, headers: bearer(inquiry.key), body }
+    let url = format!("{}/responses", request.base_url);
+    Post { url, headers: bearer(request.key), body }
 }
 
 fn payload(body: &Value) -> Result<Value, DraftFault> {

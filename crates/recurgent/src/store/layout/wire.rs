@@ -1,5 +1,6 @@
-//! The files' form, both ways.
+//! Writes and reads the JSON files of an exported store.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use lifecycle::artifact::Cacheability;
@@ -17,15 +18,17 @@ use serde_json::{Map, Value, json};
 use super::super::bundle::{ArtifactEntry, ImportNote, ToolEntry, VersionEntry};
 use super::{SCHEMA_VERSION, reference};
 
-/// A file without a version is taken for the first one.
+/// Files without a version exist only of the first one.
+const FIRST_SCHEMA_VERSION: u64 = 1;
+
 pub(super) fn check_version(file: &Value) -> Result<(), String> {
-    let found = JsonFields::of(file)?.number("schema_version")?.unwrap_or(SCHEMA_VERSION);
-    if found == SCHEMA_VERSION {
-        return Ok(());
-    }
-    Err(format!(
-        "it has schema version {found} and this program knows {SCHEMA_VERSION}; upgrade to read it"
-    ))
+    let found = JsonFields::of(file)?.number("schema_version")?.unwrap_or(FIRST_SCHEMA_VERSION);
+    let advice = match found.cmp(&SCHEMA_VERSION) {
+        Ordering::Equal => return Ok(()),
+        Ordering::Greater => "upgrade to read it",
+        Ordering::Less => "export it again with the version that wrote it",
+    };
+    Err(format!("it has schema version {found} and this program knows {SCHEMA_VERSION}; {advice}"))
 }
 
 // ---- registry.json ----
@@ -38,12 +41,14 @@ pub(super) fn registry(tools: &[ToolEntry]) -> Value {
 
 fn tool(entry: &ToolEntry) -> Value {
     let contract = entry.contract.as_ref();
+    let examples = contract.map(|c| c.examples.as_slice()).filter(|examples| !examples.is_empty());
     json!({
         "purpose": contract.and_then(|c| c.purpose.as_ref()),
         "deliverable": contract.and_then(|c| c.deliverable.as_ref()),
         "acceptance": contract.and_then(|c| c.acceptance.as_ref()),
         "failure_policy": contract.and_then(|c| c.failure_policy.as_ref()),
         "intent_signature": contract.and_then(|c| c.intent_signature.as_ref()),
+        "examples": examples,
         "methods": entry.methods,
         "method_signatures": entry.signatures,
         "usage_count": entry.usage_count,
@@ -67,7 +72,7 @@ pub(super) fn read_registry(
     let tools = tools.as_object().ok_or_else(|| wrong("tools", "an object", tools))?;
     let mut read: BTreeMap<Role, ToolEntry> = BTreeMap::new();
     for (name, entry) in tools {
-        // `:fetcher` and `fetcher` are one name, as keys are elsewhere.
+        // Ruby symbols are written as `:fetcher`; that is the name `fetcher`.
         let name = name.strip_prefix(':').unwrap_or(name);
         let what = format!("tool {name:?} of registry.json");
         match read_tool(name, entry) {
@@ -87,14 +92,18 @@ pub(super) fn read_registry(
     Ok(read.into_values().collect())
 }
 
-/// A tool, and what of its contract could not be kept.
+/// A tool, and what of it could not be kept.
 fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), String> {
     let name = Role::parse(name).map_err(|fault| fault.to_string())?;
     let entry = JsonFields::of(entry)?;
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
     let given = entry.0.iter().filter(|(_, value)| !is_blank(value));
     let given: Map<String, Value> = given.map(|(k, v)| (k.clone(), v.clone())).collect();
-    let (contract, note) = read_contract(&given)?;
+    let (contract, mut note) = read_contract(&given)?;
+    let signatures = entry.typed("method_signatures").unwrap_or_else(|why| {
+        note = Some(note.iter().chain([&why]).map(String::as_str).collect::<Vec<_>>().join("; "));
+        None
+    });
     let mut methods: Vec<String> = entry.typed("methods")?.unwrap_or_default();
     methods.sort();
     methods.dedup();
@@ -103,7 +112,7 @@ fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), S
         name,
         contract,
         methods,
-        signatures: entry.typed("method_signatures").ok().flatten().unwrap_or_default(),
+        signatures: signatures.unwrap_or_default(),
         usage_count: entry.number("usage_count")?.unwrap_or(0),
         success_count: entry.number("success_count")?.unwrap_or(0),
         failure_count: entry.number("failure_count")?.unwrap_or(0),
@@ -116,11 +125,47 @@ fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), S
     Ok((tool, note))
 }
 
-/// A contract that cannot be enforced is kept as intent: its deliverable becomes text.
+/// What an entry of a registry records about a tool beside its contract, here and in the reference runtime.
+const RECORDED: [&str; 20] = [
+    "aliases",
+    "created_at",
+    "failure_count",
+    "intent_signatures",
+    "last_used_at",
+    "lifecycle_decision",
+    "lifecycle_state",
+    "method_signatures",
+    "method_state_keys",
+    "methods",
+    "namespace_continuity_violation_count",
+    "namespace_key_collision_count",
+    "namespace_multi_lifetime_key_count",
+    "promotion_policy_version",
+    "role",
+    "state_key_consistency_ratio",
+    "state_key_lifetimes",
+    "success_count",
+    "usage_count",
+    "version_scorecards",
+];
+
+/// A contract that cannot be enforced is kept as intent, with a note: so are options that contracts do not have here, such
+/// as `constraints` in prose.
 fn read_contract(
     fields: &Map<String, Value>,
 ) -> Result<(Option<Contract>, Option<String>), String> {
-    let known = fields.iter().filter(|(key, _)| contract::is_field(key));
+    let says_nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    };
+    let is_intent = |key: &str, value: &Value| {
+        let bare = key.strip_prefix(':').unwrap_or(key);
+        !RECORDED.contains(&bare) && !says_nothing(value)
+    };
+    let known =
+        fields.iter().filter(|(key, value)| contract::is_field(key) || is_intent(key, value));
     let known: Map<String, Value> =
         known.map(|(key, value)| (key.clone(), value.clone())).collect();
     let (contract, _) =
@@ -193,7 +238,7 @@ fn is_named(event: &PatternEvent) -> bool {
 
 // ---- artifacts/<role>/<method>.json ----
 
-/// The program that runs stands at the top, as older readers know it; all of them stand under `versions`.
+/// All programs are under `versions`. The current one is repeated at the top level for older readers.
 pub(super) fn artifact(entry: &ArtifactEntry) -> Value {
     let versions: Map<String, Value> =
         entry.versions.iter().map(|v| (v.checksum.to_string(), version(v))).collect();
@@ -247,7 +292,7 @@ fn version(version: &VersionEntry) -> Value {
     })
 }
 
-/// Files of the reference runtime name no language: it had one.
+/// A file without `language` was written by the Ruby runtime that preceded this one.
 pub(super) fn read_artifact(file: &Value, tools: &[ToolEntry]) -> Result<ArtifactEntry, String> {
     let file = JsonFields::of(file)?;
     let Some(language) = file.text("language")? else {
@@ -334,10 +379,10 @@ impl<'a> JsonFields<'a> {
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<u64>, String> {
-        // SQLite counts in signed numbers.
+        // SQLite integers are signed, of 64 bits.
         let number = |value: &Value| {
             let counted = value.as_u64().filter(|number| i64::try_from(*number).is_ok());
-            counted.ok_or_else(|| wrong(key, "a whole number", value))
+            counted.ok_or_else(|| wrong(key, "a whole number from 0 to 2^63-1", value))
         };
         self.get(key).map(number).transpose()
     }
@@ -349,7 +394,7 @@ impl<'a> JsonFields<'a> {
         self.get(key).map(typed).transpose()
     }
 
-    /// A time we can compare, in our own spelling.
+    /// A time in UTC with milliseconds, so that times compare as texts.
     pub(super) fn time(&self, key: &str) -> Result<Option<String>, String> {
         let Some(text) = self.text(key)?.filter(|text| !text.is_empty()) else { return Ok(None) };
         let time: jiff::Timestamp =
@@ -370,14 +415,14 @@ impl<'a> JsonFields<'a> {
         Method::parse(&self.needed("method_name")?).map_err(|fault| fault.to_string())
     }
 
-    /// A program text that is what its checksum says.
+    /// The program text; it must match its checksum.
     pub(super) fn code(&self, checksum: &str) -> Result<String, String> {
         let code = self.needed("code")?;
         if code.trim().is_empty() || code.len() > MAX_CODE_BYTES {
             return Err(format!("`code` is blank or longer than {MAX_CODE_BYTES} bytes"));
         }
         if Checksum::of(&code).as_str() != checksum {
-            return Err(format!("its text is not the one {checksum} was made of"));
+            return Err(format!("`code` does not match its checksum {checksum}; export it again"));
         }
         Ok(code)
     }
@@ -386,7 +431,7 @@ impl<'a> JsonFields<'a> {
         DependencyManifest::parse(language, self.get("dependencies")).map_err(|f| f.to_string())
     }
 
-    /// An unknown reason forbids reuse, unless the file says otherwise.
+    /// A program with an unknown or missing reason is not reused, unless the file says that it is cacheable.
     pub(super) fn cacheability(&self) -> Result<Cacheability, String> {
         let reason = self.text("cacheability_reason")?.unwrap_or_default();
         let allowed = self.get("cacheable").and_then(Value::as_bool).unwrap_or(false);

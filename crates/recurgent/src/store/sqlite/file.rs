@@ -4,19 +4,19 @@
 //! serialise itself, switching to WAL and renaming a damaged file, happen in one process at a time.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::Connections;
 use super::fault::SqliteFault;
+use crate::lock_file::{FileLock, LockFault, LockFile};
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
 const MIGRATIONS: [&str; 8] = [
@@ -32,9 +32,7 @@ const MIGRATIONS: [&str; 8] = [
 /// Marks files of this program (`RCRG`).
 const APPLICATION_ID: i64 = 0x5243_5247;
 /// Longest wait for another process, whether it opens or writes.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval at which a waiting process tries the lock beside the file again.
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Statements kept prepared; more than there are.
 const STATEMENTS: usize = 128;
 
@@ -201,20 +199,15 @@ fn user_version(connection: &Connection) -> Result<usize, SqliteFault> {
     Ok(connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
 }
 
-/// Acquires the lock beside the file; held until dropped. The kernel releases it if this process dies.
-fn lock(path: &Path) -> Result<File, SqliteFault> {
-    let beside = with_suffix(path, ".lock");
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&beside);
-    let file = file.map_err(about(&beside))?;
-    let deadline = Instant::now() + BUSY_TIMEOUT;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
-            Err(error) => return Err(about(&beside)(error.into())),
+/// Acquires the lock beside the file.
+fn lock(path: &Path) -> Result<FileLock, SqliteFault> {
+    let file = LockFile::new(with_suffix(path, ".lock"));
+    file.acquire_within(BUSY_TIMEOUT, || false).map_err(|fault| match fault {
+        LockFault::Unusable(error) => about(file.path())(error),
+        LockFault::Busy(_) | LockFault::Cancelled => {
+            about(file.path())(io::ErrorKind::WouldBlock.into())
         }
-    }
+    })
 }
 
 /// Moves the file and what SQLite keeps beside it to a name that is free; the lock is held.

@@ -8,17 +8,17 @@ use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, PromptContext};
+use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::standing::StateKeys;
-use lifecycle::tool::{KnownTool, Tool};
+use lifecycle::tool::{KnownTool, Tool, ToolCandidate, most_relevant};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::Value;
 
 use super::super::catalog::SessionSummary;
-use super::super::ranking::{self, Candidate};
 use super::super::{
-    Exhaustions, MAX_CANDIDATES, MAX_EXHAUSTIONS, MAX_HISTORY, MAX_SIBLINGS_KNOWN,
-    MAX_TOOL_METHODS, Owner, merged,
+    Exhaustions, MAX_EXHAUSTIONS, MAX_HISTORY, MAX_RANKED_TOOLS, MAX_SIBLINGS_KNOWN,
+    MAX_TOOL_METHODS, MAX_TOOLS_BYTES, OwnedRecord, Owner, merged,
 };
 use super::column::{Json, Word};
 use super::fault::SqliteFault;
@@ -35,9 +35,9 @@ pub(super) fn recall(
     let (mut artifacts, has_examples) = versions::recall(connection, request)?;
     for artifact in &mut artifacts {
         // Stored before shapes were kept: its recorded calls say what it was accepted with.
-        if artifact.repute.shapes.is_empty() && artifact.repute.cases > 0 {
+        if artifact.track_record.shapes.is_empty() && artifact.track_record.cases > 0 {
             let cases = versions::version_admin::corpus(connection, &artifact.key())?;
-            artifact.repute.shapes = ProvenShapes::of_corpus(&cases);
+            artifact.track_record.shapes = ProvenShapes::of_corpus(&cases);
         }
     }
     let examples = if has_examples {
@@ -49,7 +49,7 @@ pub(super) fn recall(
 }
 
 const CANDIDATES: &str = "
-    SELECT name, contract ->> '$.purpose', usage_count FROM tools ORDER BY last_used_at DESC LIMIT ?1";
+    SELECT name, substr(contract ->> '$.purpose', 1, 4096), usage_count FROM tools ORDER BY last_used_at DESC LIMIT ?1";
 const SIBLINGS: &str = "
     SELECT a.method, v.state_keys
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id AND v.version = a.current
@@ -62,8 +62,8 @@ pub(super) fn prompt_context(
     owner: &Owner,
     request: &CallRequest,
 ) -> Result<PromptContext, SqliteFault> {
-    let candidates = rows(connection, CANDIDATES, [MAX_CANDIDATES], |row| {
-        Ok(Candidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
+    let candidates = rows(connection, CANDIDATES, [MAX_RANKED_TOOLS], |row| {
+        Ok(ToolCandidate { name: row.get(0)?, purpose: row.get(1)?, usage_count: row.get(2)? })
     })?;
     let known = candidates.iter().map(|c| (c.name.as_str(), c.purpose.as_deref()));
     let patterns = match request.lineage.depth() {
@@ -71,7 +71,7 @@ pub(super) fn prompt_context(
         _ => Vec::new(),
     };
     let mut tools = Vec::new();
-    for name in ranking::best(candidates, request, MAX_TOOLS) {
+    for name in most_relevant(candidates, request, MAX_TOOLS) {
         tools.extend(rows(connection, TOOL, params![MAX_TOOL_METHODS, name], known_tool)?);
     }
     let (role, method) = (request.role.as_str(), request.method.as_str());
@@ -86,6 +86,7 @@ pub(super) fn prompt_context(
         history_count: count.unwrap_or(0),
         patterns,
         rejections: people::rejections(connection, &request.role, &request.method)?,
+        secrets: NamedSecrets::default(),
     })
 }
 
@@ -114,8 +115,23 @@ pub(super) fn tools(
             rows(connection, TOOL, params![MAX_TOOL_METHODS, name.as_str()], known_tool)
         }
         Some(_) => Ok(Vec::new()),
-        None => rows(connection, TOOLS, params![MAX_TOOL_METHODS, bounded(limit)], known_tool),
+        None => most_used_tools(connection, limit),
     }
+}
+
+/// The tools that were used most, until their contracts reach [`MAX_TOOLS_BYTES`].
+fn most_used_tools(connection: &Connection, limit: usize) -> Result<Vec<KnownTool>, SqliteFault> {
+    let mut statement = connection.prepare_cached(TOOLS)?;
+    let mut found = statement.query(params![MAX_TOOL_METHODS, bounded(limit)])?;
+    let (mut tools, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = found.next()? {
+        bytes += row.get_ref(1)?.as_bytes_or_null().ok().flatten().map_or(0, <[u8]>::len);
+        if bytes > MAX_TOOLS_BYTES {
+            break;
+        }
+        tools.push(known_tool(row)?);
+    }
+    Ok(tools)
 }
 
 const EXHAUSTIONS: &str = "
@@ -228,14 +244,17 @@ pub(super) fn history(
     Ok(newest_first.into_iter().rev().map(|record| record.0).collect())
 }
 
-const CALL_RECORD: &str = "SELECT record FROM history WHERE call_id = ?1 ORDER BY id DESC LIMIT 1";
+const CALL_RECORD: &str = "
+    SELECT o.role, h.record FROM history h JOIN owners o ON o.id = h.owner_id
+    WHERE h.call_id = ?1 ORDER BY h.id DESC LIMIT 1";
 
 pub(super) fn call_record(
     connection: &Connection,
     call_id: &str,
-) -> Result<Option<Value>, SqliteFault> {
-    let found = one(connection, CALL_RECORD, [call_id], |row| row.get::<_, Json<_>>(0))?;
-    Ok(found.map(|record| record.0))
+) -> Result<Option<OwnedRecord>, SqliteFault> {
+    one(connection, CALL_RECORD, [call_id], |row| {
+        Ok(OwnedRecord { role: row.get(0)?, record: row.get::<_, Json<_>>(1)?.0 })
+    })
 }
 
 const CONTENT: &str =

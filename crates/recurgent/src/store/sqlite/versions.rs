@@ -4,8 +4,8 @@
 
 use lifecycle::admission::{Case, MAX_CASES};
 use lifecycle::artifact::{
-    Artifact, ArtifactChange, ArtifactKey, Generation, ProvenShapes, Repute, RunVerdict,
-    ShapeDigest,
+    Artifact, ArtifactChange, ArtifactKey, Generation, ProvenShapes, RunVerdict, ShapeDigest,
+    TrackRecord,
 };
 use lifecycle::program::Checksum;
 use lifecycle::prompt::PROMPT_VERSION;
@@ -103,7 +103,7 @@ fn artifact(row: &Row<'_>, key: &ArtifactKey) -> rusqlite::Result<Artifact> {
         successes: row.get(6)?,
         failures: row.get(7)?,
         repairs: row.get(8)?,
-        repute: Repute {
+        track_record: TrackRecord {
             standing: row.get::<_, Word<_>>(9)?.0,
             recent: Window::stored(row.get(10)?),
             cases: row.get(11)?,
@@ -123,7 +123,12 @@ pub(super) fn settle(
     request: &CallRequest,
     changes: &Changes,
 ) -> Result<Receipt, SqliteFault> {
-    let key = ArtifactKey::of(request);
+    let own_key = ArtifactKey::of(request);
+    let other_key = changes
+        .stored_under
+        .as_ref()
+        .map(|contract| ArtifactKey { contract_fingerprint: contract.clone(), ..own_key.clone() });
+    let key = other_key.as_ref().unwrap_or(&own_key);
     let call = Called { session: session_mark(owner, request), shape: changes.shape.as_ref() };
     let mut receipt = Receipt::default();
     let mut version = None;
@@ -135,17 +140,18 @@ pub(super) fn settle(
                 version = Some(&generation.artifact.checksum);
             }
             ArtifactChange::Score { checksum, verdict } => {
-                receipt.decision = score(transaction, &key, checksum, *verdict, &call)?;
+                receipt.decision = score(transaction, key, checksum, *verdict, &call)?;
                 version = Some(checksum);
             }
             ArtifactChange::RepairWritten { checksum } => {
-                run(transaction, COUNT_REPAIR, bound(&key, [checksum.as_str()]))?;
+                run(transaction, COUNT_REPAIR, bound(key, [checksum.as_str()]))?;
             }
         }
     }
     let is_recorded = version_policy::records_case(receipt.admission);
     if let Some(case) = changes.case.as_ref().filter(|_| is_recorded) {
-        record_case(transaction, &key, case, version)?;
+        let key = if receipt.admission.is_some() { &own_key } else { key };
+        record_case(transaction, key, case, version)?;
     }
     Ok(receipt)
 }
@@ -246,8 +252,8 @@ fn keep_version(
         id,
         number,
         new.checksum.as_str(),
-        Word(new.repute.standing),
-        new.repute.recent.as_str(),
+        Word(new.track_record.standing),
+        new.track_record.recent.as_str(),
         call.session,
         call.shape.map_or("", ShapeDigest::as_str),
         new.successes,

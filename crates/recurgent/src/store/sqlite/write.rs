@@ -7,11 +7,12 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::history::Content;
 use lifecycle::request::CallRequest;
+use lifecycle::retention::{ContentBounds, MAX_INSTANCES, excess_records, is_instance_batch};
 use lifecycle::settlement::{Changes, Kept, Receipt};
 use lifecycle::tool::{Tool, ToolCount};
 use rusqlite::{Connection, Params, params};
 
-use super::super::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner};
+use super::super::Owner;
 use super::column::{Json, Word};
 use super::fault::SqliteFault;
 use super::owner_key;
@@ -19,22 +20,17 @@ use super::pattern;
 use super::read::one;
 use super::versions;
 
-/// Agent objects without a session whose history is kept; the longest unused go first.
-const MAX_INSTANCES: u64 = 1_000;
-/// How many come before old ones are looked for.
-const INSTANCES_BATCH: i64 = 100;
-
 pub(super) fn commit(
     transaction: &Connection,
     owner: &Owner,
     request: &CallRequest,
     changes: &Changes,
 ) -> Result<Receipt, SqliteFault> {
-    let held = hold(transaction, owner, 1)?;
+    let owner_row = owner_row(transaction, owner, 1)?;
     if let Some(Kept { context, tools, manifest }) = &changes.kept {
-        let grown = keep_manifest(transaction, owner, &held, request.language, manifest)?;
+        let grown = keep_manifest(transaction, owner, &owner_row, request.language, manifest)?;
         if grown || !context.is_empty() {
-            set_context(transaction, owner, &held, request.context.version(), context)?;
+            set_context(transaction, owner, &owner_row, request.context.version(), context)?;
         }
         for tool in tools {
             keep_tool(transaction, tool)?;
@@ -45,15 +41,15 @@ pub(super) fn commit(
     if let Some(lane) = changes.exhausted {
         count_exhaustion(transaction, request, lane)?;
     }
-    run(transaction, RECORD, params![held.id, request.id.0, Json(&changes.record)])?;
+    run(transaction, RECORD, params![owner_row.id, request.id.0, Json(&changes.record)])?;
     pattern::observe(transaction, owner, request, &changes.event)?;
     for content in &changes.contents {
-        receipt.contents_evicted += keep_content(transaction, &held, content)?;
+        receipt.contents_evicted += keep_content(transaction, &owner_row, content)?;
     }
     if let Some(since) = &changes.contents_kept_since {
         receipt.contents_evicted += drop_contents(transaction, |oldest| oldest.kept_at < *since)?;
     }
-    receipt.history_count = Some(trim(transaction, owner, &held)?);
+    receipt.history_count = Some(trim(transaction, owner, &owner_row)?);
     Ok(receipt)
 }
 
@@ -63,18 +59,18 @@ pub(super) fn remember(
     base: u64,
     changes: &ContextChanges,
 ) -> Result<(), SqliteFault> {
-    let held = hold(transaction, owner, 0)?;
-    set_context(transaction, owner, &held, base, changes)
+    let owner_row = owner_row(transaction, owner, 0)?;
+    set_context(transaction, owner, &owner_row, base, changes)
 }
 
 /// The row of an owner.
-struct Held {
+struct OwnerRow {
     id: i64,
     context_version: u64,
     history_count: u64,
 }
 
-const HOLD: &str = "
+const OWNER_ROW: &str = "
     INSERT INTO owners (kind, name, role, context_version, history_count, updated_at)
     VALUES (?1, ?2, ?3, (SELECT value FROM meta WHERE key = 'context_floor'), ?4,
             strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
@@ -83,13 +79,23 @@ const HOLD: &str = "
     RETURNING id, context_version, history_count";
 
 /// Finds or makes the owner's row and counts the records about to be added to it.
-fn hold(transaction: &Connection, owner: &Owner, records: u64) -> Result<Held, SqliteFault> {
+fn owner_row(
+    transaction: &Connection,
+    owner: &Owner,
+    records: u64,
+) -> Result<OwnerRow, SqliteFault> {
     let (kind, name, role) = owner_key(owner);
-    let held =
-        transaction.prepare_cached(HOLD)?.query_row(params![kind, name, role, records], |row| {
-            Ok(Held { id: row.get(0)?, context_version: row.get(1)?, history_count: row.get(2)? })
-        })?;
-    Ok(held)
+    let owner_row = transaction.prepare_cached(OWNER_ROW)?.query_row(
+        params![kind, name, role, records],
+        |row| {
+            Ok(OwnerRow {
+                id: row.get(0)?,
+                context_version: row.get(1)?,
+                history_count: row.get(2)?,
+            })
+        },
+    )?;
+    Ok(owner_row)
 }
 
 const NEXT_CONTEXT: &str = "UPDATE owners SET context_version = context_version + 1 WHERE id = ?1";
@@ -102,20 +108,20 @@ const SET: &str = "
 fn set_context(
     transaction: &Connection,
     owner: &Owner,
-    held: &Held,
+    owner_row: &OwnerRow,
     base: u64,
     changes: &ContextChanges,
 ) -> Result<(), SqliteFault> {
     let Some(session) = &owner.session else { return Ok(()) };
-    if held.context_version != base {
+    if owner_row.context_version != base {
         return Err(StoreFault::Conflict { session: session.clone() }.into());
     }
-    run(transaction, NEXT_CONTEXT, [held.id])?;
+    run(transaction, NEXT_CONTEXT, [owner_row.id])?;
     for key in &changes.unset {
-        run(transaction, UNSET, params![held.id, key])?;
+        run(transaction, UNSET, params![owner_row.id, key])?;
     }
     for (key, value) in &changes.set {
-        run(transaction, SET, params![held.id, key, Json(value)])?;
+        run(transaction, SET, params![owner_row.id, key, Json(value)])?;
     }
     Ok(())
 }
@@ -129,21 +135,21 @@ const KEEP_MANIFEST: &str = "
 fn keep_manifest(
     transaction: &Connection,
     owner: &Owner,
-    held: &Held,
+    owner_row: &OwnerRow,
     language: Language,
     manifest: &DependencyManifest,
 ) -> Result<bool, SqliteFault> {
     if owner.session.is_none() {
         return Ok(false);
     }
-    let before = one(transaction, HELD_MANIFEST, params![held.id, language.name()], |row| {
+    let before = one(transaction, HELD_MANIFEST, params![owner_row.id, language.name()], |row| {
         row.get::<_, Json<DependencyManifest>>(0)
     })?;
     let before = before.map(|before| before.0);
     if before.as_ref() == Some(manifest) {
         return Ok(false);
     }
-    run(transaction, KEEP_MANIFEST, params![held.id, language.name(), Json(manifest)])?;
+    run(transaction, KEEP_MANIFEST, params![owner_row.id, language.name(), Json(manifest)])?;
     Ok(before.unwrap_or_default() != *manifest)
 }
 
@@ -205,23 +211,20 @@ const COUNT_EXHAUSTION: &str = "
     ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE
     SET guardrail = guardrail + excluded.guardrail, outcome = outcome + excluded.outcome";
 
-/// Spent guardrail and outcome retries count against the program and its tool; those of other lanes do not.
 fn count_exhaustion(
     transaction: &Connection,
     request: &CallRequest,
     lane: RetryLane,
 ) -> Result<(), SqliteFault> {
-    let by_guardrail = match lane {
-        RetryLane::Guardrail => true,
-        RetryLane::Outcome => false,
-        RetryLane::Generation | RetryLane::Execution | RetryLane::Transport => return Ok(()),
-    };
+    if !lane.counts_against_program() {
+        return Ok(());
+    }
     let row = params![
         request.role.as_str(),
         request.method.as_str(),
         request.language.name(),
         Word(request.contract_fingerprint()),
-        by_guardrail,
+        lane == RetryLane::Guardrail,
     ];
     run(transaction, COUNT_EXHAUSTION, row)?;
     Ok(())
@@ -246,16 +249,15 @@ struct OldestContent {
 /// Gives how many had to go.
 fn keep_content(
     transaction: &Connection,
-    held: &Held,
+    owner_row: &OwnerRow,
     content: &Content,
 ) -> Result<u64, SqliteFault> {
-    let row = params![held.id, content.reference, content.payload.len(), content.payload];
+    let row = params![owner_row.id, content.reference, content.payload.len(), content.payload];
     let (newest, end): (u64, u64) = transaction
         .prepare_cached(KEEP_CONTENT)?
         .query_row(row, |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let first_kept = newest.saturating_sub(MAX_CONTENTS - 1);
-    let first_byte_kept = end.saturating_sub(MAX_CONTENTS_BYTES);
-    drop_contents(transaction, |oldest| oldest.id < first_kept || oldest.start < first_byte_kept)
+    let bounds = ContentBounds::after(newest, end);
+    drop_contents(transaction, |oldest| bounds.excludes(oldest.id, oldest.start))
 }
 
 /// Drops stored contents from the far end while they are too old.
@@ -286,15 +288,14 @@ const TRIM_INSTANCES: &str = "
 
 /// Once in a while, in batches: the oldest records of this owner, and the owners longest unused. Gives how many
 /// records the owner is left with.
-fn trim(transaction: &Connection, owner: &Owner, held: &Held) -> Result<u64, SqliteFault> {
-    let mut left = held.history_count;
-    if held.history_count > MAX_HISTORY + HISTORY_BATCH {
-        let trimmed =
-            run(transaction, TRIM_HISTORY, params![held.id, held.history_count - MAX_HISTORY])?;
-        run(transaction, UNCOUNT, params![held.id, trimmed])?;
+fn trim(transaction: &Connection, owner: &Owner, owner_row: &OwnerRow) -> Result<u64, SqliteFault> {
+    let mut left = owner_row.history_count;
+    if let Some(excess) = excess_records(owner_row.history_count) {
+        let trimmed = run(transaction, TRIM_HISTORY, params![owner_row.id, excess])?;
+        run(transaction, UNCOUNT, params![owner_row.id, trimmed])?;
         left = left.saturating_sub(trimmed as u64);
     }
-    if owner.session.is_none() && held.history_count == 1 && held.id % INSTANCES_BATCH == 0 {
+    if owner.session.is_none() && is_instance_batch(owner_row.id, owner_row.history_count) {
         run(transaction, TRIM_INSTANCES, [MAX_INSTANCES])?;
     }
     Ok(left)
@@ -367,7 +368,7 @@ pub(super) fn run(
 
 #[cfg(test)]
 pub(super) const SEEKS: [&str; 20] = [
-    HOLD,
+    OWNER_ROW,
     HELD_MANIFEST,
     KEEP_MANIFEST,
     NEXT_CONTEXT,

@@ -28,7 +28,7 @@ use crate::worker::locked;
 /// File in the scratch directory that lists a tree's groups, so that those of a killed host are found.
 const NOTE: &str = "groups";
 /// Longest time the kernel may take to end the killed processes of a group.
-const EMPTYING: Duration = Duration::from_secs(2);
+const EMPTYING: Duration = Duration::from_secs(10);
 /// Interval at which the group is checked meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 

@@ -15,6 +15,9 @@ pub(super) const MOUNT_NOSUID: u64 = 2;
 pub(super) const MOUNT_NODEV: u64 = 4;
 pub(super) const MOUNT_NOEXEC: u64 = 8;
 
+/// The state of a TCP connection that both sides may use.
+const TCP_ESTABLISHED: u8 = 1;
+
 /// One instruction of a seccomp filter.
 pub(super) type Instruction = libc::sock_filter;
 
@@ -379,4 +382,23 @@ pub(super) fn read_memory(process: u32, address: u64, into: &mut [u8]) -> io::Re
     };
     let read = checked(read as c_long)?;
     Ok(usize::try_from(read).unwrap_or(0))
+}
+
+/// How long the other side of a TCP connection has sent nothing; at first, how long the connection exists. `None`: the
+/// socket is not a TCP socket, or not connected.
+#[expect(unsafe_code, reason = "a bare library call")]
+pub(in crate::worker) fn connection_silence(socket: BorrowedFd<'_>) -> Option<Duration> {
+    // The beginning of `struct tcp_info`: eight bytes, of which the first is the state, then numbers.
+    const LAST_DATA_RECEIVED: usize = 13;
+    let mut info = [0_u32; LAST_DATA_RECEIVED + 1];
+    let mut length = libc::socklen_t::try_from(size_of_val(&info)).ok()?;
+    let into = (&raw mut info).cast();
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    // SAFETY: writes at most `length` bytes to a variable that is alive during the call.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, into, &raw mut length) };
+    checked(result.into()).ok()?;
+    let [state, ..] = info.first()?.to_ne_bytes();
+    let milliseconds = info.last().filter(|_| state == TCP_ESTABLISHED)?;
+    Some(Duration::from_millis(u64::from(*milliseconds)))
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use lifecycle::outcome::Limit;
 
@@ -19,12 +20,23 @@ pub(crate) struct Tally {
     pub(super) memory: Option<Counter>,
     /// The counter's file; read once at most, so not kept open.
     pub(super) processes: Option<PathBuf>,
+    /// The number of tasks; read after every program of a kept worker.
+    pub(super) tasks: OnceLock<Option<File>>,
 }
 
 impl Tally {
     /// Whether the kernel killed one of them because they had used up their memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         self.memory.as_ref().is_some_and(Counter::has_counted)
+    }
+
+    /// The processes and threads of the worker and of all it started; `None`: the kernel does not count them.
+    pub(crate) fn tasks(&self) -> Option<u64> {
+        let open = || File::open(self.processes.as_ref()?.with_file_name("pids.current")).ok();
+        let file = self.tasks.get_or_init(open).as_ref()?;
+        let mut text = [0; 32];
+        let read = file.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(text.get(..read)?).ok()?.trim().parse().ok()
     }
 
     /// The limit that explains why the program did not end in time.

@@ -75,6 +75,34 @@ impl KeptGroups {
     }
 }
 
+impl KeptGroups {
+    /// What of a directory can be reached without these groups: the directory itself or, where they are needed for
+    /// something in it, the rest of it.
+    pub(super) fn reachable_without(&self, path: &Path) -> Vec<PathBuf> {
+        if self.supplementary.is_empty() {
+            return vec![path.to_owned()];
+        }
+        if self.is_needed_for(path) {
+            return Vec::new();
+        }
+        let entries = entries(path);
+        let reachable: Vec<Vec<PathBuf>> =
+            entries.iter().map(|entry| self.reachable_without(entry)).collect();
+        let is_whole = entries
+            .iter()
+            .zip(&reachable)
+            .all(|(entry, found)| found.as_slice() == [entry.clone()]);
+        if is_whole { vec![path.to_owned()] } else { reachable.concat() }
+    }
+}
+
+/// What is in a directory; nothing for anything else, and for a link.
+fn entries(path: &Path) -> Vec<PathBuf> {
+    let is_directory = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+    let found = std::fs::read_dir(path).ok().filter(|_| is_directory);
+    found.into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
 /// Whether this process can mount without a user namespace.
 pub(super) fn may_mount() -> bool {
     has_capability(CapabilitySet::SYS_ADMIN)
@@ -225,6 +253,11 @@ mod tests {
         let key = folder.join("server.key");
         fs::create_dir(&folder).unwrap();
         fs::write(&key, "secret").unwrap();
+        let (public, inside) = (place.path().join("public.pem"), folder.join("public.pem"));
+        for file in [&public, &inside] {
+            fs::write(file, "public").unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();
+        }
         let meta = key.metadata().unwrap();
         // As another user who is in the files' group.
         let groups = |user: u32, group: u32, supplementary: Vec<u32>| KeptGroups {
@@ -242,11 +275,16 @@ mod tests {
         ] {
             fs::set_permissions(&folder, fs::Permissions::from_mode(folder_mode)).unwrap();
             fs::set_permissions(&key, fs::Permissions::from_mode(key_mode)).unwrap();
-            assert_eq!(
-                groups.is_needed_for(&key),
-                is_needed,
-                "{folder_mode:o} {key_mode:o} {groups:?}"
-            );
+            let case = format!("{folder_mode:o} {key_mode:o} {groups:?}");
+            assert_eq!(groups.is_needed_for(&key), is_needed, "{case}");
+            // Beside it is something that everybody may read.
+            let rest = groups.reachable_without(place.path());
+            let expected = match (is_needed, folder_mode) {
+                (false, _) => vec![place.path().to_owned()],
+                (true, 0o755) => vec![public.clone(), inside.clone()],
+                (true, _) => vec![public.clone()],
+            };
+            assert_eq!(BTreeSet::from_iter(rest), BTreeSet::from_iter(expected), "{case}");
         }
     }
 }

@@ -59,9 +59,11 @@ pub(super) fn readable(access: &SandboxAccess) -> Vec<PathBuf> {
         Network::Off | Network::Loopback | Network::Hosts(_) => &[][..],
         Network::Open => NETWORK_SETTINGS,
     };
-    let fixed = SYSTEM.iter().chain(SETTINGS).chain(settings).map(PathBuf::from);
-    let mut all: Vec<PathBuf> = fixed.chain(access.read.iter().cloned()).collect();
     let groups = user::kept_groups();
+    let settings = SETTINGS.iter().chain(settings);
+    let settings = settings.flat_map(|path| groups.reachable_without(Path::new(path)));
+    let system = SYSTEM.iter().map(PathBuf::from);
+    let mut all: Vec<PathBuf> = system.chain(settings).chain(access.read.iter().cloned()).collect();
     all.retain(|path| path.exists() && !groups.is_needed_for(path));
     all
 }

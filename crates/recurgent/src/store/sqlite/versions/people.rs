@@ -6,15 +6,16 @@ use lifecycle::program::Checksum;
 use lifecycle::request::{Method, Role};
 use lifecycle::settlement::Receipt;
 use lifecycle::version_policy::{self, Rejected};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
 use super::super::column::{Json, Word};
 use super::super::fault::SqliteFault;
-use super::super::read::{one, rows};
+use super::super::read::{bounded, one, rows};
 use super::super::write::run;
 use super::{Called, admit, apply, columns, load};
 use crate::store::MAX_REJECTIONS;
+use crate::store::catalog::TaughtMethod;
 
 const RECORD_REJECTION: &str = "
     INSERT INTO rejections (role, method, language, checksum, because, rejected_at)
@@ -23,26 +24,40 @@ const TRIM_REJECTIONS: &str = "
     DELETE FROM rejections WHERE role = ?1 AND method = ?2 AND id <= (
       SELECT id FROM rejections WHERE role = ?1 AND method = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)";
 
-/// Takes the running version out of service; `None`: no version runs.
+/// Takes a version out of service, the running one if none is named; `None`: there is none.
 pub(in crate::store::sqlite) fn reject(
     transaction: &Connection,
     key: &ArtifactKey,
+    version: Option<&Checksum>,
     because: &str,
 ) -> Result<Option<Rejected>, SqliteFault> {
     let Some(loaded) = load(transaction, key)? else { return Ok(None) };
-    let decided = version_policy::rejected(&loaded.artifact, &loaded.versions, because);
+    let decided = version_policy::rejected(&loaded.artifact, &loaded.versions, version, because);
     let Some(decided) = decided else { return Ok(None) };
     apply(transaction, loaded.id, &decided.changes)?;
-    let (role, method, language, _) = columns(key);
-    let row = params![role, method, language, decided.rejected.as_str(), because];
-    run(transaction, RECORD_REJECTION, row)?;
-    run(transaction, TRIM_REJECTIONS, params![role, method, MAX_REJECTIONS])?;
+    reject_text(transaction, key, &decided.rejected, because)?;
     Ok(Some(decided))
 }
 
+/// Records that a person rejected a text.
+pub(in crate::store::sqlite) fn reject_text(
+    transaction: &Connection,
+    key: &ArtifactKey,
+    checksum: &Checksum,
+    because: &str,
+) -> Result<(), SqliteFault> {
+    let (role, method, language, _) = columns(key);
+    let row = params![role, method, language, checksum.as_str(), because];
+    run(transaction, RECORD_REJECTION, row)?;
+    run(transaction, TRIM_REJECTIONS, params![role, method, MAX_REJECTIONS])?;
+    Ok(())
+}
+
 const REJECTIONS: &str = "
-    SELECT language, checksum, because, rejected_at FROM rejections
-    WHERE role = ?1 AND method = ?2 ORDER BY id DESC LIMIT ?3";
+    SELECT language, checksum, because, rejected_at,
+           (SELECT v.code FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id
+            WHERE a.role = ?1 AND a.method = ?2 AND a.language = r.language AND v.checksum = r.checksum LIMIT 1)
+    FROM rejections r WHERE role = ?1 AND method = ?2 ORDER BY id DESC LIMIT ?3";
 
 /// What people said against programs of a method, newest first.
 pub(in crate::store::sqlite) fn rejections(
@@ -57,6 +72,7 @@ pub(in crate::store::sqlite) fn rejections(
             checksum: Checksum::stored(row.get(1)?),
             because: row.get(2)?,
             rejected_at: row.get(3)?,
+            code: row.get(4)?,
         })
     })
 }
@@ -111,6 +127,30 @@ pub(in crate::store::sqlite) fn examples(
     Ok(found.iter().filter_map(|example| Example::parse(&example.0).ok()).collect())
 }
 
+const TAUGHT: &str = "
+    SELECT role, method, count(*) FROM examples GROUP BY role, method ORDER BY role, method LIMIT ?1";
+const ROLE_TAUGHT: &str = "
+    SELECT role, method, count(*) FROM examples WHERE role = ?2 GROUP BY method ORDER BY method LIMIT ?1";
+
+/// The methods that have examples.
+pub(in crate::store::sqlite) fn taught(
+    connection: &Connection,
+    role: Option<&Role>,
+    limit: usize,
+) -> Result<Vec<TaughtMethod>, SqliteFault> {
+    let method = |row: &Row<'_>| {
+        Ok(TaughtMethod {
+            role: row.get::<_, Word<_>>(0)?.0,
+            method: row.get::<_, Word<_>>(1)?.0,
+            examples: row.get(2)?,
+        })
+    };
+    match role {
+        Some(role) => rows(connection, ROLE_TAUGHT, params![bounded(limit), role.as_str()], method),
+        None => rows(connection, TAUGHT, [bounded(limit)], method),
+    }
+}
+
 const FORGET_EXAMPLE: &str =
     "DELETE FROM examples WHERE role = ?1 AND method = ?2 AND inputs_digest = ?3";
 
@@ -157,7 +197,7 @@ pub(in crate::store::sqlite) fn replace(
 }
 
 #[cfg(test)]
-pub(in crate::store::sqlite) const SEEKS: [&str; 9] = [
+pub(in crate::store::sqlite) const SEEKS: [&str; 10] = [
     RECORD_REJECTION,
     TRIM_REJECTIONS,
     REJECTIONS,
@@ -167,4 +207,8 @@ pub(in crate::store::sqlite) const SEEKS: [&str; 9] = [
     RECOUNT_METHOD,
     EXAMPLES,
     FORGET_EXAMPLE,
+    ROLE_TAUGHT,
 ];
+/// Scans that stop at their limit.
+#[cfg(test)]
+pub(in crate::store::sqlite) const BOUNDED_SCANS: [&str; 1] = [TAUGHT];

@@ -2,6 +2,10 @@
 //! repaired by a model, and reach the caller as what they are. Real workers, both guests.
 #![cfg(test)]
 
+mod calls;
+mod classes;
+mod services;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -85,6 +89,11 @@ fn code(outcome: &Outcome) -> &str {
     outcome.failure().map_or("ok", |failure| failure.kind.code())
 }
 
+/// A port on loopback at which nothing listens.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 #[test]
 fn three_typos_do_not_cost_a_program() {
     check(|fixture| {
@@ -106,6 +115,45 @@ fn three_typos_do_not_cost_a_program() {
         assert_eq!(fixture.asked(), asked, "the stored program still runs");
         assert_eq!(fixture.failures("c", "add"), 0);
     });
+}
+
+/// Also where the typo has the type of what the program was accepted with: a date that does not exist, a fraction where
+/// only integers were given, a name that is not in a table.
+#[test]
+fn typos_of_the_same_type_do_not_cost_a_program() {
+    const DAY: (&str, &str) = (
+        "import datetime\ndef m(d):\n    return datetime.date.fromisoformat(d).day",
+        "require 'date'\ndef m(d) = Date.iso8601(d).day",
+    );
+    const REPEAT: (&str, &str) = (
+        "def m(n):\n    return [n for _ in range(n)]",
+        "def m(n)\n  raise TypeError, 'no Integer' unless n.is_a?(Integer)\n  Array.new(n, n)\nend",
+    );
+    const RATE: (&str, &str) = (
+        "def m(unit):\n    return {'m': 1, 'km': 1000}[unit]",
+        "def m(unit) = {'m' => 1, 'km' => 1000}.fetch(unit)",
+    );
+    for ((python, ruby), proven, typos) in [
+        (DAY, json!("2024-01-05"), [json!("2024-13-45"), json!("tomorrow"), json!("05/01/2024")]),
+        (REPEAT, json!(2), [json!(2.5), json!(0.1), json!(1.5)]),
+        (RATE, json!("km"), [json!("mile"), json!("inch"), json!("KM")]),
+    ] {
+        check(|fixture| {
+            fixture.writes("c.m", python, ruby);
+            let agent = fixture.agent("c", "off");
+            let first = agent.call("m", (proven.clone(),)).unwrap();
+            assert!(first.is_ok(), "{first:?}");
+            for typo in &typos {
+                fixture.has_no_key("c.m");
+                let outcome = agent.call("m", (typo.clone(),)).unwrap();
+                assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{typo}: {outcome:?}");
+            }
+            assert_eq!(fixture.failures("c", "m"), 0);
+            let asked = fixture.asked();
+            let again = agent.call("m", (proven.clone(),)).unwrap();
+            assert_eq!((again.value(), fixture.asked()), (first.value(), asked));
+        });
+    }
 }
 
 /// Also where the typo is inside a record: in a list, in an object of an object, in one record of several.
@@ -171,6 +219,44 @@ fn an_argument_that_is_missing_costs_no_model_call() {
         assert_eq!(metadata(&outcome, "parameters"), Some("w, h"));
         assert_eq!(fixture.asked(), 1);
         assert_eq!(fixture.failures("c", "area"), 0);
+    });
+}
+
+/// A mistyped keyword is never passed on as something else: directly and through another agent.
+#[test]
+fn a_mistyped_keyword_is_not_another_argument() {
+    const GREET: (&str, &str) = (
+        "def greet(name, greeting='Hi'):\n    return f'{greeting} {name}'",
+        "def greet(name, greeting = 'Hi') = \"#{greeting} #{name}\"",
+    );
+    let keyword = |name: &str, value: Value, args: &[Value]| {
+        let kwargs = [(name.to_owned(), value)].into_iter().collect();
+        Arguments { args: args.to_vec(), kwargs }
+    };
+    check(|fixture| {
+        fixture.writes("c.greet", GREET.0, GREET.1);
+        fixture.writes("helper.greet", GREET.0, GREET.1);
+        fixture.writes(
+            "boss.greet",
+            "def greet(who):\n    helper = delegate('helper', purpose='greet')\n    \
+             return [helper.greet(who).value, helper.greet(nam=who).error_type]",
+            "def greet(who)\n  helper = delegate('helper', purpose: 'greet')\n  \
+             [helper.greet(who).value, helper.greet(nam: who).error_type]\nend",
+        );
+        let runtime = fixture.runtime(&[]);
+        let agent = runtime.agent("c").guest(fixture.language).widen(false).build().unwrap();
+        let ada = [json!("Ada")];
+        let right = agent.call("greet", keyword("greeting", json!("Hello"), &ada)).unwrap();
+        assert_eq!(right.value(), Some(&json!("Hello Ada")), "{right:?}");
+        for wrong in [keyword("greting", json!("Hello"), &ada), keyword("nam", json!("Ada"), &[])] {
+            let outcome = agent.call("greet", wrong).unwrap();
+            assert_eq!(code(&outcome), "invalid_call", "{outcome:?}");
+            assert_eq!(metadata(&outcome, "blame"), Some("caller"));
+            assert_eq!(metadata(&outcome, "parameters"), Some("name, [greeting]"));
+        }
+        assert_eq!((fixture.asked(), fixture.failures("c", "greet")), (1, 0));
+        let delegated = fixture.agent("boss", "off").call("greet", ("Ada",)).unwrap();
+        assert_eq!(delegated.value(), Some(&json!(["Hi Ada", "invalid_call"])), "{delegated:?}");
     });
 }
 
@@ -327,6 +413,19 @@ const SENDERS: &[(&str, &str)] = &[
         "require 'net/http'\ndef notify(url)\n  uri = URI(url)\n  request = Net::HTTPGenericRequest.new('POST', true, true, '/')\n  \
          Net::HTTP.start(uri.host, uri.port) { |http| http.request(request, 'x') }\n  raise 'after'\nend",
     ),
+    (
+        "import urllib.request\nclass Purge(urllib.request.Request):\n    method = 'DELETE'\ndef notify(url):\n    \
+         urllib.request.urlopen(Purge(url)).read()\n    raise RuntimeError('after')",
+        "require 'net/http'\nclass Purge < Net::HTTP::Get\n  METHOD = 'DELETE'\nend\ndef notify(url)\n  uri = URI(url)\n  \
+         Net::HTTP.start(uri.host, uri.port) { |http| http.request(Purge.new('/')) }\n  raise 'after'\nend",
+    ),
+    (
+        "import urllib.request\ndef notify(url):\n    if url:\n        verb = 'DELETE'\n    else:\n        verb = 'GET'\n    \
+         urllib.request.urlopen(urllib.request.Request(url, method=verb)).read()\n    raise RuntimeError('after')",
+        "require 'net/http'\ndef notify(url)\n  uri = URI(url)\n  request = Net::HTTP::Get.new('/')\n  \
+         request.instance_variable_set(:@method, 'DELETE')\n  \
+         Net::HTTP.start(uri.host, uri.port) { |http| http.request(request) }\n  raise 'after'\nend",
+    ),
 ];
 
 #[test]
@@ -446,5 +545,32 @@ fn an_authored_error_without_a_budget_is_returned_unchanged() {
         assert!(outcome.failure().is_some_and(|failure| failure.kind.retriable()));
         let metadata: &serde_json::Map<String, Value> = &outcome.failure().unwrap().metadata;
         assert!(!metadata.contains_key("outcome_repair_attempts"), "{metadata:?}");
+    });
+}
+
+/// A truthful error and a typo of the caller are uses of a tool, and neither successes nor failures.
+#[test]
+fn a_tool_counts_values_and_its_own_failures() {
+    check(|fixture| {
+        fixture.writes(
+            "boss.ask",
+            "def ask(x):\n    return delegate('finder', purpose='find').find(x).ok",
+            "def ask(x) = delegate('finder', purpose: 'find').find(x).ok?",
+        );
+        fixture.writes(
+            "finder.find",
+            "def find(x):\n    return x + 1 if x > 0 else Outcome.error(error_type='not_found', error_message='no')",
+            "def find(x) = x > 0 ? x + 1 : Outcome.error(error_type: 'not_found', error_message: 'no')",
+        );
+        let agent = fixture.agent("boss", "off");
+        for (argument, expected) in [(json!(3), true), (json!(0), false), (json!("x"), false)] {
+            fixture.has_no_key("finder.find");
+            let outcome = agent.call("ask", (argument.clone(),)).unwrap();
+            assert_eq!(outcome.value(), Some(&json!(expected)), "{argument}: {outcome:?}");
+        }
+        let finder = Role::parse("finder").unwrap();
+        let known = fixture.runtime(&[]).store().tools(Some(&finder), 1).unwrap();
+        let counts = (known[0].usage_count, known[0].success_count, known[0].failure_count);
+        assert_eq!(counts, (3, 1, 0));
     });
 }

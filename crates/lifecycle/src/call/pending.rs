@@ -12,7 +12,7 @@ use crate::provenance::Observation;
 
 /// An attempt under way.
 #[derive(Debug)]
-pub(super) struct Underway {
+pub(super) struct PendingAttempt {
     pub(super) origin: Origin,
     /// Whether its stored program was accepted with arguments of this shape; `None`: the program is new.
     pub(super) proven: Option<bool>,
@@ -33,7 +33,7 @@ pub(super) struct Underway {
     pub(super) last_resort: Option<Box<Failure>>,
 }
 
-impl Default for Underway {
+impl Default for PendingAttempt {
     fn default() -> Self {
         Self {
             origin: Origin::Fresh,
@@ -53,7 +53,7 @@ impl Default for Underway {
     }
 }
 
-impl Underway {
+impl PendingAttempt {
     /// What the outcome must say of the program, if it is accepted.
     pub(super) fn note(&self) -> Option<String> {
         let withheld = self.last_resort.as_ref()?;

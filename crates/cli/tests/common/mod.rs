@@ -1,0 +1,20 @@
+//! The environment in which every test runs the binary.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// `recurgent` with these arguments, in a home directory that no other test uses. Nothing is inherited but the search
+/// path.
+pub(crate) fn recurgent(home: &Path, line: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_recurgent"));
+    command
+        .args(line)
+        .current_dir(home)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", home)
+        .env("RECURGENT_STATE_DIR", home.join("state"))
+        .env("RECURGENT_CACHE_DIR", home.join("cache"))
+        .stdin(Stdio::null());
+    command
+}

@@ -1,0 +1,70 @@
+//! How much stores keep of finished calls, and what they drop first.
+
+/// Records kept for one owner. They are trimmed [`HISTORY_BATCH`] at a time, so there may be that many more.
+pub const MAX_HISTORY: u64 = 10_000;
+/// Records above [`MAX_HISTORY`] that are trimmed together.
+pub const HISTORY_BATCH: u64 = 500;
+/// Values of earlier calls kept in one store.
+pub const MAX_CONTENTS: u64 = 128;
+/// The size of all of them together, as JSON.
+pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
+/// Agents without a session whose history is kept; the longest unused are dropped first.
+pub const MAX_INSTANCES: u64 = 1_000;
+/// New agents without a session after which unused ones are looked for.
+const INSTANCES_BATCH: i64 = 100;
+
+/// How many of an owner's oldest records to drop. Most calls drop none: records are dropped in batches.
+pub fn excess_records(count: u64) -> Option<u64> {
+    (count > MAX_HISTORY + HISTORY_BATCH).then(|| count - MAX_HISTORY)
+}
+
+/// Whether to look for agents without a session that are unused: after the first call of every hundredth.
+pub fn is_instance_batch(owner: i64, history_count: u64) -> bool {
+    history_count == 1 && owner % INSTANCES_BATCH == 0
+}
+
+/// The oldest value that is kept, by its id and by its place among the bytes of all values ever kept. Both only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentBounds {
+    first_id: u64,
+    first_byte: u64,
+}
+
+impl ContentBounds {
+    /// The bounds after a value was added: its id, and where its bytes end.
+    pub fn after(newest: u64, end: u64) -> Self {
+        Self {
+            first_id: newest.saturating_sub(MAX_CONTENTS - 1),
+            first_byte: end.saturating_sub(MAX_CONTENTS_BYTES),
+        }
+    }
+
+    /// Whether a value is dropped: its id, and where its bytes start.
+    pub fn excludes(self, id: u64, start: u64) -> bool {
+        id < self.first_id || start < self.first_byte
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_dropped_in_batches() {
+        let most = MAX_HISTORY + HISTORY_BATCH;
+        for (count, dropped) in [(0, None), (most, None), (most + 1, Some(HISTORY_BATCH + 1))] {
+            assert_eq!(excess_records(count), dropped, "{count}");
+        }
+        for (owner, count, looks) in [(100, 1, true), (100, 2, false), (101, 1, false)] {
+            assert_eq!(is_instance_batch(owner, count), looks, "{owner} {count}");
+        }
+    }
+
+    #[test]
+    fn values_are_dropped_by_number_and_by_size() {
+        let few_bytes = ContentBounds::after(MAX_CONTENTS + 5, 10);
+        assert!(few_bytes.excludes(5, 0) && !few_bytes.excludes(6, 0));
+        let few_values = ContentBounds::after(3, MAX_CONTENTS_BYTES + 7);
+        assert!(few_values.excludes(2, 6) && !few_values.excludes(2, 7));
+    }
+}

@@ -1,0 +1,210 @@
+//! The settings of the model service, parsed: its name, model, address and proxy.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::ProviderFault;
+use super::secret::Secret;
+use super::wire::{WIRES, Wire};
+
+/// Longest model name.
+const MAX_MODEL_BYTES: usize = 256;
+/// Characters of a refused model name that are shown.
+const SHOWN_MODEL_CHARS: usize = 40;
+/// The text that leaves a choice to the runtime.
+const AUTO: &str = "auto";
+
+/// Which provider writes programs (`provider`).
+#[derive(Debug, Clone, Default)]
+pub enum ProviderSetting {
+    /// Chosen by address, model and key.
+    #[default]
+    Auto,
+    /// A model service.
+    Service(&'static Wire),
+    /// A file of scripted answers.
+    Scripted(PathBuf),
+    /// A recording.
+    Replay(PathBuf),
+}
+
+impl FromStr for ProviderSetting {
+    type Err = ProviderFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || ProviderFault::Unknown { name: text.to_owned() };
+        match text.split_once(':') {
+            Some(("scripted", file)) => Ok(Self::Scripted(PathBuf::from(file))),
+            Some(("replay", file)) => Ok(Self::Replay(PathBuf::from(file))),
+            Some(_) => Err(unknown()),
+            None if text == AUTO => Ok(Self::Auto),
+            None => {
+                let wire = WIRES.into_iter().find(|wire| wire.name == text);
+                wire.map(Self::Service).ok_or_else(unknown)
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProviderSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str(AUTO),
+            Self::Service(wire) => f.write_str(wire.name),
+            Self::Scripted(file) => write!(f, "scripted:{}", file.display()),
+            Self::Replay(file) => write!(f, "replay:{}", file.display()),
+        }
+    }
+}
+
+impl PartialEq for ProviderSetting {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Auto, Self::Auto) => true,
+            (Self::Service(ours), Self::Service(theirs)) => ours.name == theirs.name,
+            (Self::Scripted(ours), Self::Scripted(theirs))
+            | (Self::Replay(ours), Self::Replay(theirs)) => ours == theirs,
+            (Self::Auto | Self::Service(_) | Self::Scripted(_) | Self::Replay(_), _) => false,
+        }
+    }
+}
+
+/// The name of a model, or `auto`: the usual model of the service. It becomes part of addresses and log lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelName(String);
+
+impl ModelName {
+    /// The name as text; `auto` if the service chooses.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name, unless the service chooses.
+    pub(super) fn named(&self) -> Option<&str> {
+        Some(self.as_str()).filter(|name| *name != AUTO)
+    }
+}
+
+/// Whether the text leaves the choice of the model to the service.
+pub(super) fn is_auto(model: &str) -> bool {
+    model == AUTO
+}
+
+impl Default for ModelName {
+    fn default() -> Self {
+        Self(AUTO.to_owned())
+    }
+}
+
+impl FromStr for ModelName {
+    type Err = ProviderFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
+        let fits = !text.is_empty()
+            && text.len() <= MAX_MODEL_BYTES
+            && text.chars().all(is_plain)
+            && !text.contains("..");
+        if fits {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(ProviderFault::Model(text.chars().take(SHOWN_MODEL_CHARS).collect()))
+        }
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The address of a model service (`base_url`), without a slash at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceAddress(String);
+
+impl ServiceAddress {
+    /// The address as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the service is on this machine. A key travels encrypted, or stays on this machine.
+    pub(super) fn is_this_machine(&self) -> bool {
+        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = rest.split('/').next().unwrap_or_default();
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            Some(_) | None => authority,
+        };
+        host == "localhost"
+            || host == "[::1]"
+            || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Whether what is sent to it is encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.0.starts_with("https://")
+    }
+}
+
+impl FromStr for ServiceAddress {
+    type Err = ProviderFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = text.trim_end_matches('/');
+        let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
+        let is_plain = |rest: &&str| {
+            !rest.is_empty()
+                && !rest.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#'))
+        };
+        match rest.filter(is_plain) {
+            Some(_) => Ok(Self(address.to_owned())),
+            None => Err(ProviderFault::Address),
+        }
+    }
+}
+
+impl fmt::Display for ServiceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The address of a proxy, which may contain credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyAddress(Secret);
+
+impl ProxyAddress {
+    /// Reads the address of a proxy of any kind: package managers take more kinds than model services do.
+    pub(crate) fn parse(text: &str) -> Result<Self, ProviderFault> {
+        match ureq::Proxy::new(text) {
+            Ok(_) => Ok(Self(Secret::new(text))),
+            Err(_) => Err(ProviderFault::Proxy),
+        }
+    }
+
+    /// The address, with its credentials.
+    pub(crate) fn reveal(&self) -> &str {
+        self.0.reveal()
+    }
+
+    /// The proxy, if model services can be reached through it. ureq ignores other kinds without an error.
+    pub(crate) fn for_services(&self) -> Option<ureq::Proxy> {
+        let proxy = ureq::Proxy::new(self.reveal()).ok()?;
+        let is_known =
+            matches!(proxy.protocol(), ureq::ProxyProtocol::Http | ureq::ProxyProtocol::Https);
+        is_known.then_some(proxy)
+    }
+}
+
+impl FromStr for ProxyAddress {
+    type Err = ProviderFault;
+
+    /// Reads the address of a proxy that model services can be reached through.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let proxy = Self::parse(text)?;
+        proxy.for_services().map(|_| proxy).ok_or(ProviderFault::Proxy)
+    }
+}
