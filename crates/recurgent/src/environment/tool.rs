@@ -162,7 +162,7 @@ pub(super) fn installed(path: &OsStr, cache: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// The first executable of this name on a search path.
-fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
     std::env::split_paths(path)
         .filter(|directory| directory.is_absolute())
         .map(|directory| directory.join(name))
