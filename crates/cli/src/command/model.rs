@@ -66,6 +66,9 @@ enum Verb {
         /// Tokens to write
         #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
         tokens: u32,
+        /// The process has the environment of an engine
+        #[arg(long, hide = true)]
+        prepared: bool,
     },
     /// Whether the engine runs, and what it does
     Status,
@@ -89,7 +92,10 @@ impl ModelCommand {
                 install::run(&config, &asked, self.json)
             }
             Verb::Rm { name } => self.remove(&config, name),
-            Verb::Bench { name, tokens } => bench::run(&config, name.as_deref(), *tokens, self.json),
+            Verb::Bench { prepared: false, .. } => Err(serve::run_prepared(false)),
+            Verb::Bench { name, tokens, prepared: true } => {
+                bench::run(&config, name.as_deref(), *tokens, self.json)
+            }
             Verb::Status => self.status(&config),
             Verb::Stop => self.stop(&config),
             Verb::Serve(options) => options.run(&config),

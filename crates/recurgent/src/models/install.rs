@@ -36,6 +36,12 @@ pub struct InstallRequest<'a> {
     pub report: &'a dyn Fn(InstallProgress<'_>),
 }
 
+impl std::fmt::Debug for InstallRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InstallRequest").field("model", &self.model.name).finish_non_exhaustive()
+    }
+}
+
 /// A step of an installation.
 #[derive(Debug)]
 pub enum InstallProgress<'a> {

