@@ -153,7 +153,7 @@ fn angles(position: usize, width: usize, base: f32) -> Vec<f32> {
 }
 
 /// Rotates every head of a row: number `i` of its first half together with number `i` of its second half.
-pub(crate) fn rotate(row: &mut [f32], width: usize, angles: &[f32]) {
+fn rotate(row: &mut [f32], width: usize, angles: &[f32]) {
     let (cosines, sines) = angles.split_at(width / 2);
     for head in row.chunks_exact_mut(width) {
         let (first, second) = head.split_at_mut(width / 2);

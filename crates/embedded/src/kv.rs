@@ -56,4 +56,33 @@ impl KvCache {
             layer.values.truncate(numbers);
         }
     }
+
+    /// The bytes that this many tokens take when they are saved.
+    pub(crate) fn saved_bytes(&self, tokens: usize) -> usize {
+        tokens * self.width * 2 * self.layers.len() * size_of::<f32>()
+    }
+
+    /// The numbers of all tokens, layer by layer, keys before values.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        let rows = self.layers.iter().flat_map(|layer| [&layer.keys, &layer.values]);
+        rows.flatten().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    /// Replaces everything by saved numbers of these tokens. Refuses numbers that are too few or too many.
+    pub(crate) fn load(&mut self, tokens: &[u32], saved: &[u8]) -> bool {
+        if saved.len() != self.saved_bytes(tokens.len()) {
+            return false;
+        }
+        let (numbers, _) = saved.as_chunks::<{ size_of::<f32>() }>();
+        let mut rows = numbers.chunks(tokens.len() * self.width);
+        for layer in &mut self.layers {
+            for row in [&mut layer.keys, &mut layer.values] {
+                row.clear();
+                let saved = rows.next().unwrap_or_default();
+                row.extend(saved.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+            }
+        }
+        self.tokens = tokens.to_vec();
+        true
+    }
 }

@@ -3,14 +3,18 @@
 //! [`Engine`] loads a GGUF file of the architecture `qwen2` and answers [`GenerationRequest`]s, one at a time. It is
 //! meant to run in a process of its own, started with [`PROCESS_ENVIRONMENT`].
 
+mod answer;
 mod attention;
+pub mod bench;
 mod engine;
 mod fault;
 mod gguf;
+mod guide;
 mod kv;
 mod mapping;
 mod matrix;
 mod numeric;
+mod prefix;
 mod qwen2;
 mod request;
 mod sampling;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::attention::{Attention, HeadShape, rotate};
+use crate::attention::{Attention, HeadShape};
 use crate::fault::EngineFault;
 use crate::gguf::GgufHeader;
 use crate::kv::KvCache;
