@@ -9,7 +9,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod env;
-pub(crate) mod model;
+mod model;
 mod repl;
 mod sessions;
 mod settings;

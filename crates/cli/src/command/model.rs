@@ -1,7 +1,8 @@
 //! `recurgent model`: models on this machine, and the engine that runs them.
 
 mod bench;
-pub(crate) mod install;
+mod install;
+mod offer;
 mod serve;
 
 use std::path::PathBuf;
@@ -12,6 +13,8 @@ use recurgent::models::{InstalledModel, KnownModel, ModelFolder, ModelOptions, R
 use recurgent::provider::ProviderFault;
 use recurgent::provider::engine::{EngineClient, EngineFailure, EngineStatus};
 use serde_json::{Value, json};
+
+pub(crate) use offer::offering;
 
 use super::settings::StateFlags;
 use crate::exit::{CommandFault, Exit};

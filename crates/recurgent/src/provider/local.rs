@@ -3,7 +3,7 @@
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lifecycle::draft::{Draft, DraftFault};
@@ -28,19 +28,18 @@ const PREFERRED: &str = "coder";
 #[derive(Debug)]
 pub(super) struct Local {
     options: ProviderOptions,
-    chosen: Mutex<Option<Arc<dyn Provider>>>,
+    chosen: OnceLock<Arc<dyn Provider>>,
 }
 
 impl Local {
     pub(super) fn new(options: ProviderOptions) -> Self {
-        Self { options, chosen: Mutex::new(None) }
+        Self { options, chosen: OnceLock::new() }
     }
 
     /// The provider. A choice is kept; without one, the next request looks again.
-    fn provider(&self) -> Result<Arc<dyn Provider>, String> {
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(provider) = &*chosen {
-            return Ok(Arc::clone(provider));
+    fn provider(&self) -> Result<&Arc<dyn Provider>, String> {
+        if let Some(provider) = self.chosen.get() {
+            return Ok(provider);
         }
         let choice = choose_local(&self.options).map_err(|fault| fault.to_string())?;
         if let ProviderChoice::None { why } = choice {
@@ -48,13 +47,7 @@ impl Local {
         }
         let made = provider_of(choice, &self.options);
         let provider = made.map_err(|fault: ProviderFault| fault.to_string())?;
-        *chosen = Some(Arc::clone(&provider));
-        Ok(provider)
-    }
-
-    /// The provider, if it was chosen already.
-    fn known(&self) -> Option<Arc<dyn Provider>> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        Ok(self.chosen.get_or_init(|| provider))
     }
 }
 
@@ -66,8 +59,12 @@ impl Provider for Local {
         }
     }
 
+    fn model<'a>(&'a self, asked: &'a str) -> &'a str {
+        self.chosen.get().map_or(asked, |provider| provider.model(asked))
+    }
+
     fn pricing(&self, model: &str) -> Pricing {
-        self.known().map_or(Pricing::Free, |provider| provider.pricing(model))
+        self.chosen.get().map_or(Pricing::Free, |provider| provider.pricing(model))
     }
 
     fn max_output_tokens(&self) -> u32 {

@@ -89,7 +89,7 @@ fn is_wanted(model: &KnownModel) -> Result<bool, CommandFault> {
 }
 
 /// Whether a person can be asked.
-pub(crate) fn can_ask() -> bool {
+pub(super) fn can_ask() -> bool {
     io::stdin().is_terminal() && render::is_terminal(Stream::Error)
 }
 
@@ -104,7 +104,7 @@ fn ask(question: &str) -> Result<bool, CommandFault> {
 }
 
 /// Installs a model and shows how far it is.
-pub(crate) fn fetch(
+fn fetch(
     options: &ModelOptions,
     model: &KnownModel,
     from: Option<&Path>,
@@ -131,7 +131,7 @@ fn fault(fault: InstallFault) -> CommandFault {
 }
 
 /// Offers to install the usual model to a person whose call needs one; says whether it is there now.
-pub(crate) fn offer(config: &Config, cancellation: &Cancellation) -> Result<bool, CommandFault> {
+pub(super) fn offer(config: &Config, cancellation: &Cancellation) -> Result<bool, CommandFault> {
     let options = model_options(config)?;
     let Some(model) = options.known_model(None).filter(|_| can_ask()) else { return Ok(false) };
     render::notice("this call needs a model, and none is configured");
