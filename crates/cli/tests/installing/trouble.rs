@@ -94,12 +94,25 @@ fn an_altered_installed_model_is_replaced() {
 }
 
 #[test]
-fn too_long_files_and_too_short_packages_are_refused() {
+fn a_file_that_is_too_long_is_refused() {
     let (fixture, _hub) = with_hub(|model| vec![Manner::Serve([model, vec![0]].concat())]);
-    fixture.write_wheels(&fixture.model[..150_000]);
     let installed = fixture.install(&[]);
     assert_eq!(installed.exit, 1, "{installed:?}");
-    installed.says("it has more than 280004 bytes").says("tiny-part2==1.0: its data file is too short");
+    installed.says("it has more than 280004 bytes");
+    assert!(!fixture.installed().exists());
+}
+
+#[test]
+fn packages_of_the_wrong_size_are_refused() {
+    for (bytes, part) in [(150_000, "tiny-part2==1.0: its data file is too short"), (100_000, "tiny-part2")] {
+        let (fixture, _hub) = with_hub(|_| vec![Manner::Refuse(503)]);
+        fixture.write_wheels(&fixture.model[..bytes]);
+        let installed = fixture.install(&[]);
+        assert_eq!(installed.exit, 1, "{installed:?}");
+        installed.says(part);
+        // The whole first part stays for the next attempt.
+        assert!(std::fs::metadata(fixture.partial()).unwrap().len() >= 100_000);
+    }
 }
 
 #[test]
