@@ -27,9 +27,9 @@ pub mod engine {
     //! The engine's protocol and client.
     pub use super::embedded::*;
 }
+pub(crate) use choose::read_roots;
 #[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
-pub(crate) use choose::read_roots;
 pub use lifecycle::draft::{Draft, DraftFault, Usage};
 pub use lifecycle::prompt::Prompt;
 pub(crate) use model::Model;

@@ -146,10 +146,11 @@ impl ModelCommand {
     }
 
     fn remove(&self, config: &Config, name: &str) -> Result<Exit, CommandFault> {
-        let removed = folder(&model_options(config)?)?.remove(name).map_err(|fault| match fault {
-            RemovalFault::Unknown(_) => CommandFault::missing(fault.to_string()),
-            RemovalFault::File { .. } => CommandFault::setup(fault.to_string()),
-        })?;
+        let removed =
+            folder(&model_options(config)?)?.remove(name).map_err(|fault| match fault {
+                RemovalFault::Unknown(_) => CommandFault::missing(fault.to_string()),
+                RemovalFault::File { .. } => CommandFault::setup(fault.to_string()),
+            })?;
         if self.json {
             render::json(&json!({"status": "ok", "removed": installed_json(&removed)}))?;
         } else {
@@ -173,8 +174,7 @@ impl ModelCommand {
     }
 
     fn stop(&self, config: &Config) -> Result<Exit, CommandFault> {
-        let was_running =
-            EngineClient::new(config.engine_launch()).stop().map_err(engine_fault)?;
+        let was_running = EngineClient::new(config.engine_launch()).stop().map_err(engine_fault)?;
         if self.json {
             render::json(&json!({"status": "ok", "was_running": was_running}))?;
         } else {

@@ -18,7 +18,7 @@ use recurgent::provider::engine::{
 };
 use serde_json::{Value, json};
 
-use super::queue::{Audience, Job, RequestFault, RequestQueue};
+use super::queue::{Audience, QueuedRequest, RequestFault, RequestQueue};
 use super::socket::is_closed;
 use super::{HttpOptions, MAX_CONNECTIONS};
 use crate::exit::CommandFault;
@@ -91,9 +91,14 @@ impl HttpSite {
         match self.route(&request) {
             Ok(Routed::Json(body)) => send_json(&stream, 200, &body),
             Ok(Routed::Chat(chat)) => {
-                let job = Job {
+                let job = QueuedRequest {
                     request: chat.request.clone(),
-                    audience: Box::new(HttpClient { stream, chat, is_broken: false, streamed: false }),
+                    audience: Box::new(HttpClient {
+                        stream,
+                        chat,
+                        is_broken: false,
+                        streamed: false,
+                    }),
                 };
                 self.queue.add(job);
             }
@@ -299,7 +304,9 @@ impl HttpClient {
         let mut text = String::new();
         if !self.streamed {
             self.streamed = true;
-            text.push_str("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
+            text.push_str(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+            );
         }
         let chunk = self.chat.envelope("chat.completion.chunk", json!([choice]));
         text.push_str(&format!("data: {chunk}\n\n"));

@@ -66,14 +66,14 @@ impl From<EngineFault> for RequestFault {
 }
 
 /// A request and its client.
-pub(super) struct Job {
+pub(super) struct QueuedRequest {
     pub(super) request: GenerateRequest,
     pub(super) audience: Box<dyn Audience>,
 }
 
-impl fmt::Debug for Job {
+impl fmt::Debug for QueuedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").finish_non_exhaustive()
+        f.debug_struct("QueuedRequest").finish_non_exhaustive()
     }
 }
 
@@ -90,8 +90,8 @@ pub(super) struct RequestQueue {
 #[derive(Debug)]
 struct QueueState {
     /// `None`: the engine ends.
-    sender: Option<SyncSender<Job>>,
-    receiver: Option<Receiver<Job>>,
+    sender: Option<SyncSender<QueuedRequest>>,
+    receiver: Option<Receiver<QueuedRequest>>,
     model: Option<PathBuf>,
     requests: usize,
     connections: usize,
@@ -168,7 +168,7 @@ impl RequestQueue {
     }
 
     /// Adds a request at the end.
-    pub(super) fn add(&self, mut job: Job) {
+    pub(super) fn add(&self, mut job: QueuedRequest) {
         let mut state = self.state();
         let refused = match state.sender.clone() {
             None => (job, "the engine ends; try again".to_owned()),
@@ -304,7 +304,7 @@ struct ModelWorker {
 }
 
 impl ModelWorker {
-    fn answer(&mut self, mut job: Job) {
+    fn answer(&mut self, mut job: QueuedRequest) {
         let began = Instant::now();
         let answer = self.try_answer(&mut job);
         let seconds = began.elapsed().as_secs_f64();
@@ -325,7 +325,10 @@ impl ModelWorker {
     }
 
     /// The answer; `None`: the client hung up.
-    fn try_answer(&mut self, job: &mut Job) -> Option<Result<EngineAnswer, RequestFault>> {
+    fn try_answer(
+        &mut self,
+        job: &mut QueuedRequest,
+    ) -> Option<Result<EngineAnswer, RequestFault>> {
         if job.audience.is_gone() {
             return None;
         }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use recurgent::provider::engine::{
-    EngineAnswer, EngineReply, EngineRequest, EngineStage, FrameFault, FrameReader,
+    EngineAnswer, EngineReply, EngineRequest, EngineStage, FrameReader, LineFault,
     MAX_REQUEST_BYTES, reply_line,
 };
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::queue::{Audience, Job, RequestFault, RequestQueue};
+use super::queue::{Audience, QueuedRequest, RequestFault, RequestQueue};
 
 /// Time a client has to send its request.
 const READ_LIMIT: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub(super) fn converse(stream: UnixStream, queue: &Arc<RequestQueue>) {
     let mut reader = FrameReader::new(stream, MAX_REQUEST_BYTES);
     match reader.request() {
         Ok(EngineRequest::Generate(request)) => {
-            queue.add(Job { request, audience: Box::new(client) });
+            queue.add(QueuedRequest { request, audience: Box::new(client) });
         }
         Ok(EngineRequest::Status) => client.send(&EngineReply::Status(queue.status())),
         Ok(EngineRequest::Stop) => {
@@ -40,7 +40,7 @@ pub(super) fn converse(stream: UnixStream, queue: &Arc<RequestQueue>) {
             client.send(&EngineReply::Stopping);
             queue.stop();
         }
-        Err(FrameFault::Closed | FrameFault::Broken(_)) => {}
+        Err(LineFault::Closed | LineFault::Broken(_)) => {}
         Err(fault) => {
             queue.log().line(&format!("refused a request: {fault}"));
             let message = fault.to_string();

@@ -58,8 +58,17 @@ fn an_installed_model_is_used_when_nothing_is_configured() {
 fn a_recording_of_the_embedded_model_replays_without_it() {
     let fixture = EngineFixture::new();
     let model = fixture.path("scripted.gguf").display().to_string();
-    let record =
-        ["call", "oracle", "seven", "--provider", "embedded", "--model", &model, "--record", "r.json"];
+    let record = [
+        "call",
+        "oracle",
+        "seven",
+        "--provider",
+        "embedded",
+        "--model",
+        &model,
+        "--record",
+        "r.json",
+    ];
     assert_eq!(run(fixture.command(&record)).1, "7\n");
     fixture.client().stop().unwrap();
     let replay = ["call", "oracle", "seven", "--replay", "r.json", "--state-dir", "other"];
@@ -110,7 +119,8 @@ fn pages_and_strangers_cannot_use_it() {
     std::fs::write(fixture.path("token"), "secret\n").unwrap();
     let token = fixture.path("token").display().to_string();
     let served = Served::start(&fixture, &["--token-file", &token]);
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let get = |host: Option<&str>, token: Option<&str>| {
         let mut request = agent.get(format!("{}/models", served.1));
         if let Some(host) = host {

@@ -31,7 +31,8 @@ impl EngineFixture {
     /// With a model that writes a program and one that writes noise.
     pub(crate) fn new() -> Self {
         let fixture = Self { dir: tempfile::tempdir().unwrap() };
-        let scripted = TinyFile::scripted(&[("\n", &[(PROGRAM, 9.0)]), (PROGRAM, &[("<end>", 9.0)])]);
+        let scripted =
+            TinyFile::scripted(&[("\n", &[(PROGRAM, 9.0)]), (PROGRAM, &[("<end>", 9.0)])]);
         std::fs::write(fixture.path("scripted.gguf"), scripted.bytes()).unwrap();
         std::fs::write(fixture.path("noise.gguf"), TinyFile::random(false).bytes()).unwrap();
         fixture

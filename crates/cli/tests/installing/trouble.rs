@@ -29,7 +29,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn a_broken_connection_is_continued() {
     let (fixture, hub) = with_hub(|model| {
-        vec![Manner::Break(model.clone(), 90_000), Manner::Break(model.clone(), 1), Manner::Serve(model)]
+        vec![
+            Manner::Break(model.clone(), 90_000),
+            Manner::Break(model.clone(), 1),
+            Manner::Serve(model),
+        ]
     });
     fixture.check_installed(&fixture.install(&[]));
     let path = "/maker/tiny/resolve/main/tiny.gguf";
@@ -81,7 +85,8 @@ fn an_altered_part_that_was_left_is_fetched_again() {
     std::fs::create_dir(fixture.path("models")).unwrap();
     std::fs::write(fixture.partial(), &altered(&fixture.model)[..5000]).unwrap();
     fixture.check_installed(&fixture.install(&[]));
-    let froms: Vec<_> = hub.requests().iter().map(|it| it.rsplit(' ').next().unwrap().to_owned()).collect();
+    let froms: Vec<_> =
+        hub.requests().iter().map(|it| it.rsplit(' ').next().unwrap().to_owned()).collect();
     assert_eq!(froms, ["5000", "0"]);
 }
 
@@ -104,7 +109,9 @@ fn a_file_that_is_too_long_is_refused() {
 
 #[test]
 fn packages_of_the_wrong_size_are_refused() {
-    for (bytes, part) in [(150_000, "tiny-part2==1.0: its data file is too short"), (100_000, "tiny-part2")] {
+    for (bytes, part) in
+        [(150_000, "tiny-part2==1.0: its data file is too short"), (100_000, "tiny-part2")]
+    {
         let (fixture, _hub) = with_hub(|_| vec![Manner::Refuse(503)]);
         fixture.write_wheels(&fixture.model[..bytes]);
         let installed = fixture.install(&[]);

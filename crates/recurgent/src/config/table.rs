@@ -13,13 +13,16 @@ use lifecycle::standing::StandingMode;
 
 use super::value::{
     DEEPEST, Expected, LogTarget, MANY, ToText, count, flag, gems, indexes, installer_proxy,
-    language, list, log_target, manifest_mode, model, model_mirror, network, optional_address, optional_count,
-    optional_number, optional_path, optional_seconds, paths, ports, provider_setting, python_packages,
-    rules, seconds, service_proxy, source_mode, standing_mode, tier,
+    language, list, log_target, manifest_mode, model, model_mirror, network, optional_address,
+    optional_count, optional_number, optional_path, optional_seconds, paths, ports,
+    provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
+    tier,
 };
 use crate::grants::Network;
 use crate::models::{DEFAULT_HUB, ModelMirror};
-use crate::provider::{self, LOCAL_SERVERS, ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
+use crate::provider::{
+    self, LOCAL_SERVERS, ModelName, ProviderSetting, ProxyAddress, ServiceAddress,
+};
 use crate::worker::Tier;
 
 /// How the text of a setting is shown, and how a list of texts in the configuration file becomes one text.

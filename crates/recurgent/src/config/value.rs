@@ -117,9 +117,11 @@ pub(super) fn installer_proxy(text: &str) -> Result<Option<ProxyAddress>, Expect
 
 /// Where models are fetched from first, or none when the text is empty.
 pub(super) fn model_mirror(text: &str) -> Result<Option<ModelMirror>, Expected> {
-    optional(text, str::parse, |_: ProviderFault| {
-        "a path, or http://HOST[:PORT]/PATH or https://… without a query or credentials"
-    })
+    optional(
+        text,
+        str::parse,
+        |_: ProviderFault| "a path, or http://HOST[:PORT]/PATH or https://… without a query or credentials",
+    )
 }
 
 /// Ports, separated by commas or white space.

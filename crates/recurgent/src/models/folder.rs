@@ -95,8 +95,7 @@ impl ModelFolder {
 
     /// Removes an installed model.
     pub fn remove(&self, name: &str) -> Result<InstalledModel, RemovalFault> {
-        let model =
-            self.find(Some(name)).ok_or_else(|| RemovalFault::Unknown(name.to_owned()))?;
+        let model = self.find(Some(name)).ok_or_else(|| RemovalFault::Unknown(name.to_owned()))?;
         fs::remove_file(&model.path)
             .map_err(|error| RemovalFault::File { path: model.path.clone(), error })?;
         Ok(model)

@@ -354,9 +354,8 @@ impl KnownModel {
         }
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.filter(|name| super::known::is_plain(name) && name.ends_with(".gguf"));
-        let file = name.ok_or_else(|| {
-            wrong("rename it: letters, digits and . _ - only, ending with .gguf")
-        })?;
+        let file = name
+            .ok_or_else(|| wrong("rename it: letters, digits and . _ - only, ending with .gguf"))?;
         let mut model = Self {
             name: file.trim_end_matches(".gguf").to_owned(),
             file: file.to_owned(),

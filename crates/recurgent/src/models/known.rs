@@ -129,8 +129,9 @@ impl KnownModel {
 impl WheelSet {
     fn check(&self, bytes: u64) -> Result<(), String> {
         if !is_plain(&self.package) || !is_plain(&self.version) {
-            return Err("wheels.package and wheels.version have letters, digits and . _ - only"
-                .to_owned());
+            return Err(
+                "wheels.package and wheels.version have letters, digits and . _ - only".to_owned()
+            );
         }
         let is_complete = self.part_bytes > 0
             && self.parts <= MAX_PARTS
@@ -170,10 +171,11 @@ mod tests {
         let file = folder.path().join("models.toml");
         let sha256 = "0".repeat(SHA256_DIGITS);
         let entry = |file: &str, bytes: u64, wheels: &str| {
-            format!("[tiny]\nfile = {file:?}\nbytes = {bytes}\nsha256 = {sha256:?}\nlicence = \"MIT\"\n{wheels}")
+            format!(
+                "[tiny]\nfile = {file:?}\nbytes = {bytes}\nsha256 = {sha256:?}\nlicence = \"MIT\"\n{wheels}"
+            )
         };
-        let wheels =
-            "wheels = { package = \"p\", version = \"1\", parts = 3, part_bytes = 4 }\n";
+        let wheels = "wheels = { package = \"p\", version = \"1\", parts = 3, part_bytes = 4 }\n";
         for (text, expected) in [
             (entry("a.gguf", 10, ""), Ok(2)),
             (entry("a.gguf", 10, wheels), Ok(2)),

@@ -28,14 +28,10 @@ pub(super) struct PartialFile<'a> {
 
 impl<'a> PartialFile<'a> {
     /// Continues the file, if there is one.
-    pub(super) fn open(
-        path: &Path,
-        request: &'a InstallRequest<'a>,
-    ) -> Result<Self, InstallFault> {
+    pub(super) fn open(path: &Path, request: &'a InstallRequest<'a>) -> Result<Self, InstallFault> {
         let unusable = |error: io::Error| InstallFault::file(path, &error);
         let mut options = OpenOptions::new();
-        let file =
-            options.append(true).create(true).mode(0o600).open(path).map_err(unusable)?;
+        let file = options.append(true).create(true).mode(0o600).open(path).map_err(unusable)?;
         let done = file.metadata().map_err(unusable)?.len();
         let mut partial = Self { file, path: path.to_owned(), done, request };
         if done > request.model.bytes {

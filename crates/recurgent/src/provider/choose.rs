@@ -9,13 +9,13 @@ use lifecycle::draft::DraftFault;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
 
 use super::embedded::{EmbeddedModel, EngineLaunch};
-use super::{DraftRequest, ProviderFault};
 use super::http::Route;
 use super::local::find_server;
 use super::price::Prices;
 use super::secret::Secret;
 use super::setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 use super::wire::{COMPATIBLE, WIRES, Wire, key_variables_help};
+use super::{DraftRequest, ProviderFault};
 use crate::models::ModelFolder;
 use crate::regular_file::{open_regular, open_without_waiting};
 
@@ -116,16 +116,18 @@ pub(super) fn choose_configured(
             None => return Ok(None),
         },
     };
-    service(options, wire, why)
-        .map(|service| Some(ProviderChoice::Service(Box::new(service))))
+    service(options, wire, why).map(|service| Some(ProviderChoice::Service(Box::new(service))))
 }
 
 /// Chooses a model of this machine: a server that answers, else the embedded model.
 pub(super) fn choose_local(options: &ProviderOptions) -> Result<ProviderChoice, ProviderFault> {
     let asked = options.model.named();
     let installed = || {
-        installed_model(options)
-            .map(|(name, path)| EmbeddedModel { name, path, why: "no service is configured".to_owned() })
+        installed_model(options).map(|(name, path)| EmbeddedModel {
+            name,
+            path,
+            why: "no service is configured".to_owned(),
+        })
     };
     // A file that is named is meant, whatever else answers.
     if asked.is_some_and(is_model_file)
@@ -136,11 +138,8 @@ pub(super) fn choose_local(options: &ProviderOptions) -> Result<ProviderChoice, 
     if let Some(server) = find_server(&options.local_servers, asked) {
         let why = format!("no service is configured, and a server answers at port {}", server.port);
         let base_url = format!("http://127.0.0.1:{}/v1", server.port).parse()?;
-        let options = ProviderOptions {
-            model: server.model,
-            base_url: Some(base_url),
-            ..options.clone()
-        };
+        let options =
+            ProviderOptions { model: server.model, base_url: Some(base_url), ..options.clone() };
         let service = service(&options, &COMPATIBLE, why)?;
         return Ok(ProviderChoice::Service(Box::new(service)));
     }

@@ -17,7 +17,7 @@ pub use client::{EngineClient, EngineFailure};
 pub use launch::{EngineLaunch, LOG_FILE, SOCKET_FILE, is_own_peer, prepare_folder};
 pub use protocol::{
     AnswerEnding, AnswerForm, EngineAnswer, EngineReply, EngineRequest, EngineStage, EngineStatus,
-    EngineUsage, FrameFault, FrameReader, GenerateRequest, GeneratedText, MAX_REPLY_BYTES,
+    EngineUsage, FrameReader, GenerateRequest, GeneratedText, LineFault, MAX_REPLY_BYTES,
     MAX_REQUEST_BYTES, PROTOCOL_VERSION, reply_line, request_line,
 };
 

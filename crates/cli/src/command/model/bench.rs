@@ -40,10 +40,8 @@ pub(super) fn run(
     })?;
     let scratch = tempfile::tempdir()
         .map_err(|error| CommandFault::setup(format!("no temporary directory: {error}")))?;
-    let options = EngineOptions {
-        prefixes: Some(scratch.path().to_owned()),
-        ..engine_options(config)
-    };
+    let options =
+        EngineOptions { prefixes: Some(scratch.path().to_owned()), ..engine_options(config) };
     let report = measure(&model.path, &options, tokens);
     let report = report.map_err(|fault| CommandFault::failed(fault.to_string()))?;
     if as_json {
@@ -78,7 +76,8 @@ fn measure(path: &Path, options: &EngineOptions, tokens: u32) -> Result<BenchRep
 }
 
 fn ask(engine: &mut Engine, user: &str, tokens: u32) -> Result<Measured, EngineFault> {
-    let rule = |number| format!("Rule {number}: a program names its inputs and returns one value.\n");
+    let rule =
+        |number| format!("Rule {number}: a program names its inputs and returns one value.\n");
     let request = GenerationRequest {
         system: (0..SENTENCES).map(rule).collect(),
         user: user.to_owned(),
@@ -146,22 +145,38 @@ impl BenchReport {
         vec![
             row("model", name.to_owned()),
             row("load", format!("{:.2} s", self.load.as_secs_f64())),
-            row("read (prefill)", format!(
-                "{:.1} tokens/s, {:.4} CPU s per token ({read} tokens)",
-                per_second(read, usage.prompt_time), per_token(read, self.cold.cpu.0)
-            )),
-            row("write (decode)", format!(
-                "{:.1} tokens/s, {:.4} CPU s per token ({written} tokens)",
-                per_second(written, usage.answer_time), per_token(written, self.cold.cpu.1)
-            )),
-            row("first token", format!(
-                "{:.2} s; {:.2} s when the stable part of the prompt was read before",
-                self.cold.first_token.as_secs_f64(), self.warm.first_token.as_secs_f64()
-            )),
-            row("memory", format!(
-                "{} at most; the file has {}",
-                render::size(self.peak_bytes), render::size(self.file_bytes)
-            )),
+            row(
+                "read (prefill)",
+                format!(
+                    "{:.1} tokens/s, {:.4} CPU s per token ({read} tokens)",
+                    per_second(read, usage.prompt_time),
+                    per_token(read, self.cold.cpu.0)
+                ),
+            ),
+            row(
+                "write (decode)",
+                format!(
+                    "{:.1} tokens/s, {:.4} CPU s per token ({written} tokens)",
+                    per_second(written, usage.answer_time),
+                    per_token(written, self.cold.cpu.1)
+                ),
+            ),
+            row(
+                "first token",
+                format!(
+                    "{:.2} s; {:.2} s when the stable part of the prompt was read before",
+                    self.cold.first_token.as_secs_f64(),
+                    self.warm.first_token.as_secs_f64()
+                ),
+            ),
+            row(
+                "memory",
+                format!(
+                    "{} at most; the file has {}",
+                    render::size(self.peak_bytes),
+                    render::size(self.file_bytes)
+                ),
+            ),
         ]
     }
 

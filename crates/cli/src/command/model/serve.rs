@@ -69,16 +69,21 @@ impl ServeOptions {
 
     fn http_options(&self) -> Result<Option<HttpOptions>, CommandFault> {
         let Some(port) = self.http else { return Ok(None) };
-        let token = self.token_file.as_ref().map(|file| {
-            let read = read_named(file).map_err(|error| error.to_string());
-            let token = read.map(|token| token.trim().to_owned());
-            token.and_then(|token| {
-                if token.is_empty() { Err("it is empty".to_owned()) } else { Ok(token) }
-            })
-            .map_err(|problem| {
-                CommandFault::setup(format!("cannot use the token in {}: {problem}", file.display()))
-            })
-        });
+        let token =
+            self.token_file.as_ref().map(|file| {
+                let read = read_named(file).map_err(|error| error.to_string());
+                let token = read.map(|token| token.trim().to_owned());
+                token
+                    .and_then(|token| {
+                        if token.is_empty() { Err("it is empty".to_owned()) } else { Ok(token) }
+                    })
+                    .map_err(|problem| {
+                        CommandFault::setup(format!(
+                            "cannot use the token in {}: {problem}",
+                            file.display()
+                        ))
+                    })
+            });
         Ok(Some(HttpOptions { port, token: token.transpose()? }))
     }
 }

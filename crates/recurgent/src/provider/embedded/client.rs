@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::launch::{EngineLaunch, StartedEngine, explained};
 use super::protocol::{
-    EngineAnswer, EngineReply, EngineRequest, EngineStage, EngineStatus, FrameFault, FrameReader,
-    GenerateRequest, MAX_REPLY_BYTES, request_line,
+    EngineAnswer, EngineReply, EngineRequest, EngineStage, EngineStatus, FrameReader,
+    GenerateRequest, LineFault, MAX_REPLY_BYTES, request_line,
 };
 use crate::guest::Cancellation;
 
@@ -188,9 +188,9 @@ impl EngineClient {
                     listener(&stage);
                 }
                 Ok(reply) => return Ok(Some(reply)),
-                Err(FrameFault::Broken(error)) if is_wait(&error) => {}
-                Err(FrameFault::Closed | FrameFault::Broken(_)) if !is_accepted => return Ok(None),
-                Err(FrameFault::Closed | FrameFault::Broken(_)) => return Err(self.lost()),
+                Err(LineFault::Broken(error)) if is_wait(&error) => {}
+                Err(LineFault::Closed | LineFault::Broken(_)) if !is_accepted => return Ok(None),
+                Err(LineFault::Closed | LineFault::Broken(_)) => return Err(self.lost()),
                 Err(fault) => return Err(refused(&fault)),
             }
             patience.check()?;
@@ -236,7 +236,7 @@ impl Patience<'_> {
     }
 }
 
-fn refused(fault: &FrameFault) -> EngineFailure {
+fn refused(fault: &LineFault) -> EngineFailure {
     EngineFailure::Refused(fault.to_string())
 }
 

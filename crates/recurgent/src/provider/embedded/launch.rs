@@ -123,8 +123,9 @@ impl EngineLaunch {
         prepare_folder(folder).map_err(|problem| setup(problem.clone()))?;
         let program = self.program()?;
         let log = folder.join(LOG_FILE);
-        let unusable =
-            |error: io::Error| EngineFailure::Setup(format!("cannot use {}: {error}", log.display()));
+        let unusable = |error: io::Error| {
+            EngineFailure::Setup(format!("cannot use {}: {error}", log.display()))
+        };
         let mut options = OpenOptions::new();
         let output = options.append(true).create(true).mode(0o600).open(&log).map_err(unusable)?;
         let errors = output.try_clone().map_err(unusable)?;
@@ -201,7 +202,10 @@ pub(super) fn explained(status: ExitStatus) -> String {
 /// Makes the folder of the socket, for its owner only. A folder that others may use is refused.
 pub fn prepare_folder(folder: &Path) -> Result<(), String> {
     let fault = |problem: String| {
-        format!("cannot use {} for the engine: {problem}; set engine_dir to a directory that only you can use", folder.display())
+        format!(
+            "cannot use {} for the engine: {problem}; set engine_dir to a directory that only you can use",
+            folder.display()
+        )
     };
     DirBuilder::new()
         .recursive(true)

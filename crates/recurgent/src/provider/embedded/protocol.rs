@@ -201,7 +201,7 @@ pub struct EngineStatus {
 
 /// Why a line is not a frame.
 #[derive(Debug, Error)]
-pub enum FrameFault {
+pub enum LineFault {
     /// The other side hung up.
     #[error("the connection was closed")]
     Closed,
@@ -225,21 +225,21 @@ pub enum FrameFault {
 }
 
 /// A request as a line.
-pub fn request_line(request: &EngineRequest) -> Result<Vec<u8>, FrameFault> {
+pub fn request_line(request: &EngineRequest) -> Result<Vec<u8>, LineFault> {
     line("request", request, MAX_REQUEST_BYTES)
 }
 
 /// A reply as a line.
-pub fn reply_line(reply: &EngineReply) -> Result<Vec<u8>, FrameFault> {
+pub fn reply_line(reply: &EngineReply) -> Result<Vec<u8>, LineFault> {
     line("reply", reply, MAX_REPLY_BYTES)
 }
 
-fn line(field: &str, message: &impl Serialize, limit: usize) -> Result<Vec<u8>, FrameFault> {
+fn line(field: &str, message: &impl Serialize, limit: usize) -> Result<Vec<u8>, LineFault> {
     let message =
-        serde_json::to_string(message).map_err(|error| FrameFault::Malformed(error.to_string()))?;
+        serde_json::to_string(message).map_err(|error| LineFault::Malformed(error.to_string()))?;
     let line = format!("{{\"protocol\":{PROTOCOL_VERSION},\"{field}\":{message}}}\n");
     if line.len() > limit {
-        return Err(FrameFault::TooLong(limit));
+        return Err(LineFault::TooLong(limit));
     }
     Ok(line.into_bytes())
 }
@@ -264,30 +264,30 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// The next request.
-    pub fn request(&mut self) -> Result<EngineRequest, FrameFault> {
+    pub fn request(&mut self) -> Result<EngineRequest, LineFault> {
         self.message("request")
     }
 
     /// The next reply. A time limit of the stream is a fault `Broken`, after which reading can go on.
-    pub fn reply(&mut self) -> Result<EngineReply, FrameFault> {
+    pub fn reply(&mut self) -> Result<EngineReply, LineFault> {
         self.message("reply")
     }
 
-    fn message<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, FrameFault> {
+    fn message<T: DeserializeOwned>(&mut self, field: &str) -> Result<T, LineFault> {
         let line = self.line()?;
-        let malformed = |error: serde_json::Error| FrameFault::Malformed(error.to_string());
+        let malformed = |error: serde_json::Error| LineFault::Malformed(error.to_string());
         let mut frame: Value = serde_json::from_slice(&line).map_err(malformed)?;
         match frame.get("protocol") {
             Some(version) if version.as_u64() == Some(PROTOCOL_VERSION) => {}
-            Some(version) => return Err(FrameFault::Version { found: version.to_string() }),
-            None => return Err(FrameFault::Version { found: "none".to_owned() }),
+            Some(version) => return Err(LineFault::Version { found: version.to_string() }),
+            None => return Err(LineFault::Version { found: "none".to_owned() }),
         }
         let message = frame.as_object_mut().and_then(|fields| fields.remove(field));
-        let message = message.ok_or_else(|| FrameFault::Malformed(format!("no `{field}`")))?;
+        let message = message.ok_or_else(|| LineFault::Malformed(format!("no `{field}`")))?;
         serde_json::from_value(message).map_err(malformed)
     }
 
-    fn line(&mut self) -> Result<Vec<u8>, FrameFault> {
+    fn line(&mut self) -> Result<Vec<u8>, LineFault> {
         let mut searched = 0;
         loop {
             let fresh = self.buffer.get(searched..).unwrap_or_default();
@@ -297,11 +297,11 @@ impl<R: Read> FrameReader<R> {
             }
             searched = self.buffer.len();
             if searched > self.limit {
-                return Err(FrameFault::TooLong(self.limit));
+                return Err(LineFault::TooLong(self.limit));
             }
             let mut chunk = [0; CHUNK_BYTES];
             match self.source.read(&mut chunk) {
-                Ok(0) => return Err(FrameFault::Closed),
+                Ok(0) => return Err(LineFault::Closed),
                 Ok(read) => self.buffer.extend(chunk.iter().take(read)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -358,7 +358,7 @@ mod tests {
         for reply in replies {
             assert_eq!(reader.reply().unwrap(), reply);
         }
-        assert!(matches!(reader.reply(), Err(FrameFault::Closed)));
+        assert!(matches!(reader.reply(), Err(LineFault::Closed)));
     }
 
     #[test]
