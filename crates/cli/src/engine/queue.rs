@@ -221,7 +221,6 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.connections = state.connections.saturating_sub(1);
-        state.last_use = Instant::now();
     }
 }
 

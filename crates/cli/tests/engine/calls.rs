@@ -20,25 +20,7 @@ fn json(command: Command) -> Value {
 }
 
 #[test]
-fn a_call_is_answered_by_the_embedded_model_and_then_without_it() {
-    let fixture = EngineFixture::new();
-    let model = fixture.path("scripted.gguf").display().to_string();
-    let call = ["call", "oracle", "seven", "--provider", "embedded", "--model", &model];
-    let (exit, stdout, stderr) = run(fixture.command(&call));
-    assert_eq!((exit, stdout.as_str()), (0, "7\n"), "{stderr}");
-    assert_eq!(fixture.running().unwrap().answered, 1);
-    assert_eq!(json(fixture.command(&["model", "stop", "--json"]))["was_running"], true);
-    let (exit, stdout, stderr) = run(fixture.command(&call));
-    assert_eq!((exit, stdout.as_str()), (0, "7\n"), "{stderr}");
-    assert_eq!(fixture.running(), None, "a stored program needs no engine");
-    let log = std::fs::read_to_string(fixture.path("state/recurgent.jsonl")).unwrap();
-    let first: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
-    let text = first.to_string();
-    assert!(text.contains("\"model\":\"scripted\""), "{text}");
-}
-
-#[test]
-fn an_installed_model_is_used_when_nothing_is_configured() {
+fn an_installed_model_writes_programs_when_nothing_is_configured() {
     let fixture = EngineFixture::new();
     let (exit, _, stderr) = run(fixture.command(&["call", "oracle", "seven"]));
     assert_eq!(exit, 1);
@@ -48,33 +30,23 @@ fn an_installed_model_is_used_when_nothing_is_configured() {
     assert_eq!(installed["installed"]["name"], "scripted", "{installed}");
     let (_, stdout, _) = run(fixture.command(&["doctor"]));
     assert!(stdout.contains("embedded: scripted"), "{stdout}");
-    let (exit, stdout, stderr) = run(fixture.command(&["call", "oracle", "seven"]));
-    assert_eq!((exit, stdout.as_str()), (0, "7\n"), "{stderr}");
+    let call = |more: &[&str]| {
+        let (exit, stdout, stderr) =
+            run(fixture.command(&[&["call", "oracle", "seven"], more].concat()));
+        assert_eq!((exit, stdout.as_str()), (0, "7\n"), "{stderr}");
+    };
+    call(&["--record", "recording.json"]);
     let status = json(fixture.command(&["model", "status", "--json"]));
     assert_eq!(status["engine"]["answered"], 1, "{status}");
-}
-
-#[test]
-fn a_recording_of_the_embedded_model_replays_without_it() {
-    let fixture = EngineFixture::new();
-    let model = fixture.path("scripted.gguf").display().to_string();
-    let record = [
-        "call",
-        "oracle",
-        "seven",
-        "--provider",
-        "embedded",
-        "--model",
-        &model,
-        "--record",
-        "r.json",
-    ];
-    assert_eq!(run(fixture.command(&record)).1, "7\n");
-    fixture.client().stop().unwrap();
-    let replay = ["call", "oracle", "seven", "--replay", "r.json", "--state-dir", "other"];
-    let (_, stdout, stderr) = run(fixture.command(&replay));
-    assert_eq!(stdout, "7\n", "{stderr}");
-    assert_eq!(fixture.running(), None);
+    assert_eq!(json(fixture.command(&["model", "stop", "--json"]))["was_running"], true);
+    call(&[]);
+    call(&["--replay", "recording.json", "--state-dir", "other"]);
+    assert_eq!(fixture.running(), None, "stored and recorded programs need no engine");
+    let log = std::fs::read_to_string(fixture.path("state/recurgent.jsonl")).unwrap();
+    let written = log.lines().find(|line| line.contains("\"scripted\""));
+    assert!(written.is_some(), "the log names the model: {log}");
+    let (exit, stdout, _) = run(fixture.command(&["model", "rm", "scripted"]));
+    assert_eq!((exit, stdout.starts_with("removed scripted")), (0, true), "{stdout}");
 }
 
 /// An engine in the foreground, ended with the test.

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use crate::common::recurgent;
-use crate::tiny::TinyFile;
+use crate::tiny::{Entry, TinyFile};
 
 /// Time for something that must happen.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -28,14 +28,19 @@ pub(crate) struct EngineFixture {
 }
 
 impl EngineFixture {
-    /// With a model that writes a program and one that writes noise.
+    /// With a model that writes a program, and one that does not end by itself.
     pub(crate) fn new() -> Self {
         let fixture = Self { dir: tempfile::tempdir().unwrap() };
-        let scripted =
-            TinyFile::scripted(&[("\n", &[(PROGRAM, 9.0)]), (PROGRAM, &[("<end>", 9.0)])]);
-        std::fs::write(fixture.path("scripted.gguf"), scripted.bytes()).unwrap();
-        std::fs::write(fixture.path("noise.gguf"), TinyFile::random(false).bytes()).unwrap();
+        let either: &[(&str, f32)] = &[("a", 30.0), ("b", 30.0)];
+        fixture.write("scripted.gguf", &[("\n", &[(PROGRAM, 9.0)]), (PROGRAM, &[("<end>", 9.0)])]);
+        fixture.write("endless.gguf", &[("\n", either), ("a", either), ("b", either)]);
         fixture
+    }
+
+    fn write(&self, name: &str, script: &[(&str, &[(&str, f32)])]) {
+        let mut model = TinyFile::scripted(script);
+        model.set("qwen2.context_length", Entry::Integer(1 << 16));
+        std::fs::write(self.path(name), model.bytes()).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -75,7 +80,10 @@ impl EngineFixture {
             .env("RECURGENT_ENGINE_DIR", self.folder())
             .env("RECURGENT_ENGINE_THREADS", "1")
             .env("RECURGENT_MODELS_DIR", self.path("models"))
-            .env("RECURGENT_LOCAL_SERVERS", "");
+            .env("RECURGENT_LOCAL_SERVERS", "")
+            // The tiny model knows no words: each byte of a prompt is a token.
+            .env("RECURGENT_ENGINE_CONTEXT_TOKENS", "65536")
+            .env("RECURGENT_PROVIDER_TIMEOUT_SECONDS", "1200");
         command
     }
 
@@ -86,7 +94,7 @@ impl EngineFixture {
 
     /// A request that takes long.
     pub(crate) fn long(&self) -> GenerateRequest {
-        GenerateRequest { max_tokens: 3000, temperature: 1.0, ..self.request("noise.gguf") }
+        GenerateRequest { max_tokens: 7000, temperature: 1.0, ..self.request("endless.gguf") }
     }
 
     pub(crate) fn request(&self, model: &str) -> GenerateRequest {

@@ -7,11 +7,13 @@ use std::process::Command;
 
 use crate::fixture::{EngineFixture, ask, check_program};
 
-/// What the engine says to these bytes.
+/// What the engine says to these bytes. Without a line end, the connection is closed after them.
 fn said(fixture: &EngineFixture, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(fixture.folder().join("engine.sock")).unwrap();
     let _ = stream.write_all(bytes);
-    let _ = stream.shutdown(std::net::Shutdown::Write);
+    if !bytes.ends_with(b"\n") {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
     let mut reply = String::new();
     let _ = stream.read_to_string(&mut reply);
     reply
@@ -40,7 +42,7 @@ fn wrong_lines_are_refused_and_the_engine_goes_on() {
     let nested = format!("{{\"protocol\":1,\"request\":{}}}\n", "[".repeat(100_000));
     assert!(said(&fixture, nested.as_bytes()).contains("not a message"));
     let huge = r#"{"protocol":1,"request":{"generate":{"model":"MODEL","system":"","user":"","samples":1000000000,"max_tokens":4294967295}}}"#;
-    let huge = huge.replace("MODEL", &fixture.path("noise.gguf").display().to_string());
+    let huge = huge.replace("MODEL", &fixture.path("endless.gguf").display().to_string());
     assert!(said(&fixture, format!("{huge}\n").as_bytes()).contains("fault"));
     check_program(&ask(&client, &fixture.short()).unwrap());
     assert_eq!(fixture.log().matches("listens at").count(), 1, "it is the same engine");

@@ -31,9 +31,9 @@ fn another_model_replaces_the_loaded_one() {
     let fixture = EngineFixture::new();
     let client = fixture.client();
     check_program(&ask(&client, &fixture.short()).unwrap());
-    let noise = ask(&client, &fixture.request("noise.gguf")).unwrap();
-    assert_eq!(noise.texts[0].tokens, 8);
-    assert_eq!(fixture.running().unwrap().model, Some(fixture.path("noise.gguf")));
+    let endless = ask(&client, &fixture.request("endless.gguf")).unwrap();
+    assert_eq!(endless.texts[0].tokens, 8);
+    assert_eq!(fixture.running().unwrap().model, Some(fixture.path("endless.gguf")));
 }
 
 #[test]

@@ -57,6 +57,7 @@ impl Config {
         let mut passed = vec![
             ("engine_idle_seconds", settings.engine_idle_seconds.as_secs_f64().to_string()),
             ("engine_threads", settings.engine_threads.to_string()),
+            ("engine_context_tokens", settings.engine_context_tokens.to_string()),
             ("engine_prefix_mb", settings.engine_prefix_mb.to_string()),
         ];
         let cache = self.environment_options().cache;

@@ -174,6 +174,7 @@ settings! {
     engine_dir:                  Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the engine has its socket and its log; empty: in your runtime directory, else in state_dir";
     engine_idle_seconds:         Duration         = secs(600)                          , seconds                             , Plain    , "time without a request after which the engine ends";
     engine_threads:              usize            = 0                                  , count::<_, 0, 1024>                 , Plain    , "threads of the engine; 0: one per core";
+    engine_context_tokens:       usize            = 8192                               , count::<_, 256, 1_048_576>          , Plain    , "most tokens of a prompt and its answer; more take more memory";
     engine_prefix_mb:            u64              = 512                                , count::<_, 0, MANY>                 , Plain    , "disk space for prompt prefixes that the engine has read before";
     local_servers:               Vec<u16>         = LOCAL_SERVERS.to_vec()             , ports                               , Plain    , "ports of this machine where a model server is looked for when no model is configured; empty: none";
     guest:                       Language         = Language::Python                   , language                            , Plain    , "the language programs are written in: python or ruby";

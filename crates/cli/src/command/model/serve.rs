@@ -96,7 +96,7 @@ pub(super) fn engine_options(config: &Config) -> EngineOptions {
         threads: Some(settings.engine_threads).filter(|threads| *threads > 0),
         prefixes: config.prefix_dir().filter(|_| bytes > 0),
         prefix_cache_bytes: bytes,
-        ..EngineOptions::default()
+        context_tokens: settings.engine_context_tokens,
     }
 }
 
