@@ -2,7 +2,6 @@
 //! model. It is chosen when a model is first needed, so that stored programs run without a look at it.
 
 use std::io::Read as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -82,9 +81,6 @@ pub(super) struct LocalServer {
 /// The first server that lists a model, or the model that is asked for.
 pub(super) fn find_server(ports: &[u16], asked: Option<&str>) -> Option<LocalServer> {
     ports.iter().find_map(|port| {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
-        // Without a listener this is refused at once, and no request is made.
-        TcpStream::connect_timeout(&address, CONNECT_LIMIT).ok()?;
         let model = choose_model(&list(*port)?, asked)?;
         Some(LocalServer { port: *port, model })
     })
@@ -94,6 +90,7 @@ fn list(port: u16) -> Option<Value> {
     let config = ureq::Agent::config_builder()
         .proxy(None)
         .max_redirects(0)
+        .timeout_connect(Some(CONNECT_LIMIT))
         .timeout_global(Some(LIST_LIMIT))
         .user_agent(concat!("recurgent/", env!("CARGO_PKG_VERSION")))
         .build();
