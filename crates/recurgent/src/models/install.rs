@@ -165,10 +165,7 @@ pub fn install(request: &InstallRequest<'_>) -> Result<InstalledModel, InstallFa
     DirBuilder::new().recursive(true).mode(0o700).create(folder.path()).map_err(unusable)?;
     let lock = LockFile::new(folder.path().join(format!(".{}.lock", request.model.file)));
     let held = acquire(&lock, request)?;
-    let answer = match verified(&path, request)? {
-        true => Ok(()),
-        false => fetch(request, &folder, &path),
-    };
+    let answer = if verified(&path, request)? { Ok(()) } else { fetch(request, &folder, &path) };
     lock.remove(held);
     answer?;
     Ok(InstalledModel { name: request.model.name.clone(), path, bytes: request.model.bytes })

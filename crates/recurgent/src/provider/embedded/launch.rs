@@ -120,7 +120,7 @@ impl EngineLaunch {
     fn spawn(&self) -> Result<StartedEngine, EngineFailure> {
         let setup = EngineFailure::Setup;
         let folder = self.folder()?;
-        prepare_folder(folder).map_err(|problem| setup(problem.clone()))?;
+        prepare_folder(folder).map_err(setup)?;
         let program = self.program()?;
         let log = folder.join(LOG_FILE);
         let unusable = |error: io::Error| {

@@ -15,7 +15,7 @@ pub const MAX_REQUEST_BYTES: usize = 8 << 20;
 /// Most bytes of one line of a reply.
 pub const MAX_REPLY_BYTES: usize = 16 << 20;
 /// Bytes that are read at a time.
-const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 16 * 1024;
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
