@@ -152,6 +152,12 @@ impl Engine {
         Ok(scores)
     }
 
+    /// The tokens of a prompt. For tests that compare engines.
+    #[doc(hidden)]
+    pub fn prompt_ids(&self, request: &GenerationRequest) -> Result<Vec<u64>, EngineFault> {
+        Ok(self.prompt_tokens(request)?.all.into_iter().map(u64::from).collect())
+    }
+
     fn prompt_tokens(&self, request: &GenerationRequest) -> Result<PromptTokens, EngineFault> {
         self.check(request)?;
         let mut all = Vec::new();
@@ -317,12 +323,7 @@ fn report(answers: &mut [Answer], listener: &mut Listener<'_>) -> ControlFlow<()
 
 /// An answer that was cancelled before it began.
 fn cancelled() -> Generated {
-    Generated {
-        text: String::new(),
-        tokens: 0,
-        ending: EndOfText::Cancelled,
-        log_probability: 0.0,
-    }
+    Generated { text: String::new(), tokens: 0, ending: EndOfText::Cancelled, log_probability: 0.0 }
 }
 
 /// What tells a file of weights from others, without reading all of it.
