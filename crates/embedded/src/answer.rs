@@ -23,7 +23,7 @@ pub(crate) struct AnswerRules<'a> {
 }
 
 /// An answer that is being written.
-pub(crate) struct Answer {
+pub(crate) struct GrowingAnswer {
     guide: Guide,
     random: SeededRandom,
     /// The scores after the prompt.
@@ -48,7 +48,7 @@ struct AnswerToken {
     log_probability: f32,
 }
 
-impl Answer {
+impl GrowingAnswer {
     pub(crate) fn new(
         guide: Guide,
         random: SeededRandom,

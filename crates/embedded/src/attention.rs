@@ -116,6 +116,7 @@ impl Attention {
 }
 
 /// The query heads of one token that share the keys of `head`.
+#[expect(clippy::inline_always, reason = "vector instructions are chosen by the caller")]
 #[inline(always)]
 fn attend_head(
     heads: HeadShape,
@@ -130,13 +131,18 @@ fn attend_head(
     let length: usize = segments.clone().map(|(_, visible)| visible).sum();
     let scale = (heads.width as f32).sqrt().recip();
     let mut scores = vec![0.0; length];
-    for (query, output) in query.chunks_exact(heads.width).zip(output.chunks_exact_mut(heads.width)) {
-        let keys = segments.clone().flat_map(|(layer, visible)| layer.keys.chunks_exact(key_width).take(visible));
+    for (query, output) in query.chunks_exact(heads.width).zip(output.chunks_exact_mut(heads.width))
+    {
+        let keys = segments
+            .clone()
+            .flat_map(|(layer, visible)| layer.keys.chunks_exact(key_width).take(visible));
         for (score, key) in scores.iter_mut().zip(keys) {
             *score = scale * numeric::dot(query, key.get(at.clone()).unwrap_or_default());
         }
         numeric::softmax(&mut scores);
-        let values = segments.clone().flat_map(|(layer, visible)| layer.values.chunks_exact(key_width).take(visible));
+        let values = segments
+            .clone()
+            .flat_map(|(layer, visible)| layer.values.chunks_exact(key_width).take(visible));
         for (score, value) in scores.iter().zip(values) {
             numeric::add_scaled(output, *score, value.get(at.clone()).unwrap_or_default());
         }
@@ -145,9 +151,7 @@ fn attend_head(
 
 /// The cosines, then the sines, of the angles for a position.
 fn angles(position: usize, width: usize, base: f32) -> Vec<f32> {
-    let angle = |pair: usize| {
-        position as f32 * base.powf(-2.0 * pair as f32 / width as f32)
-    };
+    let angle = |pair: usize| position as f32 * base.powf(-2.0 * pair as f32 / width as f32);
     let pairs = 0..width / 2;
     pairs.clone().map(|pair| angle(pair).cos()).chain(pairs.map(|pair| angle(pair).sin())).collect()
 }

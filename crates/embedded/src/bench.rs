@@ -10,7 +10,8 @@ use crate::fault::EngineFault;
 use crate::request::{Form, GenerationProgress, GenerationRequest};
 
 /// The words of the prompt that is read. Their number decides how many tokens it has.
-const WORDS: &str = "The quick brown fox jumps over the lazy dog, and then it writes a short program. ";
+const WORDS: &str =
+    "The quick brown fox jumps over the lazy dog, and then it writes a short program. ";
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +81,10 @@ pub fn measure(engine: &mut Engine, plan: &BenchPlan) -> Result<BenchReport, Eng
         ControlFlow::Continue(())
     })?;
     let end = (Instant::now(), processor_time());
-    let phase = |tokens, (start, used): (Instant, Duration), (end, used_then): (Instant, Duration)| {
-        BenchPhase { tokens, elapsed: end - start, processor: used_then.saturating_sub(used) }
-    };
+    let phase =
+        |tokens, (start, used): (Instant, Duration), (end, used_then): (Instant, Duration)| {
+            BenchPhase { tokens, elapsed: end - start, processor: used_then.saturating_sub(used) }
+        };
     // The first token of each answer comes with the prompt.
     let written = answers.iter().map(|answer| answer.tokens.saturating_sub(1)).sum();
     let usage = engine.usage();

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use crate::answer::{Answer, AnswerRules};
+use crate::answer::{AnswerRules, GrowingAnswer};
 use crate::fault::EngineFault;
 use crate::gguf::GgufHeader;
 use crate::guide::Guide;
@@ -152,6 +152,12 @@ impl Engine {
         Ok(scores)
     }
 
+    /// The tokens of a prompt. For tests that compare engines.
+    #[doc(hidden)]
+    pub fn prompt_ids(&self, request: &GenerationRequest) -> Result<Vec<u64>, EngineFault> {
+        Ok(self.prompt_tokens(request)?.all.into_iter().map(u64::from).collect())
+    }
+
     fn prompt_tokens(&self, request: &GenerationRequest) -> Result<PromptTokens, EngineFault> {
         self.check(request)?;
         let mut all = Vec::new();
@@ -258,24 +264,24 @@ impl Engine {
         let guide = Guide::new(&request.form);
         let new_answer = |index| {
             let random = SeededRandom::new(request.seed, index);
-            Answer::new(guide.clone(), random, scores, self.model.new_cache())
+            GrowingAnswer::new(guide.clone(), random, scores, self.model.new_cache())
         };
-        let mut answers: Vec<Answer> = (0..request.samples).map(new_answer).collect();
+        let mut answers: Vec<GrowingAnswer> = (0..request.samples).map(new_answer).collect();
         loop {
             answers.iter_mut().for_each(|answer| answer.advance(&rules));
             if report(&mut answers, listener).is_break() {
-                answers.iter_mut().for_each(Answer::cancel);
+                answers.iter_mut().for_each(GrowingAnswer::cancel);
             }
             if !self.step(&mut answers)? {
                 break;
             }
         }
-        self.usage.sampled_tokens = answers.iter().map(Answer::sampled).sum();
-        Ok(answers.into_iter().map(Answer::finish).collect())
+        self.usage.sampled_tokens = answers.iter().map(GrowingAnswer::sampled).sum();
+        Ok(answers.into_iter().map(GrowingAnswer::finish).collect())
     }
 
     /// Makes the model read what the answers have new, all in one pass. Returns whether there was something.
-    fn step(&self, answers: &mut [Answer]) -> Result<bool, EngineFault> {
+    fn step(&self, answers: &mut [GrowingAnswer]) -> Result<bool, EngineFault> {
         let mut tokens = Vec::new();
         let mut wanted = Vec::new();
         let mut readers = Vec::new();
@@ -305,7 +311,7 @@ impl Engine {
 }
 
 /// Reports a step and the text that is new in each answer.
-fn report(answers: &mut [Answer], listener: &mut Listener<'_>) -> ControlFlow<()> {
+fn report(answers: &mut [GrowingAnswer], listener: &mut Listener<'_>) -> ControlFlow<()> {
     listener(GenerationProgress::Step)?;
     for (sample, answer) in answers.iter_mut().enumerate() {
         if let Some(text) = answer.unreported() {
@@ -317,12 +323,7 @@ fn report(answers: &mut [Answer], listener: &mut Listener<'_>) -> ControlFlow<()
 
 /// An answer that was cancelled before it began.
 fn cancelled() -> Generated {
-    Generated {
-        text: String::new(),
-        tokens: 0,
-        ending: EndOfText::Cancelled,
-        log_probability: 0.0,
-    }
+    Generated { text: String::new(), tokens: 0, ending: EndOfText::Cancelled, log_probability: 0.0 }
 }
 
 /// What tells a file of weights from others, without reading all of it.

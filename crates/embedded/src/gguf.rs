@@ -113,41 +113,34 @@ impl<'a> GgufHeader<'a> {
 
     /// The text under `key`.
     pub(crate) fn text(&self, key: &str) -> Result<&'a str, String> {
-        match self.entry(key)? {
-            MetadataValue::Text(text) => Ok(text),
-            other => Err(format!("{key} is {}, not a text", other.kind())),
-        }
+        let value = self.entry(key)?;
+        value.as_text().ok_or_else(|| format!("{key} is {}, not a text", value.kind()))
     }
 
     /// The integer under `key`; negative ones are refused.
     pub(crate) fn integer(&self, key: &str) -> Result<usize, String> {
-        match self.entry(key)? {
-            MetadataValue::Integer(number) => {
-                usize::try_from(*number).map_err(|_| format!("{key} is {number}"))
-            }
-            other => Err(format!("{key} is {}, not an integer", other.kind())),
-        }
+        let value = self.entry(key)?;
+        let number = value.as_integer();
+        let number = number.ok_or_else(|| format!("{key} is {}, not an integer", value.kind()))?;
+        usize::try_from(number).map_err(|_| format!("{key} is {number}"))
     }
 
     /// The number under `key`.
     pub(crate) fn float(&self, key: &str) -> Result<f64, String> {
-        match self.entry(key)? {
-            MetadataValue::Float(number) => Ok(*number),
-            other => Err(format!("{key} is {}, not a number", other.kind())),
+        let value = self.entry(key)?;
+        if let MetadataValue::Float(number) = value {
+            return Ok(*number);
         }
+        Err(format!("{key} is {}, not a number", value.kind()))
     }
 
     /// The list under `key`.
     pub(crate) fn list(&self, key: &str) -> Result<&[MetadataValue<'a>], String> {
-        match self.entry(key)? {
-            MetadataValue::List(list) => Ok(list),
-            other => Err(format!("{key} is {}, not a list", other.kind())),
+        let value = self.entry(key)?;
+        if let MetadataValue::List(list) = value {
+            return Ok(list);
         }
-    }
-
-    /// Whether the metadata have `key`.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.entries.contains_key(key)
+        Err(format!("{key} is {}, not a list", value.kind()))
     }
 }
 
@@ -186,8 +179,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8], String> {
-        let (taken, rest) =
-            self.rest.split_at_checked(bytes).ok_or("it ends within its header")?;
+        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or("it ends within its header")?;
         self.rest = rest;
         Ok(taken)
     }

@@ -3,6 +3,12 @@
 //! [`Engine`] loads a GGUF file of the architecture `qwen2` and answers [`GenerationRequest`]s, one at a time. It is
 //! meant to run in a process of its own, started with [`PROCESS_ENVIRONMENT`].
 
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "sizes of models are small enough for 32-bit numbers"
+)]
+#![expect(clippy::cast_possible_truncation, reason = "token ids and checked sizes fit")]
+
 mod answer;
 mod attention;
 pub mod bench;

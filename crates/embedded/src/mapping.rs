@@ -69,8 +69,11 @@ impl<T: GgmlType> MappedBlocks<T> {
     fn new(file: &Arc<MappedFile>, range: Range<usize>) -> Option<Self> {
         let bytes = file.bytes().get(range.clone())?;
         let is_aligned = bytes.as_ptr().cast::<T>().is_aligned();
-        (is_aligned && bytes.len().is_multiple_of(size_of::<T>()))
-            .then(|| Self { file: Arc::clone(file), range, format: PhantomData })
+        (is_aligned && bytes.len().is_multiple_of(size_of::<T>())).then(|| Self {
+            file: Arc::clone(file),
+            range,
+            format: PhantomData,
+        })
     }
 
     fn blocks(&self) -> &[T] {
@@ -117,10 +120,10 @@ impl<T: GgmlType> QuantizedType for MappedBlocks<T> {
         let mut out = vec![0.0; ids.len() * hidden];
         for (row, &id) in out.chunks_exact_mut(hidden).zip(ids) {
             let start = id as usize * blocks;
-            match self.blocks().get(start..start + blocks) {
-                Some(source) if (id as usize) < rows => T::to_float(source, row),
-                _ => candle_core::bail!("the token {id} is outside the table of {rows} rows"),
-            }
+            let Some(source) = self.blocks().get(start..start + blocks) else {
+                candle_core::bail!("the token {id} is outside the table of {rows} rows")
+            };
+            T::to_float(source, row);
         }
         Ok(CpuStorage::F32(out))
     }

@@ -58,11 +58,7 @@ impl WeightFile<'_> {
     /// A tensor of one dimension, as numbers.
     pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, EngineFault> {
         let (format, range) = self.find(name, &[len])?;
-        match self.blocks(name, format, range)?.dequantize(len) {
-            Ok(CpuStorage::F32(numbers)) => Ok(numbers),
-            Ok(_) => Err(EngineFault::Internal(format!("{name} has no numbers"))),
-            Err(error) => Err(EngineFault::Internal(error.to_string())),
-        }
+        numbers(self.blocks(name, format, range)?.dequantize(len))
     }
 
     /// A matrix that is multiplied with.
@@ -115,11 +111,7 @@ pub(crate) struct RowTable {
 impl RowTable {
     /// The rows of these tokens, one after the other.
     pub(crate) fn rows(&self, ids: &[u32]) -> Result<Vec<f32>, EngineFault> {
-        match self.blocks.embedding(ids, self.rows, self.columns) {
-            Ok(CpuStorage::F32(numbers)) => Ok(numbers),
-            Ok(_) => Err(EngineFault::Internal("embeddings are not numbers".into())),
-            Err(error) => Err(EngineFault::Internal(error.to_string())),
-        }
+        numbers(self.blocks.embedding(ids, self.rows, self.columns))
     }
 }
 
@@ -156,31 +148,32 @@ impl MatrixPart {
     ) -> Result<Self, EngineFault> {
         // candle keeps packed Q6K beside its source, because it packs only for several rows of activations. The
         // compact form is as fast for one row and costs no second copy.
-        let weights = match blocks.dtype() {
-            GgmlDType::Q4K => {
-                let tensor = QTensor::new(QStorage::Cpu(blocks), (rows.len(), columns));
-                PartWeights::Packed(tensor.map_err(internal)?)
-            }
-            _ => PartWeights::Mapped(blocks),
+        let weights = if blocks.dtype() == GgmlDType::Q4K {
+            let tensor = QTensor::new(QStorage::Cpu(blocks), (rows.len(), columns));
+            PartWeights::Packed(tensor.map_err(internal)?)
+        } else {
+            PartWeights::Mapped(blocks)
         };
         Ok(Self { rows, weights, range })
     }
 
     /// `count` rows of activations times the transposed part.
-    fn multiply(&self, input: &CpuStorage, count: usize, columns: usize) -> candle_core::Result<Vec<f32>> {
+    fn multiply(
+        &self,
+        input: &CpuStorage,
+        count: usize,
+        columns: usize,
+    ) -> Result<Vec<f32>, EngineFault> {
         match &self.weights {
             PartWeights::Packed(tensor) => {
                 let layout = Layout::contiguous((count, columns));
-                let (output, _) = tensor.cpu_fwd(input, &layout)?;
-                match output {
-                    CpuStorage::F32(numbers) => Ok(numbers),
-                    _ => candle_core::bail!("a product is not a matrix of numbers"),
-                }
+                numbers(tensor.cpu_fwd(input, &layout).map(|(output, _)| output))
             }
             PartWeights::Mapped(blocks) => {
                 let mut output = vec![0.0; count * self.rows.len()];
-                let input = input.as_slice::<f32>()?;
-                blocks.matmul_t((count, columns, self.rows.len()), input, &mut output)?;
+                let input = input.as_slice::<f32>().map_err(internal)?;
+                let sizes = (count, columns, self.rows.len());
+                blocks.matmul_t(sizes, input, &mut output).map_err(internal)?;
                 Ok(output)
             }
         }
@@ -189,14 +182,16 @@ impl MatrixPart {
 
 impl Matrix {
     /// `input` (rows of `columns` numbers) times the transposed matrix.
-    pub(crate) fn multiply(&self, input: &Activations, threads: &Threads) -> Result<Vec<f32>, EngineFault> {
+    pub(crate) fn multiply(
+        &self,
+        input: &Activations,
+        threads: &Threads,
+    ) -> Result<Vec<f32>, EngineFault> {
         let Activations { storage, count } = input;
         let part = |part: &MatrixPart| part.multiply(storage, *count, self.columns);
         let mut products = match self.parts.as_slice() {
-            [only] => vec![part(only).map_err(internal)?],
-            parts => threads
-                .run(|| parts.par_iter().map(part).collect::<Result<Vec<_>, _>>())
-                .map_err(internal)?,
+            [only] => vec![part(only)?],
+            parts => threads.run(|| parts.par_iter().map(part).collect::<Result<Vec<_>, _>>())?,
         };
         if products.len() == 1 {
             return Ok(products.pop().unwrap_or_default());
@@ -221,7 +216,7 @@ impl Matrix {
         for part in &self.parts {
             if let PartWeights::Packed(_) = part.weights {
                 let zeros = Activations::new(vec![0.0; self.columns], 1);
-                part.multiply(&zeros.storage, 1, self.columns).map_err(internal)?;
+                part.multiply(&zeros.storage, 1, self.columns)?;
                 self.map.release(part.range.clone());
             }
         }
@@ -240,6 +235,14 @@ impl Activations {
     pub(crate) fn new(numbers: Vec<f32>, count: usize) -> Self {
         Self { storage: CpuStorage::F32(numbers), count }
     }
+}
+
+/// The numbers that candle computed.
+fn numbers(computed: candle_core::Result<CpuStorage>) -> Result<Vec<f32>, EngineFault> {
+    if let CpuStorage::F32(numbers) = computed.map_err(internal)? {
+        return Ok(numbers);
+    }
+    Err(EngineFault::Internal("candle computed something else than 32-bit numbers".into()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the form that map_err takes")]

@@ -12,6 +12,7 @@ pub(crate) fn vectorised<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// The sum of products. Only fast inside [`vectorised`].
+#[expect(clippy::inline_always, reason = "vector instructions are chosen by the caller")]
 #[inline(always)]
 pub(crate) fn dot(left: &[f32], right: &[f32]) -> f32 {
     let (left, left_rest) = left.as_chunks::<LANES>();
@@ -27,6 +28,7 @@ pub(crate) fn dot(left: &[f32], right: &[f32]) -> f32 {
 }
 
 /// Adds `factor * row` to `sum`. Only fast inside [`vectorised`].
+#[expect(clippy::inline_always, reason = "vector instructions are chosen by the caller")]
 #[inline(always)]
 pub(crate) fn add_scaled(sum: &mut [f32], factor: f32, row: &[f32]) {
     for (sum, number) in sum.iter_mut().zip(row) {
@@ -61,7 +63,7 @@ pub(crate) fn gate(gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// Turns scores into probabilities.
+/// Turns scores into probabilities. Scores must not be empty.
 pub(crate) fn softmax(scores: &mut [f32]) {
     let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;

@@ -66,9 +66,10 @@ pub(crate) fn choose(
         candidates.truncate(kept);
     }
     candidates.sort_by(|left, right| better(left, right).then(left.0.cmp(&right.0)));
-    let chosen = match rule.temperature > 0.0 {
-        false => candidates.first(),
-        true => sample(&candidates, rule, random.fraction()),
+    let chosen = if rule.temperature > 0.0 {
+        sample(&candidates, rule, random.fraction())
+    } else {
+        candidates.first()
     };
     chosen.map(|(token, score)| ChosenToken { token: *token, log_probability: score - total })
 }
@@ -78,10 +79,13 @@ fn sample(candidates: &[(u32, f32)], rule: SamplingRule, fraction: f32) -> Optio
     let mut shares: Vec<f32> = candidates.iter().map(|it| it.1 / rule.temperature).collect();
     numeric::softmax(&mut shares);
     let mut sum = 0.0;
-    let kept = 1 + shares.iter().take_while(|share| {
-        sum += **share;
-        sum < rule.top_p
-    }).count();
+    let kept = 1 + shares
+        .iter()
+        .take_while(|share| {
+            sum += **share;
+            sum < rule.top_p
+        })
+        .count();
     let kept = kept.min(shares.len());
     let total: f32 = shares.iter().take(kept).sum();
     let mut left = fraction * total;

@@ -35,7 +35,9 @@ impl Tokenizer {
         let model = header.text("tokenizer.ggml.model")?;
         let split = header.text("tokenizer.ggml.pre")?;
         if model != "gpt2" || split != "qwen2" {
-            return Err(TokenizerError::Unsupported(format!("its tokenizer is {model} with {split}")));
+            return Err(TokenizerError::Unsupported(format!(
+                "its tokenizer is {model} with {split}"
+            )));
         }
         let (ids, tokens, control) = read_vocabulary(header)?;
         let end = header.integer("tokenizer.ggml.eos_token_id")?;
@@ -153,7 +155,9 @@ fn read_merges(
         joined.clear();
         joined.push_str(left);
         joined.push_str(right);
-        let id = |word: &str| ids.get(word).copied().ok_or(format!("it merges to {word:?}, which is not a token"));
+        let id = |word: &str| {
+            ids.get(word).copied().ok_or(format!("it merges to {word:?}, which is not a token"))
+        };
         merges.insert((id(left)?, id(right)?), MergeRule { rank, token: id(&joined)? });
     }
     Ok(merges)

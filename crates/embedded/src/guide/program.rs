@@ -164,7 +164,9 @@ impl ProgramGuide {
         if end > self.head_end && self.is_top_level(line) {
             match self.judge_beginning(line) {
                 NextMove::Sample { .. } => {}
-                decided @ (NextMove::Replace { .. } | NextMove::Stop { .. }) => return Some(decided),
+                decided @ (NextMove::Replace { .. } | NextMove::Stop { .. }) => {
+                    return Some(decided);
+                }
             }
         }
         let growth = growth(self.language, text.get(..end).unwrap_or_default());

@@ -37,11 +37,13 @@ fn a_missing_file_or_a_folder_is_unreadable() {
 #[test]
 fn a_file_that_was_cut_anywhere_is_damaged() {
     let bytes = TinyFile::random(false).bytes();
-    let header = bytes.len() - TinyFile::random(false).tensors.iter().map(|it| it.bytes.len()).sum::<usize>();
+    let header = bytes.len()
+        - TinyFile::random(false).tensors.iter().map(|it| it.bytes.len()).sum::<usize>();
     let places = (0..64).chain((64..header).step_by(97)).chain((header..bytes.len()).step_by(5003));
     for length in places.chain([bytes.len() - 1]) {
         let fault = open(&bytes[..length]).unwrap_err();
-        let is_typed = matches!(fault, EngineFault::Damaged { .. } | EngineFault::Unreadable { .. });
+        let is_typed =
+            matches!(fault, EngineFault::Damaged { .. } | EngineFault::Unreadable { .. });
         assert!(is_typed, "{length}: {fault}");
     }
 }
@@ -108,7 +110,8 @@ fn other_architectures_and_formats_are_unsupported() {
     sentencepiece.set("tokenizer.ggml.model", Entry::Text("llama"));
     let mut format = TinyFile::random(false);
     format.tensors[0].format = 99;
-    for (file, expected) in [(llama, "llama"), (sentencepiece, "tokenizer"), (format, "format 99")] {
+    for (file, expected) in [(llama, "llama"), (sentencepiece, "tokenizer"), (format, "format 99")]
+    {
         let fault = open(&file.bytes()).unwrap_err();
         assert!(matches!(fault, EngineFault::Unsupported { .. }), "{fault}");
         assert!(fault.to_string().contains(expected), "{fault}");

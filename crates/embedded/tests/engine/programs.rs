@@ -14,8 +14,7 @@ const HEAD: &str = "def total(items):";
 #[track_caller]
 fn write(language: Language, head: &str, script: Script<'_>) -> Generated {
     let fixture = Fixture::new(&TinyFile::scripted(script));
-    let form =
-        Form::Program { language, head: head.to_owned(), method: "total".to_owned() };
+    let form = Form::Program { language, head: head.to_owned(), method: "total".to_owned() };
     let request = GenerationRequest { form, max_tokens: 120, ..request("", "x") };
     run_heard(&mut fixture.engine(), &request).remove(0)
 }
@@ -63,7 +62,8 @@ fn imports_constants_and_helpers_may_come_first() {
 
 #[test]
 fn python_ends_where_the_function_ends() {
-    for after in ["print(total([1]))\n", "# Example\n", "```", "if __name__", "def total(", "<end>"] {
+    for after in ["print(total([1]))\n", "# Example\n", "```", "if __name__", "def total(", "<end>"]
+    {
         let script: Script<'_> = &[
             (START, &[("def total(", 9.0)]),
             (":\n", &[("    return 1\n", 9.0)]),

@@ -3,7 +3,9 @@
 use std::fs;
 use std::ops::ControlFlow;
 
-use embedded::{EndOfText, Engine, EngineFault, EngineOptions, GenerationProgress, GenerationRequest};
+use embedded::{
+    EndOfText, Engine, EngineFault, EngineOptions, GenerationProgress, GenerationRequest,
+};
 
 use crate::tiny::TinyFile;
 use crate::{Fixture, request, run, run_heard};
@@ -171,7 +173,8 @@ fn a_damaged_prefix_is_computed_and_written_again() {
 fn prefixes_stay_within_their_bytes() {
     let fixture = random();
     fixture.engine_with_prefixes(PLENTY).first_tokens(&request(SYSTEM, "x"), 1).unwrap();
-    let files = || fs::read_dir(fixture.prefixes()).unwrap().map(|it| it.unwrap()).collect::<Vec<_>>();
+    let files =
+        || fs::read_dir(fixture.prefixes()).unwrap().map(|it| it.unwrap()).collect::<Vec<_>>();
     let one = files()[0].metadata().unwrap().len();
     let other = fixture.prefixes().join("notes.txt");
     fs::write(&other, "not a prefix").unwrap();

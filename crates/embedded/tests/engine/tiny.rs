@@ -58,11 +58,13 @@ impl TinyFile {
                 file.tensors.push(vector(&format!("blk.{layer}.{name}.weight"), vec![1.0; WIDTH]));
             }
         }
-        let embedding = quantised("token_embd.weight", WIDTH, tokens.len(), GgmlDType::Q4K, &mut random);
+        let embedding =
+            quantised("token_embd.weight", WIDTH, tokens.len(), GgmlDType::Q4K, &mut random);
         file.tensors.push(embedding);
         file.tensors.push(vector("output_norm.weight", vec![1.0; WIDTH]));
         if !tied {
-            let output = quantised("output.weight", WIDTH, tokens.len(), GgmlDType::Q6K, &mut random);
+            let output =
+                quantised("output.weight", WIDTH, tokens.len(), GgmlDType::Q6K, &mut random);
             file.tensors.push(output);
         }
         file
@@ -74,7 +76,8 @@ impl TinyFile {
         let words = script.iter().flat_map(|(word, next)| {
             std::iter::once(*word).chain(next.iter().map(|(word, _)| *word))
         });
-        let mut extra: Vec<&str> = words.filter(|word| *word != "<end>" && word.len() > 1).collect();
+        let mut extra: Vec<&str> =
+            words.filter(|word| *word != "<end>" && word.len() > 1).collect();
         extra.sort_unstable();
         extra.dedup();
         let tokens = byte_vocabulary(&extra);
@@ -96,8 +99,13 @@ impl TinyFile {
         let mut file = Self { entries: entries(&tokens, width, 1), tensors: Vec::new() };
         let key_width = width * KEY_HEADS as usize / QUERY_HEADS as usize;
         for (name, rows) in [
-            ("attn_q", width), ("attn_k", key_width), ("attn_v", key_width), ("attn_output", width),
-            ("ffn_gate", width), ("ffn_up", width), ("ffn_down", width),
+            ("attn_q", width),
+            ("attn_k", key_width),
+            ("attn_v", key_width),
+            ("attn_output", width),
+            ("ffn_gate", width),
+            ("ffn_up", width),
+            ("ffn_down", width),
         ] {
             let name = format!("blk.0.{name}.weight");
             file.tensors.push(matrix(&name, width, vec![0.0; width * rows]));
@@ -256,7 +264,8 @@ struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) / 5.0
     }
 }

@@ -43,5 +43,5 @@ for (const [system, user] of prompts) {
   }
   answers.push({ system, user, tokens, top, continuation, text: model.detokenize(continuation) });
 }
-console.log(JSON.stringify(answers, null, 1));
+console.log(`[\n${answers.map((answer) => JSON.stringify(answer)).join(",\n")}\n]`);
 process.exit(0);

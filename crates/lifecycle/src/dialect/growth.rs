@@ -2,7 +2,9 @@
 
 use ruby_prism as prism;
 use ruff_python_ast::PythonVersion;
-use ruff_python_parser::{LexicalErrorType, Mode, ParseError, ParseErrorType, ParseOptions, parse_unchecked};
+use ruff_python_parser::{
+    LexicalErrorType, Mode, ParseError, ParseErrorType, ParseOptions, parse_unchecked,
+};
 
 use super::{Language, MAX_SOURCE_BYTES, python, ruby, with_stack};
 
