@@ -358,8 +358,9 @@ impl KnownModel {
             return Err(wrong("it is not a GGUF file; name a model in this format"));
         }
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.filter(|name| super::known::is_plain(name) && name.ends_with(".gguf"));
-        let file = name
+        let stem = name.and_then(|name| name.strip_suffix(".gguf")).filter(|stem| is_plain(stem));
+        let (stem, file) = stem
+            .zip(name)
             .ok_or_else(|| wrong("rename it: letters, digits and . _ - only, ending with .gguf"))?;
         let mut model = Self {
             name: stem.to_owned(),
