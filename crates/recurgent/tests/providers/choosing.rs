@@ -24,6 +24,22 @@ fn given(
     }
 }
 
+/// The service with its model, address and key, or what else was chosen.
+fn described(choice: ProviderChoice) -> String {
+    match choice {
+        ProviderChoice::Service(service) => format!(
+            "{} {} {} {}",
+            service.wire.name,
+            service.model,
+            service.base_url,
+            service.key_source.as_deref().unwrap_or("none")
+        ),
+        ProviderChoice::Embedded(model) => format!("embedded {}", model.name),
+        ProviderChoice::None { .. } => "none".to_owned(),
+        ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) => "a file".to_owned(),
+    }
+}
+
 #[test]
 fn a_service_is_chosen_by_name_address_model_and_key() {
     const ALL: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
@@ -83,17 +99,7 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
             "anthropic claude-sonnet-5-5 https://api.anthropic.com/v1 none",
         ),
     ] {
-        let found = match choose(&given(provider, model, base_url, keys)).unwrap() {
-            ProviderChoice::Service(service) => format!(
-                "{} {} {} {}",
-                service.wire.name,
-                service.model,
-                service.base_url,
-                service.key_source.as_deref().unwrap_or("none")
-            ),
-            ProviderChoice::None { .. } => "none".to_owned(),
-            other => format!("{other:?}"),
-        };
+        let found = described(choose(&given(provider, model, base_url, keys)).unwrap());
         assert_eq!(found, chosen, "{provider} {model} {base_url:?} {keys:?}");
     }
 }
