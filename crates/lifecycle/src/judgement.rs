@@ -143,7 +143,7 @@ pub(crate) fn unreported(
 /// The failure of a stored program on arguments it was never accepted with: its own error, and what it takes.
 fn unproven(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
     let method = inputs.request.method.as_str();
-    let function = inputs.program.inspection().function(method);
+    let function = inputs.program.inspection().function(inputs.request.language, method);
     let Some(signature) = function.and_then(|it| it.signature.as_ref()) else {
         let message =
             format!("{text}; the stored program was never called with such arguments, check them");
@@ -208,7 +208,7 @@ pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) ->
     let assigns = |it: &AssignmentStatement| {
         it.target == Target::Name("result".to_owned()) && it.position.column == 1
     };
-    let function = found.function(request.method.as_str())?;
+    let function = found.function(request.language, request.method.as_str())?;
     let signature =
         function.signature.as_ref().filter(|_| !found.assignments.iter().any(assigns))?;
     let (reason, what) = match signature.match_arguments(request.language, &request.arguments) {

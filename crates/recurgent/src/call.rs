@@ -150,9 +150,10 @@ impl CallInProgress<'_> {
             .prompt_context(self.agent.owner(), generate.request())
             .map_err(DraftFault::Store)?;
         prompt_context.secrets = self.tree.secrets();
-        let prompt = self.prompt.insert(generate.prompt(&prompt_context));
-        let request = generate.request();
+        prompt_context.signature = generate.earlier_signature();
         let (provider, model) = (runtime.provider(), options.model.as_str());
+        let prompt = self.prompt.insert(generate.prompt(&prompt_context, provider.form()));
+        let request = generate.request();
         let longest = provider.max_output_tokens();
         let reserved = self.tree.reserve(prompt, longest, provider.pricing(model))?;
         let reply = provider.draft(
@@ -160,6 +161,7 @@ impl CallInProgress<'_> {
             &DraftRequest {
                 role: &request.role,
                 method: &request.method,
+                language: request.language,
                 model,
                 timeout: self.tree.within(options.provider_timeout),
                 max_output_tokens: reserved.max_output_tokens,

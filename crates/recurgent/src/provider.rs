@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lifecycle::dialect::Language;
 use lifecycle::request::{Method, Role};
 use thiserror::Error;
 
@@ -23,7 +24,7 @@ use crate::guest::Cancellation;
 #[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
 pub use lifecycle::draft::{Draft, DraftFault, Usage};
-pub use lifecycle::prompt::Prompt;
+pub use lifecycle::prompt::{Prompt, PromptForm};
 pub(crate) use model::Model;
 #[doc(hidden)]
 pub use price::Prices;
@@ -42,6 +43,11 @@ pub(crate) use wire::{key_variables, key_variables_help, names_help};
 pub trait Provider: fmt::Debug + Send + Sync {
     /// Asks for one program.
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault>;
+
+    /// What the prompt asks for: a JSON payload, or a program.
+    fn form(&self) -> PromptForm {
+        PromptForm::Payload
+    }
 
     /// The model that is used for an agent whose configured model is `asked`.
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -72,6 +78,8 @@ pub struct DraftRequest<'a> {
     pub role: &'a Role,
     /// The method that was called.
     pub method: &'a Method,
+    /// The language of the program.
+    pub language: Language,
     /// Which model to ask.
     pub model: &'a str,
     /// Time the answer may take.

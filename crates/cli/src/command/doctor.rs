@@ -274,6 +274,7 @@ fn live(config: &Config) -> Check {
         let request = DraftRequest {
             role: &role,
             method: &method,
+            language: agent.language,
             model: agent.model.as_str(),
             timeout: agent.provider_timeout,
             max_output_tokens: Some(LIVE_OUTPUT_TOKENS),
@@ -305,6 +306,7 @@ fn live_prompt() -> Prompt {
         system: "Answer with one JSON object {\"code\": \"...\", \"dependencies\": []} and nothing else."
             .to_owned(),
         user: "Write the program `result = 1`.".to_owned(),
+        head: None,
     }
 }
 

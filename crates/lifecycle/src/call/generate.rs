@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::attempt::{Origin, Rejection};
+use crate::dialect::{self, Signature};
 use crate::draft::{Draft, DraftFault};
 use crate::event::EventKind;
 use crate::guardrail::SiblingState;
 use crate::judgement::undrafted;
 use crate::program::{GeneratedProgram, PayloadFault};
-use crate::prompt::{self, Prompt, PromptContext};
+use crate::prompt::{self, Prompt, PromptContext, PromptForm};
 use crate::request::CallRequest;
 
 use super::{Call, PendingAttempt, Step};
@@ -38,11 +39,18 @@ impl Generate {
 
     /// The prompt, built only now that a model will read it. The answer is checked against the state of other methods
     /// and setters that the prompt shows.
-    pub fn prompt(&mut self, prompt_context: &PromptContext) -> Prompt {
+    pub fn prompt(&mut self, prompt_context: &PromptContext, form: PromptForm) -> Prompt {
         let request = &self.call.request;
         self.call.siblings = [prompt_context.siblings.clone(), setters(request)].concat();
         self.call.rejected.clone_from(&prompt_context.rejections);
-        prompt::build(request, prompt_context, self.feedback.as_ref())
+        prompt::build(request, prompt_context, self.feedback.as_ref(), form)
+    }
+
+    /// What the stored program that is replaced takes: its parameter names are kept.
+    pub fn earlier_signature(&self) -> Option<Signature> {
+        let artifact = self.call.selected.as_ref().ok()?;
+        let found = dialect::inspect(artifact.language, &artifact.code).ok()?;
+        found.function(artifact.language, self.call.request.method.as_str())?.signature.clone()
     }
 
     /// How long to wait first: the service asked for it, or the last tries failed in transport.

@@ -168,7 +168,7 @@ mod tests {
         expected: &ArgumentMatch,
     ) {
         let found = inspect(language, source).unwrap();
-        let signature = found.function("f").and_then(|it| it.signature.as_ref()).unwrap();
+        let signature = found.function(language, "f").and_then(|it| it.signature.as_ref()).unwrap();
         let Value::Object(kwargs) = kwargs else { panic!("keywords are an object") };
         let arguments = Arguments { args: args.to_vec(), kwargs };
         assert_eq!(

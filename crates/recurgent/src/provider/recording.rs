@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::program::Checksum;
-use lifecycle::prompt::Prompt;
+use lifecycle::prompt::{Prompt, PromptForm};
 use lifecycle::redact::{NamedSecrets, redacted, redacted_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,6 +45,9 @@ struct Header {
     max_output_tokens: u32,
     #[serde(default)]
     pricing: Pricing,
+    /// What the prompts asked for.
+    #[serde(default, skip_serializing_if = "PromptForm::is_default")]
+    form: PromptForm,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -109,6 +112,7 @@ impl Recorder {
             model: Some(inner.model(model).to_owned()),
             max_output_tokens: inner.max_output_tokens(),
             pricing: inner.pricing(model),
+            form: inner.form(),
         };
         // It contains prompts: only its owner may read it, as with the log.
         let file = File::options().write(true).create_new(true).mode(0o600).open(path);
@@ -153,6 +157,10 @@ impl Provider for Recorder {
             }
         }
         result
+    }
+
+    fn form(&self) -> PromptForm {
+        self.inner.form()
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -263,6 +271,10 @@ impl Provider for Replay {
             (None, Some(fault)) => Err(fault.into_fault(usage)),
             (None, None) => Err(self.exhausted(&key)),
         }
+    }
+
+    fn form(&self) -> PromptForm {
+        self.header.form
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
