@@ -213,15 +213,19 @@ impl Inspection {
         found.next().is_none().then_some(function)
     }
 
-    /// Whether the function that the harness calls for `method` gives no value, whatever it is called with: it is the
-    /// one of that name, or the only one.
+    /// Whether the function that the harness calls for `method` gives no value, whatever it is called with.
     pub fn function_gives_none(&self, language: Language, method: &str) -> bool {
+        self.called_function(language, method).is_some_and(|function| !function.gives_value)
+    }
+
+    /// The function that the harness may call for `method`: the one of that name, or the only one.
+    pub(crate) fn called_function(&self, language: Language, method: &str) -> Option<&Definition> {
         let is_own = |it: &&Definition| {
             it.kind == DefinitionKind::Function && it.owner == DefinitionOwner::Program
         };
         let mut own = self.definitions.iter().filter(is_own);
         let only = || own.next().filter(|_| own.next().is_none());
-        self.function(language, method).or_else(only).is_some_and(|function| !function.gives_value)
+        self.function(language, method).or_else(only)
     }
 
     /// Whether the program gives a callable object the name of the method: an instance with `__call__`, a

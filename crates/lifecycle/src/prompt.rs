@@ -5,6 +5,8 @@
 
 mod insert;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -64,6 +66,15 @@ const CLOSING: [&str; 2] = [
     "Write the program that answers this call: one JSON object, nothing else.\n",
     "Write the program that answers this call, nothing else.\n",
 ];
+/// What comes before feedback. A small model repeats the program that it is shown, so it is asked for another one
+/// instead of a correction.
+const REJECTED: [&str; 2] = [
+    "\nYour last program was rejected. Correct exactly this and return a different program.\n",
+    "\nA program for this call failed, as the feedback says. Write another one, in another way.\n",
+];
+/// Fields of feedback that show the rejected program.
+const PROGRAM_FIELDS: [&str; 2] = ["code", "code_begins_at_line"];
+
 /// The rules of each form: how packages are named, and what the answer is.
 const FORM_RULES: [&str; 2] =
     [include_str!("prompt/payload.md"), include_str!("prompt/program.md")];
@@ -86,6 +97,19 @@ impl PromptForm {
     /// Whether it is the form of providers that do not name one.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The feedback that a model of this form is shown.
+    fn shown(self, feedback: &Value) -> Cow<'_, Value> {
+        match (self, feedback) {
+            (Self::Program, Value::Object(fields)) => {
+                let kept =
+                    fields.iter().filter(|(name, _)| !PROGRAM_FIELDS.contains(&name.as_str()));
+                let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
+                Cow::Owned(Value::Object(kept.collect()))
+            }
+            (Self::Program | Self::Payload, _) => Cow::Borrowed(feedback),
+        }
     }
 
     /// The text of this form.
@@ -199,8 +223,8 @@ pub fn build(
         section(&mut user, "rejected_by_a_person", &redacted_field("", &shown), SECTION_BYTES);
     }
     if let Some(feedback) = feedback {
-        user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
-        section(&mut user, "feedback", feedback, FEEDBACK_BYTES);
+        user.push_str(form.of(REJECTED));
+        section(&mut user, "feedback", &form.shown(feedback), FEEDBACK_BYTES);
     }
     user = prompt_context.secrets.out_of_text(user);
     let earlier = prompt_context.signature.as_ref();

@@ -67,7 +67,7 @@ fn a_first_call_stays_below_900_tokens() {
     }
 }
 
-/// A provider that wants a program is not told of JSON, and a package is an import to it.
+/// The prompt of a provider that wants a program does not mention JSON, and a package is an import there.
 #[test]
 fn the_program_form_does_not_speak_of_json() {
     for language in LANGUAGES {
@@ -80,6 +80,20 @@ fn the_program_form_does_not_speak_of_json() {
         }
         assert!(prompt.system.contains(&format!("```{language}\n")), "{}", prompt.system);
         assert!(prompt.system.contains("import it, and it is installed"), "{}", prompt.system);
+    }
+}
+
+/// A model that writes programs is asked for another one after a failure; one that writes payloads sees what to correct.
+#[test]
+fn a_rejected_program_is_shown_to_models_that_can_correct_it() {
+    let feedback = json!({"error_message": "no", "code": "x = 1", "code_begins_at_line": 1});
+    let request = request(Language::Python, vec![json!(3)]);
+    for (form, shown) in [
+        (PromptForm::Payload, feedback.clone()),
+        (PromptForm::Program, json!({"error_message": "no"})),
+    ] {
+        let user = build(&request, &PromptContext::default(), Some(&feedback), form).user;
+        assert_eq!(sections(&user)["feedback"], shown, "{user}");
     }
 }
 
@@ -351,7 +365,8 @@ fn sibling(method: &str, key: &str) -> SiblingState {
 }
 
 /// Lines of a user prompt that are not sections, by how they begin.
-const FIXED: [&str; 3] = [
+const FIXED: [&str; 4] = [
+    "A program for this call failed, as the feedback says.",
     "Your last program was rejected.",
     "Write exactly this function: `def ",
     "Write the program that answers this call",

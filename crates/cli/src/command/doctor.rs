@@ -279,6 +279,8 @@ fn live(config: &Config) -> Check {
             timeout: agent.provider_timeout,
             max_output_tokens: Some(LIVE_OUTPUT_TOKENS),
             is_retry: false,
+            sample: 0,
+            seed: 0,
             cancellation: &Cancellation::default(),
         };
         let began = Instant::now();

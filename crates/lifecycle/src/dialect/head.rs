@@ -118,9 +118,11 @@ pub fn function_name(language: Language, method: &str) -> String {
 
 /// Whether the harness may call a function of this name for a method.
 pub(super) fn is_named_like(language: Language, method: &str, name: &str) -> bool {
+    let is_plain = is_identifier(language, method) && !SURFACE.contains(&method);
     name == method
-        || name == function_name(language, method)
-        || name == identifier(language, method.trim_end_matches(['?', '!']))
+        || (!is_plain
+            && (name == function_name(language, method)
+                || name == identifier(language, method.trim_end_matches(['?', '!']))))
 }
 
 /// The parameter that takes a keyword argument: its name, or an identifier in its place (`from_` for `from`).

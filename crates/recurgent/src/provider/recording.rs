@@ -48,6 +48,18 @@ struct Header {
     /// What the prompts asked for.
     #[serde(default, skip_serializing_if = "PromptForm::is_default")]
     form: PromptForm,
+    /// How many programs were asked for at once.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    candidates: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -113,6 +125,7 @@ impl Recorder {
             max_output_tokens: inner.max_output_tokens(),
             pricing: inner.pricing(model),
             form: inner.form(),
+            candidates: inner.candidates(),
         };
         // It contains prompts: only its owner may read it, as with the log.
         let file = File::options().write(true).create_new(true).mode(0o600).open(path);
@@ -131,11 +144,14 @@ impl Recorder {
             DraftFault::Unavailable(format!("the recording cannot be written: {error}"))
         })
     }
-}
 
-impl Provider for Recorder {
-    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let result = self.inner.draft(prompt, request);
+    /// Records an answer or a fault, and passes it on.
+    fn recorded(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        result: Result<Draft, DraftFault>,
+    ) -> Result<Draft, DraftFault> {
         let blank = RecordedReply {
             key: request.key(),
             prompt: Some(Asked::of(prompt)),
@@ -157,6 +173,26 @@ impl Provider for Recorder {
             }
         }
         result
+    }
+}
+
+impl Provider for Recorder {
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        self.recorded(prompt, request, self.inner.draft(prompt, request))
+    }
+
+    fn drafts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        count: usize,
+    ) -> Vec<Result<Draft, DraftFault>> {
+        let replies = self.inner.drafts(prompt, request, count);
+        replies.into_iter().map(|reply| self.recorded(prompt, request, reply)).collect()
+    }
+
+    fn candidates(&self) -> u32 {
+        self.inner.candidates()
     }
 
     fn form(&self) -> PromptForm {
@@ -271,6 +307,10 @@ impl Provider for Replay {
             (None, Some(fault)) => Err(fault.into_fault(usage)),
             (None, None) => Err(self.exhausted(&key)),
         }
+    }
+
+    fn candidates(&self) -> u32 {
+        self.header.candidates
     }
 
     fn form(&self) -> PromptForm {

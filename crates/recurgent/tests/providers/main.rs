@@ -74,6 +74,8 @@ pub(crate) fn ask_until(
         timeout,
         max_output_tokens: None,
         is_retry,
+        sample: 0,
+        seed: 0,
         cancellation,
     };
     provider.draft(&prompt(), &request)
