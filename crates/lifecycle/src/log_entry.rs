@@ -323,6 +323,9 @@ fn one(
         "isolation_ms": worker.map(|worker| milliseconds(worker.isolation)),
         "duration_ms": milliseconds(attempt.took),
     });
+    if let (Some(agreement), Value::Object(tried)) = (attempt.agreement, &mut tried) {
+        set!(tried, { "agreement": agreement });
+    }
     if let (Some(_), Value::Object(tried)) = (&attempt.rejection, &mut tried) {
         evidence(tried, attempt);
     }

@@ -87,6 +87,7 @@ pub(super) fn prompt_context(
         patterns,
         rejections: people::rejections(connection, &request.role, &request.method)?,
         secrets: NamedSecrets::default(),
+        signature: None,
     })
 }
 
