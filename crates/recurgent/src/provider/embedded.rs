@@ -9,9 +9,9 @@ mod protocol;
 
 use std::path::PathBuf;
 
-use lifecycle::draft::{Draft, DraftFault, Usage, salvage};
-use lifecycle::prompt::Prompt;
-use sha2::{Digest as _, Sha256};
+use lifecycle::dialect::{Language, function_name};
+use lifecycle::draft::{Draft, DraftFault, Nanodollars, Usage, salvage};
+use lifecycle::prompt::{Prompt, PromptForm};
 
 pub use client::{EngineClient, EngineFailure};
 pub use launch::{EngineLaunch, LOG_FILE, SOCKET_FILE, is_own_peer, prepare_folder};
@@ -31,8 +31,6 @@ const OUTPUT_TOKENS: u32 = 1024;
 const TEMPERATURES: (f64, f64) = (0.0, 0.8);
 /// The share of probability that is sampled from.
 const TOP_P: f32 = 0.95;
-/// Characters of an unreadable answer that are shown.
-const SHOWN_CHARS: usize = 160;
 
 /// A model file that the engine runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,47 +65,72 @@ impl Embedded {
         }
     }
 
+    /// Asks for `samples` programs at one temperature.
     #[expect(clippy::cast_possible_truncation, reason = "a temperature has few digits")]
-    fn request(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> GenerateRequest {
+    fn ask(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        samples: usize,
+    ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
         let longest = request.max_output_tokens.unwrap_or(u32::MAX).min(self.max_output_tokens);
-        let temperature = if request.is_retry { self.retry_temperature } else { self.temperature };
-        GenerateRequest {
+        let is_free = request.is_retry || request.sample > 0;
+        let temperature = if is_free { self.retry_temperature } else { self.temperature };
+        let order = GenerateRequest {
             model: self.model.path.clone(),
             system: prompt.system.clone(),
             user: prompt.user.clone(),
-            form: AnswerForm::Text,
-            samples: 1,
+            form: form(prompt, request),
+            samples,
             temperature: temperature as f32,
             top_p: TOP_P,
-            seed: seed(prompt),
+            seed: request.seed.wrapping_add(request.sample as u64),
             max_tokens: longest,
+        };
+        let answer = self.client.generate(&order, request.timeout, request.cancellation);
+        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
+        if answer.texts.len() != samples {
+            let message = "the engine sent another number of answers than was asked for; try again";
+            return Err(DraftFault::Unavailable(message.to_owned()));
         }
+        let drafts = answer
+            .texts
+            .iter()
+            .enumerate()
+            .map(|(index, text)| draft(text, request.language, text_usage(&answer, index)));
+        Ok(drafts.collect())
     }
 }
 
 impl Provider for Embedded {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let order = self.request(prompt, request);
-        let answer = self.client.generate(&order, request.timeout, request.cancellation);
-        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
-        let usage = Usage {
-            input_tokens: answer.usage.prompt_tokens,
-            output_tokens: answer.usage.output_tokens,
-            cached_tokens: answer.usage.reused_tokens,
-            ..Usage::default()
+        let mut drafts = self.ask(prompt, request, 1)?;
+        drafts.pop().unwrap_or(Err(DraftFault::Truncated))
+    }
+
+    /// The first program is the most probable one; the others are written side by side, and share the prompt that
+    /// the engine has read for the first.
+    fn drafts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        count: usize,
+    ) -> Vec<Result<Draft, DraftFault>> {
+        let mut drafts = match self.ask(prompt, request, 1) {
+            Ok(drafts) => drafts,
+            Err(fault) => return vec![Err(fault)],
         };
-        let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
-        let Some(text) = answer.texts.into_iter().next() else {
-            return Err(charged(DraftFault::Unavailable("the engine sent no answer".to_owned())));
-        };
-        match text.ending {
-            AnswerEnding::Length => Err(charged(DraftFault::Truncated)),
-            AnswerEnding::Cancelled => Err(charged(DraftFault::Cancelled)),
-            AnswerEnding::Stop | AnswerEnding::Repetition => match salvage(&text.text) {
-                Some(payload) => Ok(Draft { payload, usage }),
-                None => Err(charged(unreadable(&text.text))),
-            },
+        if count > 1 {
+            match self.ask(prompt, &DraftRequest { sample: 1, ..*request }, count - 1) {
+                Ok(others) => drafts.extend(others),
+                Err(fault) => drafts.push(Err(fault)),
+            }
         }
+        drafts
+    }
+
+    fn form(&self) -> PromptForm {
+        PromptForm::Program
     }
 
     fn model<'a>(&'a self, _asked: &'a str) -> &'a str {
@@ -119,13 +142,48 @@ impl Provider for Embedded {
     }
 }
 
-fn unreadable(text: &str) -> DraftFault {
-    let start: String = text.trim().chars().take(SHOWN_CHARS).collect();
-    DraftFault::Malformed(format!("the answer has no program; it begins: {start:?}"))
+/// The function that the prompt names; without one, any text.
+fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
+    match &prompt.head {
+        Some(head) => AnswerForm::Program {
+            language: request.language.name().to_owned(),
+            head: head.clone(),
+            method: function_name(request.language, request.method.as_str()),
+        },
+        None => AnswerForm::Text,
+    }
 }
 
-/// The same prompt gives the same answer; a retry, whose prompt says what was wrong, another.
-fn seed(prompt: &Prompt) -> u64 {
-    let digest = Sha256::new().chain_update(&prompt.system).chain_update(&prompt.user).finalize();
-    digest.iter().take(6).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+/// What one of the answers cost. The prompt was read once, for the first.
+fn text_usage(answer: &EngineAnswer, index: usize) -> Usage {
+    let own = answer.texts.get(index).map_or(0, |text| text.tokens);
+    let all: u64 = answer.texts.iter().map(|text| text.tokens).sum();
+    // Tokens that were taken back are not part of any text.
+    let taken_back = answer.usage.output_tokens.saturating_sub(all);
+    let (read, reused, more) = match index {
+        0 => (answer.usage.prompt_tokens, answer.usage.reused_tokens, taken_back),
+        _ => (0, 0, 0),
+    };
+    Usage {
+        input_tokens: read,
+        cached_tokens: reused,
+        output_tokens: own.saturating_add(more),
+        cost: Some(Nanodollars(0)),
+        ..Usage::default()
+    }
+}
+
+fn draft(text: &GeneratedText, language: Language, usage: Usage) -> Result<Draft, DraftFault> {
+    let charged = |fault| Err(DraftFault::Charged(Box::new(fault), usage));
+    match text.ending {
+        AnswerEnding::Length => charged(DraftFault::Truncated),
+        AnswerEnding::Cancelled => charged(DraftFault::Cancelled),
+        AnswerEnding::Stop | AnswerEnding::Repetition => {
+            let is_object = text.text.trim_start().starts_with('{');
+            match salvage(&text.text).filter(|_| is_object) {
+                Some(payload) => Ok(Draft { payload, usage }),
+                None => Ok(Draft::of_program(language, &text.text, usage)),
+            }
+        }
+    }
 }
