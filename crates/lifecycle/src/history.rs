@@ -17,6 +17,8 @@ pub const HISTORY_PAGE: u64 = 100;
 pub const MAX_RECORDED_VALUE_BYTES: usize = 2048;
 /// JSON text that a record or a log line holds of one list or map of values; the rest is summarised.
 pub const MAX_RECORDED_BYTES: usize = 64 * 1024;
+/// The same for the record of a call that a program made: programs can make many.
+const MAX_NESTED_BYTES: usize = 4 * 1024;
 /// The key of what stands for the rest of a map.
 const REST: &str = "…";
 /// Characters of a text kept in a preview.
@@ -114,13 +116,14 @@ pub fn record(
     };
     let args = request.arguments.args.iter().enumerate();
     let kwargs = request.arguments.kwargs.iter();
+    let room = if request.lineage.depth() == 0 { MAX_RECORDED_BYTES } else { MAX_NESTED_BYTES };
     json!({
         "call_id": request.id,
         "timestamp": moment.timestamp,
         "speaker": if request.lineage.depth() == 0 { "user" } else { "tool" },
         "method_name": request.method,
-        "args": list(args.map(|(index, value)| body(&index.to_string(), value))),
-        "kwargs": map(kwargs.map(|(key, value)| (key.clone(), body(key, value)))),
+        "args": list(args.map(|(index, value)| body(&index.to_string(), value)), room),
+        "kwargs": map(kwargs.map(|(key, value)| (key.clone(), body(key, value))), room),
         "outcome_summary": summary(outcome, at(VALUE)),
         "program_checksum": program,
         "trace_id": request.lineage.trace(),
@@ -174,40 +177,41 @@ pub fn bounded(value: &Value) -> Value {
 
 /// [`bounded`], for a list of values.
 pub fn bounded_list(values: &[Value]) -> Vec<Value> {
-    list(values.iter().map(bounded))
+    list(values.iter().map(bounded), MAX_RECORDED_BYTES)
 }
 
 /// [`bounded`], for named values: a value that its name marks as a secret is not described either.
 pub fn bounded_map(values: &Map<String, Value>) -> Map<String, Value> {
     let shown =
         |(key, value): (&String, &Value)| (key.clone(), bounded(&redacted_field(key, value)));
-    map(values.iter().map(shown))
+    map(values.iter().map(shown), MAX_RECORDED_BYTES)
 }
 
-fn list(shown: impl ExactSizeIterator<Item = Value>) -> Vec<Value> {
-    let (mut kept, rest) = fitting(shown, encoded_bytes);
+fn list(shown: impl ExactSizeIterator<Item = Value>, room: usize) -> Vec<Value> {
+    let (mut kept, rest) = fitting(shown, room, encoded_bytes);
     kept.extend(rest);
     kept
 }
 
-fn map(shown: impl ExactSizeIterator<Item = (String, Value)>) -> Map<String, Value> {
-    let (kept, rest) = fitting(shown, |(key, value)| key.len() + encoded_bytes(value));
+fn map(shown: impl ExactSizeIterator<Item = (String, Value)>, room: usize) -> Map<String, Value> {
+    let (kept, rest) = fitting(shown, room, |(key, value)| key.len() + encoded_bytes(value));
     kept.into_iter().chain(rest.map(|rest| (REST.to_owned(), rest))).collect()
 }
 
 /// As many as there is room for, and what stands for the others.
 fn fitting<T>(
     shown: impl ExactSizeIterator<Item = T>,
+    room: usize,
     bytes: impl Fn(&T) -> usize,
 ) -> (Vec<T>, Option<Value>) {
-    let (count, mut room) = (shown.len(), Some(MAX_RECORDED_BYTES));
+    let (count, mut left) = (shown.len(), Some(room));
     let fits = |item: &T| {
-        room = room.and_then(|room| room.checked_sub(bytes(item)));
-        room.is_some()
+        left = left.and_then(|left| left.checked_sub(bytes(item)));
+        left.is_some()
     };
     let kept: Vec<T> = shown.take_while(fits).collect();
     let preview = format!("{} more", count - kept.len());
-    let rest = || json!({"type": "array", "bytes": MAX_RECORDED_BYTES, "preview": preview});
+    let rest = || json!({"type": "array", "bytes": room, "preview": preview});
     let is_cut = kept.len() < count;
     (kept, is_cut.then(rest))
 }

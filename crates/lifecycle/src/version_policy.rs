@@ -207,6 +207,58 @@ fn trimmed(current: u32, others: &[&VersionRow]) -> impl Iterator<Item = u32> {
         .filter(move |number| *number != current && Some(*number) != last_good)
 }
 
+/// The versions of an artifact that an import compares.
+#[derive(Debug, Clone, Copy)]
+pub struct ImportSide<'a> {
+    /// The one that runs.
+    pub current: &'a Checksum,
+    /// All of them, oldest first.
+    pub versions: &'a [Checksum],
+}
+
+/// What an import does to the versions of one artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportDecision {
+    /// The store has none, so all are added.
+    Added,
+    /// They follow on the version that runs, and replace what is stored.
+    Follows,
+    /// The same version runs already.
+    Same,
+    /// A newer version runs already.
+    Older,
+    /// The version that runs is pinned.
+    KeptForPinned,
+    /// A person rejected the version that would run.
+    KeptRejected,
+    /// Neither side is a later version of the other.
+    Unrelated,
+}
+
+/// An import offers the versions of an artifact; `rejected` are the programs of the method that people rejected here.
+pub fn imported(
+    offered: ImportSide<'_>,
+    here: Option<(&ArtifactRow, ImportSide<'_>)>,
+    rejected: &[Checksum],
+) -> ImportDecision {
+    let is_rejected = rejected.contains(offered.current);
+    match here {
+        Some((_, here)) if here.current == offered.current => ImportDecision::Same,
+        Some((_, here)) if here.versions.contains(offered.current) => ImportDecision::Older,
+        None | Some(_) if is_rejected => ImportDecision::KeptRejected,
+        None => ImportDecision::Added,
+        Some((_, here)) if !offered.versions.contains(here.current) => ImportDecision::Unrelated,
+        Some((row, _)) if row.pinned => ImportDecision::KeptForPinned,
+        Some(_) => ImportDecision::Follows,
+    }
+}
+
+/// Whether an imported version is kept: the one that runs, and the newest others. `newer` counts the other versions that
+/// are newer.
+pub fn keeps_imported(is_current: bool, newer: usize) -> bool {
+    is_current || newer < MAX_VERSIONS - 1
+}
+
 /// Whether an accepted call is recorded: only calls of the version that runs bind its successors.
 pub fn records_case(admission: Option<Admission>) -> bool {
     admission.is_none_or(|made| made == Admission::TakesOver)
@@ -401,6 +453,30 @@ mod tests {
         good[0].standing = Standing::Durable;
         assert!(dropped(kept + 1, &good).is_empty(), "it is the way back");
         assert!(dropped(kept + 1, &rows[1..]).is_empty(), "there is room");
+    }
+
+    #[test]
+    fn an_import_replaces_only_what_it_follows_on_and_never_what_a_person_decided() {
+        let [a, b, c] = ["a", "b", "c"].map(Checksum::of);
+        let side = |current, versions| ImportSide { current, versions };
+        let (first, both) = (vec![a.clone()], vec![a.clone(), b.clone()]);
+        let (running, pinned) = (runs(1), ArtifactRow { pinned: true, ..runs(1) });
+        let offered = side(&b, &both);
+        let import = |row: &ArtifactRow, here, rejected: &[Checksum]| {
+            imported(offered, Some((row, here)), rejected)
+        };
+        assert_eq!(imported(offered, None, &[]), ImportDecision::Added);
+        assert_eq!(imported(offered, None, &both), ImportDecision::KeptRejected);
+        assert_eq!(import(&running, side(&a, &first), &[]), ImportDecision::Follows);
+        assert_eq!(import(&running, side(&a, &first), &first), ImportDecision::Follows);
+        assert_eq!(import(&pinned, side(&a, &first), &[]), ImportDecision::KeptForPinned);
+        assert_eq!(import(&running, side(&a, &first), &both), ImportDecision::KeptRejected);
+        assert_eq!(import(&running, side(&b, &both), &[]), ImportDecision::Same);
+        assert_eq!(import(&running, side(&a, &both), &[]), ImportDecision::Older);
+        let other = vec![c.clone()];
+        assert_eq!(import(&running, side(&c, &other), &[]), ImportDecision::Unrelated);
+        let kept = (0..40).filter(|newer| keeps_imported(false, *newer)).count();
+        assert_eq!(kept + usize::from(keeps_imported(true, 40)), MAX_VERSIONS);
     }
 
     #[test]

@@ -53,7 +53,12 @@ pub(crate) struct Host<'a> {
 impl<'a> Host<'a> {
     pub(crate) fn new(agent: &'a Agent, order: Order<'a>, tree: &'a Tree) -> Self {
         let is_nested = order.request.lineage.depth() > 0;
-        let received_bytes = if is_nested { order.request.arguments.decoded_bytes() } else { 0 };
+        // The memory of a called agent is counted by the program that holds the agent.
+        let received_bytes = if is_nested {
+            order.request.arguments.decoded_bytes()
+        } else {
+            order.request.context.decoded_bytes()
+        };
         Self {
             agent,
             order,

@@ -5,12 +5,13 @@ use std::fs;
 use lifecycle::contract::Contract;
 use lifecycle::example::Example;
 use lifecycle::program::Checksum;
+use lifecycle::version_policy::MAX_VERSIONS;
 use recurgent::store::layout;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use crate::stage::{commit, key, ok, program, role};
+use crate::stage::{commit, key, ok, program, recalled, role};
 
 /// What people taught goes with the programs of a method.
 #[test]
@@ -25,6 +26,37 @@ fn examples_are_exported_and_imported() {
     assert_eq!(read.refused, []);
     other.merge(&read.bundle).unwrap();
     assert_eq!(other.examples(&key().role, &key().method).unwrap(), [example]);
+}
+
+/// What people decided about programs outranks what another store offers.
+#[test]
+fn an_import_respects_pins_rejections_and_the_number_of_versions() {
+    let (ours, theirs) = (SqliteStore::in_memory().unwrap(), SqliteStore::in_memory().unwrap());
+    commit(&ours, "c", &ok("c").admits(program("one")));
+    theirs.merge(&ours.bundle(None).unwrap()).unwrap();
+    commit(&theirs, "c", &ok("c").admits(program("two")));
+    assert_eq!(recalled(&theirs).0, "two");
+    let offered = theirs.bundle(None).unwrap();
+    ours.pin(&key(), true).unwrap();
+    ours.merge(&offered).unwrap();
+    assert_eq!(recalled(&ours).0, "one", "it is pinned");
+    ours.pin(&key(), false).unwrap();
+    ours.reject(&key(), None, "wrong").unwrap().unwrap();
+    ours.merge(&offered).unwrap();
+    assert_eq!(recalled(&ours).0, "two");
+    assert_eq!(ours.rollback(&key(), None).unwrap(), None, "it stays rejected");
+
+    let mut many = theirs.bundle(None).unwrap();
+    let newest = many.artifacts[0].versions.last().unwrap().clone();
+    for number in 3..40 {
+        let (mut version, code) = (newest.clone(), format!("v{number}"));
+        (version.number, version.checksum, version.code) = (number, Checksum::of(&code), code);
+        many.artifacts[0].versions.push(version);
+    }
+    let other = SqliteStore::in_memory().unwrap();
+    other.merge(&many).unwrap();
+    assert_eq!(other.versions(&key()).unwrap().len(), MAX_VERSIONS);
+    assert_eq!(recalled(&other).0, "two", "the one that runs is kept, however old");
 }
 
 /// The contract of a tool is the same after export and import, with the examples that it enforces.

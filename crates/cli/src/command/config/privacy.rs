@@ -139,7 +139,11 @@ fn kept(config: &Config) -> Vec<Flow> {
         Flow {
             what: "environments",
             place: path(config.environment_options().cache),
-            when: "installed packages; `recurgent env gc` removes those that are not used".to_owned(),
+            when: format!(
+                "installed packages, at most {} MB: those unused longest are removed first; `recurgent env gc` removes \
+                 those that are not used",
+                settings.environments_total_mb
+            ),
         },
     ]
 }

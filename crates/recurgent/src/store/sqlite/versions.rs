@@ -279,9 +279,9 @@ fn keep_version(
 }
 
 /// The rows of one artifact.
-struct Loaded {
+pub(super) struct Loaded {
     id: i64,
-    artifact: ArtifactRow,
+    pub(super) artifact: ArtifactRow,
     versions: Vec<VersionRow>,
 }
 
@@ -292,7 +292,10 @@ const ROWS: &str = "
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4";
 
 /// The rows of one artifact; `None`: there is none.
-fn load(connection: &Connection, key: &ArtifactKey) -> Result<Option<Loaded>, SqliteFault> {
+pub(super) fn load(
+    connection: &Connection,
+    key: &ArtifactKey,
+) -> Result<Option<Loaded>, SqliteFault> {
     let mut loaded: Option<Loaded> = None;
     rows(connection, ROWS, bound(key, []), |row| {
         let version = VersionRow {
