@@ -9,6 +9,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod env;
+mod model;
 mod repl;
 mod sessions;
 mod settings;
@@ -33,6 +34,7 @@ Examples:
   recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
+  recurgent model install                               a model on this machine: no key, no network
   recurgent env list                                    packages programs were given
   recurgent tools recommend                             what should be done about your tools
   recurgent doctor                                      what is missing on this machine";
@@ -65,6 +67,7 @@ enum Verb {
     Store(store::StoreOptions),
     Sessions(sessions::SessionsOptions),
     Env(env::EnvOptions),
+    Model(model::ModelCommand),
     Watch(watch::WatchOptions),
     Trace(trace::TraceOptions),
     Conformance(conformance::ConformanceOptions),
@@ -99,6 +102,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Store(options) => options.run(),
         Verb::Sessions(options) => options.run(),
         Verb::Env(options) => options.run(),
+        Verb::Model(options) => options.run(),
         Verb::Watch(options) => options.run(),
         Verb::Trace(options) => options.run(),
         Verb::Conformance(options) => options.run(),

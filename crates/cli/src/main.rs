@@ -2,6 +2,7 @@
 
 mod command;
 mod demo;
+mod engine;
 mod exit;
 mod interrupt;
 mod logbook;

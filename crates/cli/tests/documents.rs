@@ -49,6 +49,8 @@ fn check_console(dir: &Path, block: &Block) {
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("RECURGENT", env!("CARGO_BIN_EXE_recurgent"))
             .env("RECURGENT_STATE_DIR", dir.join("state"))
+            .env("RECURGENT_MODELS_DIR", dir.join("models"))
+            .env("RECURGENT_LOCAL_SERVERS", "")
             .output()
             .unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();

@@ -4,6 +4,7 @@
 //! It follows values only as far as names carry them: in source order, through assignments and
 //! imports, never through calls. What it cannot follow is [`Operand::Unknown`].
 
+mod growth;
 pub mod library;
 mod normal_form;
 mod operand;
@@ -21,6 +22,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use growth::{ProgramGrowth, growth};
 pub use library::{Facts, LibraryUse, UseKind};
 pub use normal_form::is_same_program;
 pub use operand::Operand;

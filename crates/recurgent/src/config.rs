@@ -133,6 +133,8 @@ pub struct Config {
     scratch: PathBuf,
     state_home: Option<PathBuf>,
     cache_home: Option<PathBuf>,
+    data_home: Option<PathBuf>,
+    runtime_home: Option<PathBuf>,
     file: Option<PathBuf>,
     editor: Option<OsString>,
 }
@@ -146,6 +148,8 @@ impl Config {
         let strategy = etcetera::choose_base_strategy().ok();
         config.state_home = strategy.as_ref().and_then(BaseStrategy::state_dir);
         config.cache_home = strategy.as_ref().map(BaseStrategy::cache_dir);
+        config.data_home = strategy.as_ref().map(BaseStrategy::data_dir);
+        config.runtime_home = strategy.as_ref().and_then(BaseStrategy::runtime_dir);
         let named = variables.iter().find(|(name, _)| name == "RECURGENT_CONFIG");
         let named = named.map(|(_, path)| PathBuf::from(path));
         let usual = || strategy.map(|s| s.config_dir().join("recurgent").join("config.toml"));
@@ -175,6 +179,8 @@ impl Config {
             scratch: std::env::temp_dir(),
             state_home: None,
             cache_home: None,
+            data_home: None,
+            runtime_home: None,
             file: None,
             editor: None,
         }

@@ -53,6 +53,7 @@ use source::PackageSources;
 pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
 pub use examination::{InstallerCheck, examine};
 pub(crate) use ready::Ready;
+pub(crate) use tool::on_path;
 
 /// Ready environments whose records are cached.
 const MAX_KNOWN: usize = 256;

@@ -15,6 +15,8 @@ pub mod environment;
 #[doc(hidden)]
 pub mod guest;
 #[doc(hidden)]
+pub mod models;
+#[doc(hidden)]
 pub mod replay;
 #[doc(hidden)]
 pub mod upkeep;

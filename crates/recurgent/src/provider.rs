@@ -2,7 +2,9 @@
 
 mod choose;
 mod delay;
+mod embedded;
 mod http;
+mod local;
 mod model;
 mod price;
 mod recording;
@@ -21,6 +23,12 @@ use thiserror::Error;
 use crate::guest::Cancellation;
 
 #[doc(hidden)]
+pub mod engine {
+    //! The engine's protocol and client.
+    pub use super::embedded::*;
+}
+pub(crate) use choose::read_roots;
+#[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
 pub use lifecycle::draft::{Draft, DraftFault, Usage};
 pub use lifecycle::prompt::Prompt;
@@ -36,6 +44,9 @@ pub use secret::Secret;
 pub use setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 #[doc(hidden)]
 pub use wire::Wire;
+/// The ports where model servers of one's own usually listen: Ollama, LM Studio, llama.cpp, vLLM.
+pub(crate) const LOCAL_SERVERS: [u16; 4] = [11434, 1234, 8080, 8000];
+
 pub(crate) use wire::{key_variables, key_variables_help, names_help};
 
 /// Writes programs.
@@ -139,13 +150,26 @@ pub enum ProviderFault {
     Unsafe(String),
 }
 
-/// Makes the provider that a configuration names. No connection is made.
+/// Makes the provider that a configuration names. No connection is made: if it names none, the model of this machine is
+/// looked for when it is first needed.
 #[doc(hidden)]
 pub fn make(options: &ProviderOptions) -> Result<Arc<dyn Provider>, ProviderFault> {
-    Ok(match choose(options)? {
+    match choose::choose_configured(options)? {
+        Some(choice) => provider_of(choice, options),
+        None => Ok(Arc::new(local::Local::new(options.clone()))),
+    }
+}
+
+/// The provider of a choice.
+fn provider_of(
+    choice: ProviderChoice,
+    options: &ProviderOptions,
+) -> Result<Arc<dyn Provider>, ProviderFault> {
+    Ok(match choice {
         ProviderChoice::Scripted(file) => Arc::new(Scripted::from_file(&file)?),
         ProviderChoice::Replay(file) => Arc::new(Replay::from_file(&file)?),
         ProviderChoice::Service(service) => Arc::new(Model::new(*service, options)),
+        ProviderChoice::Embedded(model) => Arc::new(embedded::Embedded::new(model, options)),
         ProviderChoice::None { why } => Arc::new(Unconfigured { why }),
     })
 }
@@ -159,6 +183,6 @@ struct Unconfigured {
 
 impl Provider for Unconfigured {
     fn draft(&self, _prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        Err(DraftFault::Auth(format!("{} needs a model; {}", request.key(), self.why)))
+        Err(choose::no_model(request, &self.why))
     }
 }

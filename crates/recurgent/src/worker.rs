@@ -47,7 +47,7 @@ use losses::Losses;
 use permit::{Permit, Permits};
 use pool::Pool;
 use reaper::Reaper;
-pub use sandbox::{InstallerLimits, Layer, Layers, Reached, Tier, WorkerLimits};
+pub use sandbox::{InstallerLimits, Layer, Layers, Reached, Tier, WorkerLimits, close_on_exec};
 pub use turn::WorkerTurn;
 use turn::{AssignedWorker, StartFault, Worker};
 pub(crate) use zygote::start as start_inside;

@@ -11,6 +11,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
+use super::model::offering;
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;
 use crate::interrupt::Interrupt;
@@ -47,9 +48,13 @@ impl AgentFlags {
         let config = self.settings.config()?;
         let store = SqliteStore::open(&config.store_path()?)?;
         let store = Notified { store: Arc::new(store), shown: 0 };
+        let offering = offering(&config)?;
         let mut builder =
             Runtime::builder(config).store(Arc::clone(&store.store) as Arc<dyn Store>);
         builder = self.watched(builder);
+        if let Some(provider) = offering {
+            builder = builder.provider(provider);
+        }
         if let Some(path) = &self.record {
             builder = builder.record(path.clone());
         }

@@ -238,6 +238,15 @@ fn provider(config: &Config) -> Check {
             ok("provider", format!("replay:{} (set by: {set_by})", file.display()))
         }
         Ok(ProviderChoice::Service(service)) => service_check(&service),
+        Ok(ProviderChoice::Embedded(model)) => ok(
+            "provider",
+            format!(
+                "embedded: {} at {}, on this machine, no key ({})",
+                model.name,
+                model.path.display(),
+                model.why
+            ),
+        ),
         Ok(ProviderChoice::None { why }) => {
             warning("provider", format!("stored programs run, new ones cannot be written; {why}"))
         }

@@ -15,6 +15,8 @@ pub(crate) fn recurgent(home: &Path, line: &[&str]) -> Command {
         .env("HOME", home)
         .env("RECURGENT_STATE_DIR", home.join("state"))
         .env("RECURGENT_CACHE_DIR", home.join("cache"))
+        .env("RECURGENT_MODELS_DIR", home.join("models"))
+        .env("RECURGENT_LOCAL_SERVERS", "")
         .stdin(Stdio::null());
     command
 }

@@ -19,6 +19,7 @@ use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
 use ruff_text_size::Ranged;
 use serde_json::Value;
 
+pub(super) use nesting::too_deep;
 use summary::constant;
 
 use super::recorder::{InspectionRecorder, ScopeFrame, without_filled};
@@ -28,7 +29,7 @@ use super::{
 };
 
 pub(super) fn inspect(source: &str) -> Result<Inspection, SyntaxFault> {
-    if nesting::too_deep(source) {
+    if too_deep(source) {
         let message = "the program is nested too deeply".to_owned();
         return Err(SyntaxFault { message, position: Position::START });
     }

@@ -27,7 +27,7 @@ use write::{updates, writes};
 const MAX_OPENING_RUN: usize = 2000;
 
 /// Where a run of prefix operators and opening brackets becomes longer than [`MAX_OPENING_RUN`].
-fn long_run(source: &str) -> Option<usize> {
+pub(super) fn long_run(source: &str) -> Option<usize> {
     let mut run = 0;
     source.bytes().position(|byte| {
         match byte {

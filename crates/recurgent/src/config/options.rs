@@ -1,7 +1,7 @@
 //! The settings as each part of the runtime takes them.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lifecycle::attempt::Budgets;
@@ -16,7 +16,9 @@ use super::agent::retries;
 use super::{AgentOptions, Config};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
+use crate::models::{ModelOptions, known_models};
 use crate::observe::LogLimits;
+use crate::provider::engine::EngineLaunch;
 use crate::provider::{Price, Prices, ProviderFault, ProviderOptions};
 use crate::worker::{InstallerLimits, WorkerLimits, WorkerOptions};
 
@@ -42,6 +44,62 @@ impl Config {
             temperature: settings.temperature,
             retry_temperature: settings.retry_temperature,
             max_output_tokens: settings.max_output_tokens,
+            models: self.model_options()?.folder(),
+            engine: self.engine_launch(),
+            local_servers: settings.local_servers.clone(),
+        })
+    }
+
+    /// How the engine of the embedded model is reached and started.
+    #[doc(hidden)]
+    pub fn engine_launch(&self) -> EngineLaunch {
+        let settings = &self.settings;
+        let mut passed = vec![
+            ("engine_idle_seconds", settings.engine_idle_seconds.as_secs_f64().to_string()),
+            ("engine_threads", settings.engine_threads.to_string()),
+            ("engine_context_tokens", settings.engine_context_tokens.to_string()),
+            ("engine_prefix_mb", settings.engine_prefix_mb.to_string()),
+        ];
+        let cache = self.environment_options().cache;
+        passed.extend(cache.map(|cache| ("cache_dir", cache.display().to_string())));
+        EngineLaunch {
+            command: settings.engine_command.clone(),
+            search_path: self.search_path.clone(),
+            folder: self.engine_dir(),
+            settings: passed,
+        }
+    }
+
+    /// Where the engine has its socket and its log; `None`: no home directory was found.
+    fn engine_dir(&self) -> Option<PathBuf> {
+        let runtime = || self.runtime_home.as_ref().map(|home| home.join("recurgent"));
+        let state = || self.state_dir().ok().map(|state| state.join("engine"));
+        self.settings.engine_dir.clone().or_else(runtime).or_else(state)
+    }
+
+    /// Where the engine keeps prompt prefixes that it has read.
+    #[doc(hidden)]
+    pub fn prefix_dir(&self) -> Option<PathBuf> {
+        self.environment_options().cache.map(|cache| cache.join("prefixes"))
+    }
+
+    /// Where models are and where they come from. Reads the table of further models, if there is one.
+    #[doc(hidden)]
+    pub fn model_options(&self) -> Result<ModelOptions, ProviderFault> {
+        let settings = &self.settings;
+        let data_home = self.data_home.as_ref().map(|home| home.join("recurgent").join("models"));
+        Ok(ModelOptions {
+            folder: settings.models_dir.clone().or(data_home),
+            known: known_models(settings.models_file.as_deref())?,
+            total_bytes: settings.models_total_mb << 20,
+            reserve_bytes: settings.models_reserve_mb << 20,
+            mirror: settings.model_mirror.clone(),
+            hub: settings.model_hub.clone(),
+            proxy: settings.provider_proxy.clone(),
+            ca_file: settings.provider_ca_file.clone(),
+            python: settings.python.clone(),
+            uv: settings.uv.clone(),
+            search_path: self.search_path.clone(),
         })
     }
 

@@ -13,12 +13,16 @@ use lifecycle::standing::StandingMode;
 
 use super::value::{
     DEEPEST, Expected, LogTarget, MANY, ToText, count, flag, gems, indexes, installer_proxy,
-    language, list, log_target, manifest_mode, model, network, optional_address, optional_count,
-    optional_number, optional_path, optional_seconds, paths, provider_setting, python_packages,
-    rules, seconds, service_proxy, source_mode, standing_mode, tier,
+    language, list, log_target, manifest_mode, model, model_mirror, network, optional_address,
+    optional_count, optional_number, optional_path, optional_seconds, paths, ports,
+    provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
+    tier,
 };
 use crate::grants::Network;
-use crate::provider::{self, ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
+use crate::models::{DEFAULT_HUB, ModelMirror};
+use crate::provider::{
+    self, LOCAL_SERVERS, ModelName, ProviderSetting, ProxyAddress, ServiceAddress,
+};
 use crate::worker::Tier;
 
 /// How the text of a setting is shown, and how a list of texts in the configuration file becomes one text.
@@ -160,6 +164,19 @@ settings! {
     price_cached_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent and served from the service's cache";
     price_output_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens received";
     prices_file:                 Option<PathBuf>  = None                               , optional_path                       , Plain    , "a TOML table of prices by model";
+    models_dir:                  Option<PathBuf>  = None                               , optional_path                       , Plain    , "where models are kept; empty: recurgent/models in your data directory";
+    models_file:                 Option<PathBuf>  = None                               , optional_path                       , Plain    , "a TOML table of further models that `recurgent model install` knows";
+    models_total_mb:             u64              = 16_384                             , count::<_, 1, MANY>                 , Plain    , "all installed models together; `recurgent model install` refuses more";
+    models_reserve_mb:           u64              = 1024                               , count::<_, 0, MANY>                 , Plain    , "disk space that installing a model leaves free";
+    model_mirror:                Option<ModelMirror> = None                               , model_mirror                        , Addresses, "where models are fetched from first: a file, a directory, or an http(s) address of either";
+    model_hub:                   Option<ServiceAddress> = DEFAULT_HUB.parse().ok()           , optional_address                    , Addresses, "the hub that models are fetched from next; empty: none";
+    engine_command:              Option<PathBuf>  = None                               , optional_path                       , Plain    , "the recurgent that runs the embedded model; empty: the running one, or the one on PATH";
+    engine_dir:                  Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the engine has its socket and its log; empty: in your runtime directory, else in state_dir";
+    engine_idle_seconds:         Duration         = secs(600)                          , seconds                             , Plain    , "time without a request after which the engine ends";
+    engine_threads:              usize            = 0                                  , count::<_, 0, 1024>                 , Plain    , "threads of the engine; 0: one per core";
+    engine_context_tokens:       usize            = 8192                               , count::<_, 256, 1_048_576>          , Plain    , "most tokens of a prompt and its answer; more take more memory";
+    engine_prefix_mb:            u64              = 512                                , count::<_, 0, MANY>                 , Plain    , "disk space for prompt prefixes that the engine has read before";
+    local_servers:               Vec<u16>         = LOCAL_SERVERS.to_vec()             , ports                               , Plain    , "ports of this machine where a model server is looked for when no model is configured; empty: none";
     guest:                       Language         = Language::Python                   , language                            , Plain    , "the language programs are written in: python or ruby";
     max_generation_attempts:     u32              = 2                                  , count::<_, 1, MANY>                 , Plain    , "attempts a model has to return a usable program";
     guardrail_recovery_budget:   u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program broke a rule";

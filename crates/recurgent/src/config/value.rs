@@ -12,6 +12,7 @@ use lifecycle::guardrail::Rule;
 use lifecycle::standing::StandingMode;
 
 use crate::grants::Network;
+use crate::models::ModelMirror;
 use crate::provider::{
     ModelName, ProviderFault, ProviderSetting, ProxyAddress, ServiceAddress, names_help,
 };
@@ -21,6 +22,8 @@ use crate::worker::Tier;
 pub(super) const MANY: u64 = u32::MAX as u64;
 /// The largest depth of delegation.
 pub(super) const DEEPEST: u64 = u8::MAX as u64;
+/// Most ports of one setting.
+const MAX_PORTS: usize = 16;
 
 /// Where the log is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -110,6 +113,24 @@ pub(super) fn service_proxy(text: &str) -> Result<Option<ProxyAddress>, Expected
 /// The proxy of package managers, or none when the text is empty.
 pub(super) fn installer_proxy(text: &str) -> Result<Option<ProxyAddress>, Expected> {
     optional(text, ProxyAddress::parse, |_| "the address of a proxy, such as http://HOST:PORT")
+}
+
+/// Where models are fetched from first, or none when the text is empty.
+pub(super) fn model_mirror(text: &str) -> Result<Option<ModelMirror>, Expected> {
+    optional(
+        text,
+        str::parse,
+        |_: ProviderFault| "a path, or http://HOST[:PORT]/PATH or https://… without a query or credentials",
+    )
+}
+
+/// Ports, separated by commas or white space.
+pub(super) fn ports(text: &str) -> Result<Vec<u16>, Expected> {
+    let port = |item: &str| item.parse::<u16>().ok().filter(|port| *port > 0);
+    let ports = items(text).map(port).collect::<Option<Vec<u16>>>();
+    ports
+        .filter(|ports| ports.len() <= MAX_PORTS)
+        .ok_or_else(|| format!("at most {MAX_PORTS} ports, from 1 to 65535, separated by commas"))
 }
 
 /// A value, or none when the text is empty.
@@ -264,7 +285,7 @@ macro_rules! displayed {
     )*};
 }
 displayed!(bool, u8, u32, u64, usize, f64, Language, Network, ManifestMode, SourceMode);
-displayed!(ProviderSetting, ModelName, ServiceAddress);
+displayed!(ProviderSetting, ModelName, ModelMirror, ServiceAddress);
 
 impl ToText for ProxyAddress {
     fn to_text(&self) -> String {
@@ -315,6 +336,12 @@ impl ToText for Duration {
 impl ToText for Vec<Rule> {
     fn to_text(&self) -> String {
         self.iter().map(|rule| rule.subtype()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl ToText for Vec<u16> {
+    fn to_text(&self) -> String {
+        self.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -161,12 +161,20 @@ pub(super) fn installed(
 ) -> Option<PathBuf> {
     let beside = interpreter.and_then(|it| it.path.parent()).map(Path::to_owned);
     let fetched = cache.map(|cache| cache.join(TOOLS).join("uv").join("bin"));
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute())
+    directories(path)
         .chain(beside)
         .chain(fetched)
         .map(|directory| directory.join("uv"))
         .find(|file| is_executable(file) && !is_script(file))
+}
+
+/// The first executable of this name on a search path.
+pub(crate) fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
+    directories(path).map(|directory| directory.join(name)).find(|file| is_executable(file))
+}
+
+fn directories(path: &OsStr) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(path).filter(|directory| directory.is_absolute())
 }
 
 /// Whether a file is a script. uv is not one: a script of that name is a version manager's shim, and the programs that it

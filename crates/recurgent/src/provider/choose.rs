@@ -5,14 +5,18 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use lifecycle::draft::DraftFault;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
 
-use super::ProviderFault;
+use super::embedded::{EmbeddedModel, EngineLaunch};
 use super::http::Route;
+use super::local::find_server;
 use super::price::Prices;
 use super::secret::Secret;
 use super::setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 use super::wire::{COMPATIBLE, WIRES, Wire, key_variables_help};
+use super::{DraftRequest, ProviderFault};
+use crate::models::ModelFolder;
 use crate::regular_file::{open_regular, open_without_waiting};
 
 /// Most bytes of certificates that are read.
@@ -45,6 +49,12 @@ pub struct ProviderOptions {
     pub retry_temperature: Option<f64>,
     /// Most tokens of one answer.
     pub max_output_tokens: Option<u32>,
+    /// Where installed models are, if anywhere.
+    pub models: Option<ModelFolder>,
+    /// How the engine is reached and started.
+    pub engine: EngineLaunch,
+    /// Ports of this machine where a model server may listen.
+    pub local_servers: Vec<u16>,
 }
 
 /// The provider that a configuration chooses.
@@ -56,6 +66,8 @@ pub enum ProviderChoice {
     Replay(PathBuf),
     /// A model service.
     Service(Box<Service>),
+    /// The embedded model.
+    Embedded(EmbeddedModel),
     /// None: stored programs run, new ones cannot be written.
     None {
         /// What to do about it.
@@ -80,18 +92,99 @@ pub struct Service {
     pub(super) route: Route,
 }
 
-/// Chooses the provider. No connection is made.
+/// Chooses the provider. If no service is configured, ports of this machine are tried; no other connection is made.
 pub fn choose(options: &ProviderOptions) -> Result<ProviderChoice, ProviderFault> {
+    match choose_configured(options)? {
+        Some(choice) => Ok(choice),
+        None => choose_local(options),
+    }
+}
+
+/// Chooses what the configuration names; `None`: nothing. No connection is made.
+pub(super) fn choose_configured(
+    options: &ProviderOptions,
+) -> Result<Option<ProviderChoice>, ProviderFault> {
     let (wire, why) = match &options.provider {
-        ProviderSetting::Scripted(file) => return Ok(ProviderChoice::Scripted(file.clone())),
-        ProviderSetting::Replay(file) => return Ok(ProviderChoice::Replay(file.clone())),
+        ProviderSetting::Scripted(file) => {
+            return Ok(Some(ProviderChoice::Scripted(file.clone())));
+        }
+        ProviderSetting::Replay(file) => return Ok(Some(ProviderChoice::Replay(file.clone()))),
+        ProviderSetting::Embedded => return Ok(Some(embedded(options))),
         ProviderSetting::Service(wire) => (*wire, format!("provider = {}", wire.name)),
         ProviderSetting::Auto => match by_circumstance(options) {
             Some(found) => found,
-            None => return Ok(ProviderChoice::None { why: no_model() }),
+            None => return Ok(None),
         },
     };
-    service(options, wire, why).map(|service| ProviderChoice::Service(Box::new(service)))
+    service(options, wire, why).map(|service| Some(ProviderChoice::Service(Box::new(service))))
+}
+
+/// Chooses a model of this machine: a server that answers, else the embedded model.
+pub(super) fn choose_local(options: &ProviderOptions) -> Result<ProviderChoice, ProviderFault> {
+    let asked = options.model.named();
+    let installed = || {
+        installed_model(options).map(|(name, path)| EmbeddedModel {
+            name,
+            path,
+            why: "no service is configured".to_owned(),
+        })
+    };
+    // A file that is named is meant, whatever else answers.
+    if asked.is_some_and(is_model_file)
+        && let Some(model) = installed()
+    {
+        return Ok(ProviderChoice::Embedded(model));
+    }
+    if let Some(server) = find_server(&options.local_servers, asked) {
+        let why = format!("no service is configured, and a server answers at port {}", server.port);
+        let base_url = format!("http://127.0.0.1:{}/v1", server.port).parse()?;
+        let options =
+            ProviderOptions { model: server.model, base_url: Some(base_url), ..options.clone() };
+        let service = service(&options, &COMPATIBLE, why)?;
+        return Ok(ProviderChoice::Service(Box::new(service)));
+    }
+    Ok(match installed() {
+        Some(model) => ProviderChoice::Embedded(model),
+        None => ProviderChoice::None { why: nothing_configured() },
+    })
+}
+
+/// The embedded model, because `provider` names it.
+fn embedded(options: &ProviderOptions) -> ProviderChoice {
+    match (installed_model(options), options.model.named()) {
+        (Some((name, path)), _) => ProviderChoice::Embedded(EmbeddedModel {
+            name,
+            path,
+            why: "provider = embedded".to_owned(),
+        }),
+        (None, Some(asked)) => ProviderChoice::None {
+            why: format!(
+                "provider is embedded, and the model {asked} is not installed: run `recurgent model install {asked} --yes`, or set model to the path of a GGUF file"
+            ),
+        },
+        (None, None) => ProviderChoice::None {
+            why: "provider is embedded, and no model is installed: run `recurgent model install --yes` (1.1 GB, once)"
+                .to_owned(),
+        },
+    }
+}
+
+/// The file and the name of the model that is asked for, if it is there.
+fn installed_model(options: &ProviderOptions) -> Option<(String, PathBuf)> {
+    let asked = options.model.named();
+    if let Some(path) = asked.filter(|asked| is_model_file(asked)).map(PathBuf::from)
+        && path.is_absolute()
+        && path.is_file()
+    {
+        let name = path.file_stem()?.to_str()?.to_owned();
+        return Some((name, path));
+    }
+    let model = options.models.as_ref()?.find(asked)?;
+    Some((model.name, model.path))
+}
+
+fn is_model_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "gguf")
 }
 
 /// By address, then by the model's name, then by the key that is there.
@@ -113,12 +206,18 @@ fn by_circumstance(options: &ProviderOptions) -> Option<(&'static Wire, String)>
     found.map(|(wire, variable)| (wire, format!("{variable} is set")))
 }
 
-fn no_model() -> String {
+fn nothing_configured() -> String {
     format!(
-        "no model is configured: set {}, or name a server of your own with --base-url URL --model NAME, \
+        "no model is configured: run `recurgent model install --yes` to have one on this machine (1.1 GB, once), \
+         or set {}, or name a server of your own with --base-url URL --model NAME, \
          or use --provider scripted:FILE or replay:FILE",
         key_variables_help()
     )
+}
+
+/// The fault of a call that needs a model while there is none.
+pub(super) fn no_model(request: &DraftRequest<'_>, why: &str) -> DraftFault {
+    DraftFault::Auth(format!("{} needs a model; {why}", request.key()))
 }
 
 fn service(
@@ -149,7 +248,7 @@ fn route(options: &ProviderOptions, is_here: bool) -> Result<Route, ProviderFaul
     Ok(Route { proxy, roots })
 }
 
-fn read_roots(path: &Path) -> Result<RootCerts, ProviderFault> {
+pub(crate) fn read_roots(path: &Path) -> Result<RootCerts, ProviderFault> {
     let fault = |problem: String| ProviderFault::File { path: path.display().to_string(), problem };
     let mut text = Vec::new();
     let read =

@@ -14,6 +14,8 @@ const MAX_MODEL_BYTES: usize = 256;
 const SHOWN_MODEL_CHARS: usize = 40;
 /// The text that leaves a choice to the runtime.
 const AUTO: &str = "auto";
+/// The name of the embedded model as a provider.
+const EMBEDDED: &str = "embedded";
 
 /// Which provider writes programs (`provider`).
 #[derive(Debug, Clone, Default)]
@@ -27,6 +29,8 @@ pub enum ProviderSetting {
     Scripted(PathBuf),
     /// A recording.
     Replay(PathBuf),
+    /// The embedded model.
+    Embedded,
 }
 
 impl FromStr for ProviderSetting {
@@ -39,6 +43,7 @@ impl FromStr for ProviderSetting {
             Some(("replay", file)) => Ok(Self::Replay(PathBuf::from(file))),
             Some(_) => Err(unknown()),
             None if text == AUTO => Ok(Self::Auto),
+            None if text == EMBEDDED => Ok(Self::Embedded),
             None => {
                 let wire = WIRES.into_iter().find(|wire| wire.name == text);
                 wire.map(Self::Service).ok_or_else(unknown)
@@ -51,6 +56,7 @@ impl fmt::Display for ProviderSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str(AUTO),
+            Self::Embedded => f.write_str(EMBEDDED),
             Self::Service(wire) => f.write_str(wire.name),
             Self::Scripted(file) => write!(f, "scripted:{}", file.display()),
             Self::Replay(file) => write!(f, "replay:{}", file.display()),
@@ -61,11 +67,18 @@ impl fmt::Display for ProviderSetting {
 impl PartialEq for ProviderSetting {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Auto, Self::Auto) => true,
+            (Self::Auto, Self::Auto) | (Self::Embedded, Self::Embedded) => true,
             (Self::Service(ours), Self::Service(theirs)) => ours.name == theirs.name,
             (Self::Scripted(ours), Self::Scripted(theirs))
             | (Self::Replay(ours), Self::Replay(theirs)) => ours == theirs,
-            (Self::Auto | Self::Service(_) | Self::Scripted(_) | Self::Replay(_), _) => false,
+            (
+                Self::Auto
+                | Self::Embedded
+                | Self::Service(_)
+                | Self::Scripted(_)
+                | Self::Replay(_),
+                _,
+            ) => false,
         }
     }
 }
@@ -131,7 +144,7 @@ impl ServiceAddress {
     }
 
     /// Whether the service is on this machine. A key travels encrypted, or stays on this machine.
-    pub(super) fn is_this_machine(&self) -> bool {
+    pub(crate) fn is_this_machine(&self) -> bool {
         let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
         let authority = rest.split('/').next().unwrap_or_default();
         let host = match authority.rsplit_once(':') {
@@ -144,7 +157,7 @@ impl ServiceAddress {
     }
 
     /// Whether what is sent to it is encrypted.
-    pub(super) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.0.starts_with("https://")
     }
 }

@@ -78,7 +78,7 @@ fn never_silently(_status: u16) -> bool {
 /// The names `provider` may have.
 pub(crate) fn names_help() -> String {
     let names: Vec<&str> = WIRES.iter().map(|wire| wire.name).collect();
-    format!("auto, {}, scripted:FILE or replay:FILE", names.join(", "))
+    format!("auto, {}, embedded, scripted:FILE or replay:FILE", names.join(", "))
 }
 
 /// The environment variables that hold keys of model services. They are not settings: nothing shows them.

@@ -41,6 +41,7 @@ pub(crate) use installer_command::{InstallPhase, InstallerCommand};
 pub use limits::WorkerLimits;
 pub use probe::Reached;
 pub(crate) use spawn_handshake::SpawnHandshake;
+pub use sys::close_on_exec;
 pub(super) use sys::{ProcessorClock, connection_silence, group_leader};
 pub(crate) use tally::Tally;
 pub use tier::{Layer, Layers, Tier};

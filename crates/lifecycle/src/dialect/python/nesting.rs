@@ -11,7 +11,7 @@ use ruff_python_parser::lexer::lex;
 use super::super::MAX_NESTING;
 
 /// Whether the program is nested too deeply. The lexer does not report where.
-pub(super) fn too_deep(source: &str) -> bool {
+pub(in crate::dialect) fn too_deep(source: &str) -> bool {
     let mut lexer = lex(source, Mode::Module);
     let mut scan = Scan { levels: vec![Level::default()], blocks: 0 };
     loop {

@@ -136,7 +136,7 @@ pub(super) fn unshare(flags: c_int) -> io::Result<()> {
 }
 
 /// Marks every descriptor but the first three to close when another program is executed.
-pub(super) fn close_on_exec() -> io::Result<()> {
+pub fn close_on_exec() -> io::Result<()> {
     const CLOEXEC: c_long = 4;
     call_with_numbers!(libc::SYS_close_range, [3, c_uint::MAX.into(), CLOEXEC, 0, 0]).map(drop)
 }

@@ -1,0 +1,141 @@
+//! `recurgent model serve`: the engine process.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use clap::Args;
+use embedded::{EngineOptions, PROCESS_ENVIRONMENT};
+use recurgent::config::Config;
+use recurgent::regular_file::read_named;
+use recurgent::worker::close_on_exec;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::model_options;
+use crate::engine::{self, HttpOptions, Served, ServerOptions, StopSignal};
+use crate::exit::{CommandFault, Exit};
+
+/// The flag of a process that was started with the environment an engine needs.
+pub(super) const PREPARED: &str = "--prepared";
+
+/// How the engine is run.
+#[derive(Debug, Args)]
+pub(super) struct ServeOptions {
+    /// Also serve OpenAI's chat form at this port of 127.0.0.1
+    #[arg(long, value_name = "PORT")]
+    http: Option<u16>,
+    /// Answer only HTTP requests with the token in this file
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
+    /// Leave the session of the terminal, and end when idle; calls start the engine so
+    #[arg(long, hide = true)]
+    detach: bool,
+    /// The process has the environment of an engine
+    #[arg(long, hide = true)]
+    prepared: bool,
+}
+
+impl ServeOptions {
+    pub(super) fn run(&self, config: &Config) -> Result<Exit, CommandFault> {
+        if self.detach {
+            // Fails only for the leader of a group, which has no terminal to leave.
+            let _ = rustix::process::setsid();
+        }
+        if !self.prepared {
+            return Err(run_prepared(self.detach));
+        }
+        let launch = config.engine_launch();
+        let folder = launch.folder().map_err(super::engine_fault)?.to_owned();
+        let settings = config.settings();
+        let options = ServerOptions {
+            folder,
+            idle_limit: self.detach.then_some(settings.engine_idle_seconds),
+            engine: engine_options(config),
+            http: self.http_options()?,
+            models: model_options(config)?.folder(),
+        };
+        let stop = Arc::new(StopSignal::new().map_err(unwatched)?);
+        stop_on_signal(Arc::clone(&stop), self.detach)?;
+        match engine::serve(options, stop)? {
+            Served::AnotherRuns if !self.detach => Err(CommandFault::failed(
+                "an engine runs already; end it with `recurgent model stop`, then try again",
+            )),
+            Served::AnotherRuns | Served::Ended => Ok(Exit::Ok),
+        }
+    }
+
+    fn http_options(&self) -> Result<Option<HttpOptions>, CommandFault> {
+        let Some(port) = self.http else { return Ok(None) };
+        let token =
+            self.token_file.as_ref().map(|file| {
+                let read = read_named(file).map_err(|error| error.to_string());
+                let token = read.map(|token| token.trim().to_owned());
+                token
+                    .and_then(|token| {
+                        if token.is_empty() { Err("it is empty".to_owned()) } else { Ok(token) }
+                    })
+                    .map_err(|problem| {
+                        CommandFault::setup(format!(
+                            "cannot use the token in {}: {problem}",
+                            file.display()
+                        ))
+                    })
+            });
+        Ok(Some(HttpOptions { port, token: token.transpose()? }))
+    }
+}
+
+/// How the model runs, by the settings.
+pub(super) fn engine_options(config: &Config) -> EngineOptions {
+    let settings = config.settings();
+    let bytes = settings.engine_prefix_mb << 20;
+    EngineOptions {
+        threads: Some(settings.engine_threads).filter(|threads| *threads > 0),
+        prefixes: config.prefix_dir().filter(|_| bytes > 0),
+        prefix_cache_bytes: bytes,
+        context_tokens: settings.engine_context_tokens,
+    }
+}
+
+/// Executes this program again with the environment that the engine's libraries read when they start, and without the
+/// descriptors it inherited. Returns only if that fails.
+pub(super) fn run_prepared(is_bare: bool) -> CommandFault {
+    let fault = |error: std::io::Error| {
+        CommandFault::setup(format!("cannot start the engine: {error}; check engine_command"))
+    };
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return fault(error),
+    };
+    if let Err(error) = close_on_exec() {
+        return fault(error);
+    }
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg(PREPARED);
+    if is_bare {
+        command.env_clear();
+    }
+    command.envs(PROCESS_ENVIRONMENT);
+    fault(command.exec())
+}
+
+fn stop_on_signal(stop: Arc<StopSignal>, is_detached: bool) -> Result<(), CommandFault> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(unwatched)?;
+    let handle = move || {
+        for signal in signals.forever() {
+            // The terminal that a client ran in may close.
+            if !(is_detached && signal == SIGHUP) {
+                stop.stop();
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(handle).map_err(unwatched)?;
+    Ok(())
+}
+
+fn unwatched(error: std::io::Error) -> CommandFault {
+    CommandFault::setup(format!("cannot listen for signals: {error}; run again"))
+}
