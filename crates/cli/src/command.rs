@@ -9,12 +9,14 @@ mod conformance;
 mod demo;
 mod doctor;
 mod env;
+mod filter;
 mod repl;
 mod sessions;
 mod settings;
 mod store;
 mod tools;
 mod trace;
+mod usage;
 mod watch;
 
 use std::ffi::OsString;
@@ -33,6 +35,10 @@ Examples:
   recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
+  recurgent trace list                                  the last calls, newest first
+  recurgent trace show last                             what the last call did, and why
+  recurgent usage --by day                              model calls made and avoided, tokens, money
+  recurgent tools list                                  what is stored
   recurgent env list                                    packages programs were given
   recurgent tools recommend                             what should be done about your tools
   recurgent doctor                                      what is missing on this machine";
@@ -67,6 +73,7 @@ enum Verb {
     Env(env::EnvOptions),
     Watch(watch::WatchOptions),
     Trace(trace::TraceOptions),
+    Usage(usage::UsageOptions),
     Conformance(conformance::ConformanceOptions),
     /// Print a completion script for a shell
     ///
@@ -101,6 +108,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Env(options) => options.run(),
         Verb::Watch(options) => options.run(),
         Verb::Trace(options) => options.run(),
+        Verb::Usage(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
             let mut script = Vec::new();

@@ -206,7 +206,8 @@ impl EnvOptions {
             render::note(&paint.in_style(Style::Faint, &format!("{}…", clean(what))));
         };
         let ticket = preparation.on_progress(report).start();
-        interrupt.during(|cancellation| {
+        let notice = "stopping the build; once more to leave at once";
+        interrupt.announcing(notice, |cancellation| {
             while ticket.await_ready(POLL_INTERVAL) == PreparationStatus::Pending {
                 if cancellation.is_cancelled() {
                     ticket.cancel();
