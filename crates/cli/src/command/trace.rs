@@ -17,7 +17,7 @@ use crate::logbook::{self, Follower};
 use crate::render::entry::{
     attempt_lines, call_facts, call_line, cost, count, dollars, execution_line, indent, text, time,
 };
-use crate::render::paint::{Style, clean, clip};
+use crate::render::paint::{Style, clean, clip, columns};
 use crate::render::{self, Stream, timing};
 
 const EXAMPLES: &str = "\
@@ -317,10 +317,14 @@ fn lines(trace: &str, calls: &[Value]) -> Vec<String> {
     for call in calls {
         lines.push(call_line(call, paint, width));
         let when = format!("call {}  {}", text(call, "call_id"), time(call, "%F %T"));
-        for facts in [when, call_facts(call)] {
-            let line = clip(&format!("{}    {}", indent(call), clean(&facts)), width);
-            lines.push(paint.in_style(Style::Faint, &line));
-        }
+        let margin = format!("{}    ", indent(call));
+        let one_line = format!("{margin}{}  {}", clean(&when), call_facts(call));
+        let facts = if columns(&one_line) <= width {
+            vec![one_line]
+        } else {
+            vec![format!("{margin}{}", clean(&when)), format!("{margin}{}", call_facts(call))]
+        };
+        lines.extend(facts.iter().map(|line| paint.in_style(Style::Faint, &clip(line, width))));
         lines.extend(execution_line(call, paint, width));
         lines.extend(attempt_lines(call, paint, width));
     }

@@ -194,8 +194,7 @@ impl UsageRow {
     fn cells(&self, name: TableCell) -> Vec<TableCell> {
         let saved = Duration::try_from_secs_f64(self.saved_seconds).unwrap_or_default();
         let is_estimated = self.avoided > self.unestimated;
-        let estimate =
-            |text: String| if is_estimated { format!("~{text}") } else { "-".to_owned() };
+        let shown = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
         vec![
             name,
             plain(self.calls.to_string()),
@@ -206,9 +205,9 @@ impl UsageRow {
             plain(thousands(self.tokens.input)),
             plain(thousands(self.tokens.cached)),
             plain(thousands(self.tokens.output)),
-            plain(dollars(self.usd)),
-            plain(estimate(dollars(self.saved_usd))),
-            plain(estimate(duration(saved))),
+            plain(shown(self.unpriced == 0 || self.usd > 0.0, dollars(self.usd))),
+            plain(shown(self.saved_usd > 0.0, format!("~{}", dollars(self.saved_usd)))),
+            plain(shown(is_estimated, format!("~{}", duration(saved)))),
         ]
     }
 

@@ -11,7 +11,7 @@ use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::logbook::{self, Follower};
 use crate::render::entry::{call_facts, call_line, execution_line, short_id, text, time};
-use crate::render::paint::{Style, columns};
+use crate::render::paint::{Style, clip, columns};
 use crate::render::{self, Stream};
 
 /// Columns below which the facts of a call are on a line of their own.
@@ -95,7 +95,7 @@ fn lines(entry: &Value) -> Vec<String> {
     let line = call_line(entry, paint, beside.saturating_sub(columns(&facts) + 2));
     let mut lines = if room.is_bound && width < MIN_WIDTH_FOR_FACTS {
         let call = format!("{}{}", faint(&label), call_line(entry, paint, beside));
-        vec![call, format!("{}{}", " ".repeat(columns(&label)), faint(&facts))]
+        vec![call, format!("{}{}", " ".repeat(columns(&label)), faint(&clip(&facts, beside)))]
     } else {
         vec![format!("{}{line}  {}", faint(&label), faint(&facts))]
     };

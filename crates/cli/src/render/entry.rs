@@ -357,12 +357,15 @@ mod tests {
             entry["outcome_status"] = json!(status);
             entry["outcome_value"] = json!(hostile);
             let plain = Paint { colour: false };
-            let mut lines = attempt_lines(&entry, plain);
-            lines.push(call_line(&entry, plain));
-            lines.extend(execution_line(&entry, plain));
-            for line in lines {
-                assert!(!line.contains(char::is_control), "{line:?}");
-                assert!(line.chars().count() < 400, "{} columns", line.chars().count());
+            for width in [40, 100, usize::MAX] {
+                let mut lines = attempt_lines(&entry, plain, width);
+                lines.push(call_line(&entry, plain, width));
+                lines.push(clip(&call_facts(&entry), width));
+                lines.extend(execution_line(&entry, plain, width));
+                for line in lines {
+                    assert!(!line.contains(char::is_control), "{line:?}");
+                    assert!(columns(&line) <= width.min(400), "{} columns", columns(&line));
+                }
             }
         }
     }
@@ -376,31 +379,41 @@ mod tests {
             "duration_ms": 12.5, "env_id": "0123456789abcdef", "environment_cache_hit": false,
             "env_prepare_ms": 30.0, "env_resolve_ms": 10.0, "env_install_ms": 15.5,
             "worker_pid": 42, "worker_restart_count": 1, "sandbox_tier": "process",
+            "code": "x = 1\nresult = x", "cost": {"usd": 0.001_25},
+            "usage": {"input_tokens": 1200, "output_tokens": 34, "cached_tokens": 0},
             "attempts": [
-                {"attempt_id": 1, "program_source": "generated", "stages": ["validated", "executed"],
-                 "duration_ms": 3.0, "failure": {"error_type": "execution", "error_message": "boom\nat 1"},
+                {"attempt_id": 1, "program_source": "persisted", "stages": ["validated", "executed"],
+                 "duration_ms": 3.0, "code": "result = x",
+                 "failure": {"error_type": "execution", "error_message": "boom\nat 1", "location": {"line": 2, "column": 3},
+                             "violation": {"required_correction": "define x first"}},
                  "stdout": "so far\n".repeat(14), "stderr": "oh"},
                 {"attempt_id": 2, "program_source": "repaired", "stages": ["validated"], "duration_ms": 4.0, "failure": null},
             ],
         });
+        assert_eq!(call_line(&entry, paint, 100), "  ✓ helper.add(1, \"a\\u001b[2J\", by: 2) [3]");
+        assert_eq!(call_line(&entry, paint, 30), "  ✓ helper.add(1, \"a\\u00…) [3]");
+        assert_eq!(call_facts(&entry), "generated  12 ms  1200/34 tokens  $0.00125");
         assert_eq!(
-            call_line(&entry, paint),
-            "  ✓ helper.add(1, \"a\\u001b[2J\", by: 2) [3] generated 12.5 ms"
-        );
-        assert_eq!(
-            execution_line(&entry, paint).unwrap(),
+            execution_line(&entry, paint, usize::MAX).unwrap(),
             "      env 0123456789ab made in 30 ms (resolve 10 ms, install 15.5 ms)  worker 42, restarts 1, process"
         );
-        let mut expected =
-            vec!["      attempt 1 generated validated → executed 3 ms  execution: boom"];
+        let mut expected = vec![
+            "      attempt 1 stored  validated → executed  3.0 ms  execution",
+            "        1  result = x",
+        ];
         expected.extend(["        printed: so far"; 12]);
         expected.extend([
             "        printed: … 2 more lines",
             "        stderr: oh",
-            "      attempt 2 repaired validated 4 ms",
+            "        feedback to the next attempt: boom",
+            "        at 1 (line 2, column 3)",
+            "        define x first",
+            "      attempt 2 repaired  validated  4.0 ms",
+            "        1  x = 1",
+            "        2  result = x",
         ]);
-        assert_eq!(attempt_lines(&entry, paint), expected);
-        let of = |grants: Value| execution_line(&json!({"grants": grants}), paint);
+        assert_eq!(attempt_lines(&entry, paint, 100), expected);
+        let of = |grants: Value| execution_line(&json!({"grants": grants}), paint, 100);
         assert_eq!(of(json!({"network": "off", "read": [], "write": []})), None);
         assert_eq!(
             of(json!({"network": "a.example", "read": ["/a"], "write": ["/b"]})).unwrap(),
@@ -410,8 +423,15 @@ mod tests {
             "role": "r", "method": "m", "outcome_status": "error", "outcome_error_type": "timeout",
             "outcome_error_message": "too slow\nmore", "depth": 99,
         });
-        assert_eq!(call_line(&failed, paint), "                ✗ r.m() timeout: too slow ");
-        assert_eq!(execution_line(&failed, paint), None);
-        assert_eq!(attempt_lines(&failed, paint), Vec::<String>::new());
+        assert_eq!(call_line(&failed, paint, 100), "                ✗ r.m() timeout: too slow");
+        assert_eq!(execution_line(&failed, paint, 100), None);
+        assert_eq!(attempt_lines(&failed, paint, 100), Vec::<String>::new());
+    }
+
+    #[test]
+    fn money_and_large_numbers_are_short() {
+        let shown = [0.0, 0.001_25, 0.0321, 12.345].map(dollars);
+        assert_eq!(shown, ["$0", "$0.00125", "$0.032", "$12.35"]);
+        assert_eq!([9_999, 12_345, 3_000_000].map(thousands), ["9999", "12k", "3M"]);
     }
 }

@@ -190,9 +190,9 @@ mod tests {
         assert_eq!(
             shown(40, true),
             [
-                "id  call                 took   cost",
+                "id  call                  took   cost",
                 "a1  guide.films(\"東京\")  12 ms  $0.01",
-                "b2  x\u{fffd}.y()            1.2 s",
+                "b2  x\u{fffd}.y()               1.2 s",
             ]
         );
         assert_eq!(shown(28, true)[1], "a1  guide.fil…  12 ms  $0.01");

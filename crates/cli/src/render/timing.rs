@@ -297,9 +297,18 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "a.m           1.0 s  ████████████████▌",
-                "  recall     100 ms  █▋",
-                "  generate 1  400 ms   ██████▋",
+                "a.m            1.0 s  ██████████████████ ┆",
+                "  recall      100 ms  █▊                 ┆",
+                "  generate 1  400 ms   ████████          ┆",
+                "  execute 1   100 ms           █▊        ┆",
+                "  generate 2  100 ms            ██▌      ┆",
+                "  execute 2   300 ms              ██████ ┆",
+                "  b.m         200 ms              ████▏  ┆",
+                "    execute   200 ms              ████▏  ┆",
+                "c.m            1.0 s                     ┆██████████████████",
+                "  generate    900 ms                     ┆████████████████▏",
+                "  execute     100 ms                     ┆                ██",
+                "most of it: generate of c.m, 900 ms (45 %)",
             ]
         );
     }
