@@ -141,6 +141,9 @@ fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault>
 }
 
 #[cfg(test)]
+mod wrong_uses;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -20,7 +20,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandFault, Exit};
-use paint::{Paint, Style, broken, clean, clean_lines, clip};
+use paint::{Paint, Style, broken, clean, clean_lines, clip, folded};
 
 /// Lines of a failure's message that are shown.
 const MAX_MESSAGE_LINES: usize = 20;
@@ -130,10 +130,16 @@ pub(crate) fn text(text: &str) -> Result<(), CommandFault> {
     bytes(format!("{text}\n").as_bytes())
 }
 
-/// Lines this program composed itself, colour and all.
+/// Lines this program composed itself, colour and all; those that a terminal has no room for are broken between words.
 pub(crate) fn lines(lines: &[String]) -> Result<(), CommandFault> {
-    let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    let room = room(Stream::Output);
+    let fitted = lines.iter().flat_map(|line| fitted(line.trim_end(), room));
+    let text: String = fitted.flat_map(|line| [line, "\n".to_owned()]).collect();
     bytes(text.as_bytes())
+}
+
+fn fitted(line: &str, room: Room) -> Vec<String> {
+    if room.is_bound { folded(line, room.columns) } else { vec![line.to_owned()] }
 }
 
 /// Writes bytes to standard output. A reader that closed the pipe (`| head`) is not an error.
@@ -250,7 +256,9 @@ pub(crate) fn beside_label(
 
 /// A closed terminal is ignored.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let room = room(Stream::Error);
+    let lines: Vec<String> = text.split('\n').flat_map(|line| fitted(line, room)).collect();
+    let _ = writeln!(io::stderr().lock(), "{}", lines.join("\n"));
 }
 
 /// What went wrong, what to do next, and the details that help.
@@ -306,7 +314,9 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
             Some("run it again; the same call may do better")
         }
         Exit::Ok | Exit::Failed | Exit::Usage => match failure.kind.cause() {
-            Cause::Intrinsic if in_a_call => Some("--trace shows the programs that were tried"),
+            Cause::Intrinsic if in_a_call => {
+                Some("`recurgent trace show last` shows the programs that were tried")
+            }
             Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => None,
         },
     }
@@ -330,7 +340,7 @@ mod tests {
                 .with("env_id", Value::Null),
             "error: execution\n  ZeroDivisionError: division by zero\n  line 2\n  \
              error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1\n  \
-             next: --trace shows the programs that were tried",
+             next: `recurgent trace show last` shows the programs that were tried",
         );
         check(
             &Failure::new(FailureKind::Cancelled, "stopped"),

@@ -129,6 +129,40 @@ pub(crate) fn broken(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
+/// A line that was painted, broken between words into lines of at most `room` columns. What is continued is indented by
+/// two more than the line. Colour takes no columns and goes on in the next line.
+pub(crate) fn folded(line: &str, room: usize) -> Vec<String> {
+    if painted_columns(line) <= room {
+        return vec![line.to_owned()];
+    }
+    let text = line.trim_start_matches(' ');
+    let indent = (line.len() - text.len()).min(room / 2);
+    let mut lines = vec![" ".repeat(indent)];
+    let mut is_begun = false;
+    for word in text.split(' ') {
+        let taken = lines.last().map_or(0, |last| painted_columns(last));
+        let width = painted_columns(word);
+        match lines.last_mut() {
+            Some(last) if !is_begun => last.push_str(word),
+            Some(last) if taken + 1 + width <= room => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => lines.push(format!("{}{word}", " ".repeat(indent + 2))),
+        }
+        is_begun = true;
+    }
+    lines
+}
+
+/// Columns of a text without its colours.
+fn painted_columns(text: &str) -> usize {
+    let mut pieces = text.split("\x1b[");
+    let plain = pieces.next().map_or(0, columns);
+    let after_colour = |piece: &str| piece.split_once('m').map_or(0, |(_, rest)| columns(rest));
+    plain + pieces.map(after_colour).sum::<usize>()
+}
+
 /// A word in pieces of at most `room` columns.
 fn pieces(word: &str, room: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
@@ -174,6 +208,13 @@ mod tests {
     fn broken_text_keeps_every_letter() {
         assert_eq!(broken("one two three", 7), ["one two", "three"]);
         assert_eq!(broken("see /very/long/path x", 7), ["see", "/very/l", "ong/pat", "h x"]);
+    }
+
+    #[test]
+    fn a_painted_line_is_folded_between_words() {
+        let line = "  \x1b[31mone two\x1b[0m three four";
+        assert_eq!(folded(line, 14), ["  \x1b[31mone two\x1b[0m", "    three four"]);
+        assert_eq!(folded(line, 40), [line]);
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn lines(calls: &[Value]) -> Vec<String> {
     let mut table = Table::new(&[
         Column::text("time (UTC)").expendable(3),
         Column::text("id"),
-        Column::text("call").shrinks_to(12),
+        Column::text("call").shrinks_to(20),
         Column::text("status").shrinks_to(6),
         Column::number("took").expendable(1),
         Column::text("source").expendable(4),
