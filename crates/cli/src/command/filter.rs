@@ -11,7 +11,7 @@ use crate::render::entry::{ended_at, text};
 
 /// Which logged calls.
 #[derive(Debug, Args)]
-pub(super) struct CallFilter {
+pub(super) struct LogFilter {
     /// Only calls that ended so
     #[arg(long, value_parser = ["ok", "error"])]
     status: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct CallFilter {
     since: Option<Duration>,
 }
 
-impl CallFilter {
+impl LogFilter {
     /// The filter as a question about entries, from now on.
     pub(super) fn wanted(&self) -> impl Fn(&Value) -> bool {
         let begin = self.since.map(began);

@@ -30,7 +30,7 @@ Examples:
 A call that ran a stored program avoided a model call. What it saved is an estimate: the average cost and time of the
 logged model calls for the same method.";
 
-/// Most rows, and most methods, that are told apart; what comes later is counted under one name.
+/// Most rows, and most methods, that are counted by name; what comes later is counted together.
 const MAX_NAMES: usize = 10_000;
 /// The name of what comes later.
 const OTHERS: &str = "(others)";
@@ -340,7 +340,7 @@ impl UsageTally {
     }
 }
 
-/// A key that is told apart: itself if it is known or there is room for it.
+/// The key that a call is counted under: its own if it is known or there is room for it.
 fn bounded<K: UsageKey, V>(key: K, known: &BTreeMap<K, V>) -> K {
     let key = key.cut();
     if known.len() < MAX_NAMES || known.contains_key(&key) { key } else { K::others() }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use super::filter::CallFilter;
+use super::filter::LogFilter;
 use super::settings::StateFlags;
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
@@ -36,7 +36,7 @@ Ctrl-C ends it.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchOptions {
     #[command(flatten)]
-    filter: CallFilter,
+    filter: LogFilter,
     /// Entries to begin with, of those already there
     #[arg(long, value_name = "N", default_value_t = 10)]
     last: usize,

@@ -148,7 +148,14 @@ pub(crate) fn folded(line: &str, room: usize) -> Vec<String> {
                 last.push(' ');
                 last.push_str(word);
             }
-            Some(_) | None => lines.push(format!("{}{word}", " ".repeat(indent + 2))),
+            Some(_) | None => {
+                let margin = " ".repeat(indent + 2);
+                let room = room.saturating_sub(indent + 2).max(2);
+                // A painted word is a name or a label, and short.
+                let is_long = width > room && !word.contains('\x1b');
+                let words = if is_long { pieces(word, room) } else { vec![word.to_owned()] };
+                lines.extend(words.iter().map(|word| format!("{margin}{word}")));
+            }
         }
         is_begun = true;
     }
@@ -215,6 +222,10 @@ mod tests {
         let line = "  \x1b[31mone two\x1b[0m three four";
         assert_eq!(folded(line, 14), ["  \x1b[31mone two\x1b[0m", "    three four"]);
         assert_eq!(folded(line, 40), [line]);
+        assert_eq!(
+            folded("  a: /very/long/path", 8),
+            ["  a:", "    /ver", "    y/lo", "    ng/p", "    ath"]
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One tool, in full.
 
-use lifecycle::admission::Case;
+use lifecycle::admission::{Case, Inputs};
 use lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
 use lifecycle::example::Example;
 use lifecycle::pattern::PatternEvent;
@@ -91,8 +91,20 @@ fn method(artifact: &ArtifactEntry, examples: &[Example], corpus: &[Case]) -> Va
         "versions": artifact.versions.iter().rev().map(version).collect::<Vec<_>>(),
         "code": current.map(|version| &version.code),
         "examples": examples.iter().map(Example::to_json).collect::<Vec<_>>(),
-        "corpus": corpus.iter().map(|case| json!(case.inputs)).collect::<Vec<_>>(),
+        "corpus": corpus.iter().map(|case| inputs(&case.inputs)).collect::<Vec<_>>(),
     })
+}
+
+/// The inputs of a recorded call, as examples have them.
+fn inputs(inputs: &Inputs) -> Value {
+    let mut fields = Map::new();
+    fields.insert("args".to_owned(), json!(inputs.args));
+    for (name, values) in [("kwargs", &inputs.kwargs), ("context", &inputs.context)] {
+        if !values.is_empty() {
+            fields.insert(name.to_owned(), json!(values));
+        }
+    }
+    Value::Object(fields)
 }
 
 /// How the last calls of a role ended, oldest first.

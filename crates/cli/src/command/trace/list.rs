@@ -4,7 +4,7 @@ use clap::Args;
 use recurgent::config::Config;
 use serde_json::{Value, json};
 
-use crate::command::filter::CallFilter;
+use crate::command::filter::LogFilter;
 use crate::exit::{CommandFault, Exit};
 use crate::logbook::{self, Follower};
 use crate::render::entry::{
@@ -22,7 +22,7 @@ const SHORT_ID: usize = 8;
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    filter: CallFilter,
+    filter: LogFilter,
     /// Most calls that are listed
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     last: u16,

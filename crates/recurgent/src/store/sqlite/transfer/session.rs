@@ -76,7 +76,7 @@ fn entry(
     for (call, text) in pairs(snapshot, HISTORY, row.id)? {
         match serde_json::from_str::<Value>(&text) {
             Ok(record) if record.get("call_id").is_some_and(|id| *id == *call) => {
-                history.push(record)
+                history.push(record);
             }
             Ok(_) | Err(_) => note(format!("the history record of call {call:?} cannot be read")),
         }
