@@ -10,12 +10,14 @@ mod demo;
 mod doctor;
 mod env;
 mod model;
+mod filter;
 mod repl;
 mod sessions;
 mod settings;
 mod store;
 mod tools;
 mod trace;
+mod usage;
 mod watch;
 
 use std::ffi::OsString;
@@ -35,6 +37,10 @@ Examples:
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
   recurgent model install                               a model on this machine: no key, no network
+  recurgent trace list                                  the last calls, newest first
+  recurgent trace show last                             what the last call did, and why
+  recurgent usage --by day                              model calls made and avoided, tokens, money
+  recurgent tools list                                  what is stored
   recurgent env list                                    packages programs were given
   recurgent tools recommend                             what should be done about your tools
   recurgent doctor                                      what is missing on this machine";
@@ -70,6 +76,7 @@ enum Verb {
     Model(model::ModelCommand),
     Watch(watch::WatchOptions),
     Trace(trace::TraceOptions),
+    Usage(usage::UsageOptions),
     Conformance(conformance::ConformanceOptions),
     /// Print a completion script for a shell
     ///
@@ -105,6 +112,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Model(options) => options.run(),
         Verb::Watch(options) => options.run(),
         Verb::Trace(options) => options.run(),
+        Verb::Usage(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
@@ -135,6 +143,9 @@ fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault>
     }
     Ok(Exit::Usage)
 }
+
+#[cfg(test)]
+mod wrong_uses;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,9 @@
 
 pub(crate) mod entry;
 pub(crate) mod paint;
+pub(crate) mod story;
+pub(crate) mod table;
+pub(crate) mod timing;
 pub(crate) mod trace;
 
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
@@ -13,10 +16,11 @@ use anstream::{AutoStream, ColorChoice};
 use lifecycle::outcome::Cause;
 use recurgent::{Failure, FailureKind, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandFault, Exit};
-use paint::{Paint, Style, clean, clip};
+use paint::{Paint, Style, broken, clean, clean_lines, clip, folded};
 
 /// Lines of a failure's message that are shown.
 const MAX_MESSAGE_LINES: usize = 20;
@@ -24,6 +28,10 @@ const MAX_MESSAGE_LINES: usize = 20;
 const MAX_METADATA: usize = 10;
 /// Columns of one metadata value that are shown.
 const MAX_METADATA_COLUMNS: usize = 160;
+/// Narrowest and widest layout; a terminal may be neither.
+const LAYOUT_COLUMNS: std::ops::RangeInclusive<usize> = 40..=200;
+/// Columns of a layout if neither a terminal nor `COLUMNS` says how many there are.
+const DEFAULT_COLUMNS: usize = 100;
 
 /// Where text is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +56,34 @@ pub(crate) fn is_terminal(stream: Stream) -> bool {
     match stream {
         Stream::Output => io::stdout().is_terminal(),
         Stream::Error => io::stderr().is_terminal(),
+    }
+}
+
+/// Columns that a layout may take on a stream: those of the terminal, else of `COLUMNS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// How many.
+    pub(crate) columns: usize,
+    /// Whether more would not fit. Otherwise a program may read the output, and nothing is left out.
+    pub(crate) is_bound: bool,
+}
+
+/// The room that a stream has.
+pub(crate) fn room(stream: Stream) -> Room {
+    let size = match stream {
+        Stream::Output => tcgetwinsize(io::stdout()),
+        Stream::Error => tcgetwinsize(io::stderr()),
+    };
+    // Some terminals report 0 columns.
+    let terminal = size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    Room::of(terminal.or_else(recurgent::config::columns))
+}
+
+impl Room {
+    fn of(known: Option<usize>) -> Self {
+        let columns = known.unwrap_or(DEFAULT_COLUMNS);
+        let columns = columns.clamp(*LAYOUT_COLUMNS.start(), *LAYOUT_COLUMNS.end());
+        Self { columns, is_bound: known.is_some() }
     }
 }
 
@@ -89,14 +125,21 @@ pub(crate) fn json(value: &Value) -> Result<(), CommandFault> {
 
 /// Text for people; on a terminal it cannot move the cursor.
 pub(crate) fn text(text: &str) -> Result<(), CommandFault> {
-    let text = if is_terminal(Stream::Output) { clean_lines(text) } else { text.to_owned() };
+    let text =
+        if is_terminal(Stream::Output) { clean_lines(text).join("\n") } else { text.to_owned() };
     bytes(format!("{text}\n").as_bytes())
 }
 
-/// Lines this program composed itself, colour and all.
+/// Lines this program composed itself, colour and all; those that a terminal has no room for are broken between words.
 pub(crate) fn lines(lines: &[String]) -> Result<(), CommandFault> {
-    let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    let room = room(Stream::Output);
+    let fitted = lines.iter().flat_map(|line| fitted(line.trim_end(), room));
+    let text: String = fitted.flat_map(|line| [line, "\n".to_owned()]).collect();
     bytes(text.as_bytes())
+}
+
+fn fitted(line: &str, room: Room) -> Vec<String> {
+    if room.is_bound { folded(line, room.columns) } else { vec![line.to_owned()] }
 }
 
 /// Writes bytes to standard output. A reader that closed the pipe (`| head`) is not an error.
@@ -166,13 +209,13 @@ pub(crate) fn fault(fault: &CommandFault) {
         return;
     }
     let error = paint(Stream::Error).in_style(Style::Bad, "error:");
-    note(&format!("{error} {}", clean_lines(&fault.message)));
+    note(&format!("{error} {}", clean_lines(&fault.message).join("\n")));
 }
 
 /// A notice that is not a failure.
 pub(crate) fn notice(notice: &str) {
     let label = paint(Stream::Error).in_style(Style::Warning, "note:");
-    note(&format!("{label} {}", clean_lines(notice)));
+    note(&format!("{label} {}", clean_lines(notice).join("\n")));
 }
 
 /// A progress line, on a terminal only.
@@ -187,14 +230,35 @@ pub(crate) fn replace_line(text: &str) {
     let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
 }
 
-/// A line of a story that is shown as it happens. A closed output does not end it.
-pub(crate) fn story_line(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
+/// A label, and text beside it. Line breaks stay; lines that do not fit are broken between words, and all begin in the
+/// column of the first.
+pub(crate) fn beside(label: &str, label_columns: usize, text: &str, room: Room) -> Vec<String> {
+    let width = if room.is_bound { room.columns } else { usize::MAX };
+    beside_label(label, label_columns, text, width)
+}
+
+/// The same, in lines of at most `width` columns.
+pub(crate) fn beside_label(
+    label: &str,
+    label_columns: usize,
+    text: &str,
+    width: usize,
+) -> Vec<String> {
+    let beside = width.saturating_sub(label_columns).max(1);
+    let fitted = |line: String| match paint::columns(&line) > beside {
+        true => broken(&line, beside),
+        false => vec![line],
+    };
+    let margin = " ".repeat(label_columns);
+    let lines = clean_lines(text).into_iter().flat_map(fitted).enumerate();
+    lines.map(|(n, line)| format!("{}{line}", if n == 0 { label } else { &margin })).collect()
 }
 
 /// A closed terminal is ignored.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let room = room(Stream::Error);
+    let lines: Vec<String> = text.split('\n').flat_map(|line| fitted(line, room)).collect();
+    let _ = writeln!(io::stderr().lock(), "{}", lines.join("\n"));
 }
 
 /// What went wrong, what to do next, and the details that help.
@@ -250,14 +314,12 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
             Some("run it again; the same call may do better")
         }
         Exit::Ok | Exit::Failed | Exit::Usage => match failure.kind.cause() {
-            Cause::Intrinsic if in_a_call => Some("--trace shows the programs that were tried"),
+            Cause::Intrinsic if in_a_call => {
+                Some("`recurgent trace show last` shows the programs that were tried")
+            }
             Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => None,
         },
     }
-}
-
-fn clean_lines(text: &str) -> String {
-    text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -278,7 +340,7 @@ mod tests {
                 .with("env_id", Value::Null),
             "error: execution\n  ZeroDivisionError: division by zero\n  line 2\n  \
              error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1\n  \
-             next: --trace shows the programs that were tried",
+             next: `recurgent trace show last` shows the programs that were tried",
         );
         check(
             &Failure::new(FailureKind::Cancelled, "stopped"),
@@ -289,6 +351,20 @@ mod tests {
             &Failure::new(FailureKind::InvalidCall, "no\u{1b}[2J"),
             "error: invalid_call\n  no\u{fffd}[2J\n  trace_id t1",
         );
+    }
+
+    #[test]
+    fn a_layout_takes_what_the_terminal_has_within_bounds() {
+        let columns = |known| Room::of(known).columns;
+        assert_eq!([columns(Some(10)), columns(Some(90)), columns(Some(999))], [40, 90, 200]);
+        assert_eq!(Room::of(None), Room { columns: 100, is_bound: false });
+    }
+
+    #[test]
+    fn text_beside_a_label_is_broken_between_words_only_if_it_must_fit() {
+        let shown = |is_bound| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_bound });
+        assert_eq!(shown(true), ["ok  one", "    two", "    three"]);
+        assert_eq!(shown(false), ["ok  one two", "    three"]);
     }
 
     #[test]

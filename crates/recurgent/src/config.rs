@@ -359,6 +359,12 @@ fn unknown(name: &str, origin: &SettingOrigin) -> ConfigFault {
     }
 }
 
+/// Columns of the terminal, as the shell says (`COLUMNS`).
+#[doc(hidden)]
+pub fn columns() -> Option<usize> {
+    Config::variable("COLUMNS")?.to_str()?.trim().parse().ok().filter(|columns| *columns > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

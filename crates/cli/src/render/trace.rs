@@ -21,10 +21,14 @@ use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use super::entry::output_lines;
-use super::paint::{Paint, Style, clean, clip, wrapped};
+use super::paint::{Paint, Style, clean, clip, columns, wrapped};
+use super::story::StoryOutput;
+use super::{Stream, room};
 
-/// Columns a line may take.
-pub(crate) const WIDTH: usize = 80;
+/// Columns a line may take, on a terminal that has more.
+const MAX_WIDTH: usize = 80;
+/// Columns below which the source and the time of a call are on a line of their own.
+const MIN_WIDTH_FOR_SUFFIX: usize = 64;
 /// Lines of a program that are shown.
 const MAX_CODE_LINES: usize = 20;
 /// Lines of an answer that are shown.
@@ -50,6 +54,8 @@ pub(crate) enum Detail {
 /// Shows calls while they are under way. Give it to a runtime as an observer.
 pub(crate) struct LiveTrace {
     detail: Detail,
+    /// Columns a line may take.
+    width: usize,
     paint: Paint,
     screen: Mutex<Screen>,
 }
@@ -58,19 +64,21 @@ impl LiveTrace {
     /// Writes to standard error.
     pub(crate) fn new(detail: Detail, colour: bool) -> Self {
         let screen = Screen::new(Box::new(io::stderr()), columns_of(&io::stderr()));
-        Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
+        let width = width(Stream::Error);
+        Self { detail, width, paint: Paint { colour }, screen: Mutex::new(screen) }
     }
 
     /// Writes to standard output, for commands whose output is the trace.
-    pub(crate) fn on_stdout(detail: Detail, colour: bool) -> Self {
-        let screen = Screen::new(Box::new(io::stdout()), columns_of(&io::stdout()));
-        Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
+    pub(crate) fn on_stdout(detail: Detail, colour: bool, out: StoryOutput) -> Self {
+        let screen = Screen::new(Box::new(out), columns_of(&io::stdout()));
+        let width = width(Stream::Output);
+        Self { detail, width, paint: Paint { colour }, screen: Mutex::new(screen) }
     }
 
     #[cfg(test)]
     fn to(out: Box<dyn Write + Send>, detail: Detail, columns: Option<usize>) -> Self {
         let screen = Mutex::new(Screen::new(out, columns));
-        Self { detail, paint: Paint { colour: false }, screen }
+        Self { detail, width: MAX_WIDTH, paint: Paint { colour: false }, screen }
     }
 }
 
@@ -83,7 +91,7 @@ impl Observer for LiveTrace {
         };
         // A call continues even if the terminal is closed.
         let _ = screen.print(&lines);
-        let room = screen.columns.unwrap_or(WIDTH);
+        let room = screen.columns.unwrap_or(self.width);
         let status =
             status(event).map(|text| self.paint.in_style(Style::Faint, &clip(&text, room)));
         let _ = screen.status(status.as_deref());
@@ -152,12 +160,17 @@ fn status(event: &Event) -> Option<String> {
     Some(text)
 }
 
-/// Columns of a terminal, at most [`WIDTH`]; `None` if the stream is not a terminal.
+/// Columns a line may take on a stream.
+pub(crate) fn width(stream: Stream) -> usize {
+    room(stream).columns.min(MAX_WIDTH)
+}
+
+/// Columns of a terminal, at most [`MAX_WIDTH`]; `None` if the stream is not a terminal.
 fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let known = tcgetwinsize(stream).map(|size| usize::from(size.ws_col)).ok();
     // Some terminals report 0 columns.
-    let columns = known.filter(|columns| *columns > 0).unwrap_or(WIDTH);
-    stream.is_terminal().then_some(columns.min(WIDTH))
+    let columns = known.filter(|columns| *columns > 0).unwrap_or(MAX_WIDTH);
+    stream.is_terminal().then_some(columns.min(MAX_WIDTH))
 }
 
 impl LiveTrace {
@@ -198,7 +211,7 @@ impl LiveTrace {
             }
             EventKind::Waiting { wait, why } => {
                 let next = format!("{}; trying again in {}", clean(why), duration(*wait));
-                let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+                let room = self.width.saturating_sub(indent_columns(subject) + 4);
                 let next = self.paint.in_style(Style::Faint, &clip(&next, room));
                 vec![format!("{}{next}", self.rail(subject))]
             }
@@ -208,7 +221,7 @@ impl LiveTrace {
 
     fn heading(&self, subject: &Subject, arguments: &str) -> String {
         let name = clean(&subject.name);
-        let room = WIDTH.saturating_sub(indent_columns(subject) + name.chars().count() + 2);
+        let room = self.width.saturating_sub(indent_columns(subject) + columns(&name) + 2);
         let name = self.paint.in_style(Style::Name, &name);
         format!("{}{name}({})", self.indent(subject), clip(&clean(arguments), room))
     }
@@ -218,7 +231,7 @@ impl LiveTrace {
         let rail = self.rail(subject);
         let count = code.lines().count();
         let digits = count.min(MAX_CODE_LINES).to_string().len();
-        let room = WIDTH.saturating_sub(indent_columns(subject) + digits + 4);
+        let room = self.width.saturating_sub(indent_columns(subject) + digits + 4);
         // One or two lines more are shown: a line with their number would save little.
         let shown = if count <= MAX_CODE_LINES + 2 { count } else { MAX_CODE_LINES };
         let mut lines: Vec<String> = code
@@ -240,7 +253,7 @@ impl LiveTrace {
     /// The first lines of what a program printed.
     fn printed(&self, subject: &Subject, stream: &str, text: &str) -> Vec<String> {
         let rail = self.rail(subject);
-        let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+        let room = self.width.saturating_sub(indent_columns(subject) + 4);
         let line = |text: &str| {
             let line = clip(&clean(text), room);
             format!("{rail}{}", self.paint.in_style(Style::Faint, &line))
@@ -250,7 +263,7 @@ impl LiveTrace {
 
     fn rollback(&self, subject: &Subject, what: &str, message: &str) -> Vec<String> {
         let rail = self.rail(subject);
-        let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+        let room = self.width.saturating_sub(indent_columns(subject) + 4);
         let head = self.paint.in_style(Style::Warning, &format!("↺ {}", clip(&clean(what), room)));
         let message_lines = wrapped(message, room, MAX_MESSAGE_LINES);
         std::iter::once(format!("{rail}{head}"))
@@ -261,17 +274,22 @@ impl LiveTrace {
     /// The outcome, then the source of its program and the time it took. A blank line separates a tree from the next.
     fn ending(&self, subject: &Subject, outcome: &Outcome, suffix: &str) -> Vec<String> {
         let corner = format!("{}{}", self.indent(subject), self.paint.in_style(Style::Faint, "└ "));
-        let room = WIDTH.saturating_sub(indent_columns(subject) + 2);
-        let left = room.saturating_sub(suffix.chars().count() + 2);
+        let room = self.width.saturating_sub(indent_columns(subject) + 2);
+        let is_narrow = self.width < MIN_WIDTH_FOR_SUFFIX;
+        let left = if is_narrow { room } else { room.saturating_sub(columns(suffix) + 2) };
         let (style, text, below) = match &outcome.result {
-            Ok(value) => answer(value, left, subject.depth == 0),
+            Ok(value) => answer(value, left, room.saturating_sub(2), subject.depth == 0),
             Err(failure) => failure_lines(failure, left, room),
         };
-        let gap = " ".repeat(room.saturating_sub(text.chars().count() + suffix.chars().count()));
-        let text = self.paint.in_style(style, &text);
-        let mut lines =
-            vec![format!("{corner}{text}{gap}{}", self.paint.in_style(Style::Faint, suffix))];
         let margin = format!("{}  ", self.indent(subject));
+        let taken = if is_narrow { 0 } else { columns(&text) };
+        let gap = " ".repeat(room.saturating_sub(taken + columns(suffix)));
+        let text = self.paint.in_style(style, &text);
+        let suffix = self.paint.in_style(Style::Faint, suffix);
+        let mut lines = match is_narrow {
+            true => vec![format!("{corner}{text}"), format!("{margin}{gap}{suffix}")],
+            false => vec![format!("{corner}{text}{gap}{suffix}")],
+        };
         lines.extend(below.iter().map(|line| format!("{margin}{line}")));
         if subject.depth == 0 {
             lines.push(String::new());
@@ -317,14 +335,20 @@ pub(crate) fn duration(took: Duration) -> String {
     }
 }
 
-/// A value on one line. If the value of a root call does not fit, `ok` and an outline of it on the lines below.
-fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<String>) {
+/// A value on one line of `room` columns. If the value of a root call does not fit, `ok` and an outline of it on lines
+/// of `below_room` columns below.
+fn answer(
+    value: &Value,
+    room: usize,
+    below_room: usize,
+    at_top: bool,
+) -> (Style, String, Vec<String>) {
     let bytes = encoded_bytes(value);
     if bytes > MAX_VALUE_BYTES {
         return (Style::Good, format!("ok, {bytes} bytes"), Vec::new());
     }
     let short = clean(&value.to_string());
-    if short.chars().count() <= room || !at_top {
+    if columns(&short) <= room || !at_top {
         return (Style::Good, clip(&short, room), Vec::new());
     }
     let mut below = outline(value);
@@ -333,7 +357,7 @@ fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<Strin
         below.truncate(MAX_VALUE_LINES);
         below.push(format!("… {more} more lines"));
     }
-    let below = below.iter().map(|line| clip(line, WIDTH - 4)).collect();
+    let below = below.iter().map(|line| clip(line, below_room)).collect();
     (Style::Good, "ok".to_owned(), below)
 }
 

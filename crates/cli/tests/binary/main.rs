@@ -20,6 +20,7 @@ mod exchange;
 mod fixture;
 mod log;
 mod processes;
+mod seeing;
 mod sessions;
 mod signals;
 mod store;

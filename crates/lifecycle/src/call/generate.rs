@@ -83,7 +83,13 @@ impl Generate {
     pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
         let Self { mut call, origin, feedback } = self;
         call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
-        let mut pending = PendingAttempt { origin, feedback, took, ..PendingAttempt::default() };
+        let mut pending = PendingAttempt {
+            origin,
+            feedback,
+            took,
+            generation: took,
+            ..PendingAttempt::default()
+        };
         let draft = match reply {
             Ok(draft) => draft,
             Err(fault) => {

@@ -21,6 +21,8 @@ pub(super) struct PendingAttempt {
     /// The feedback in the prompt.
     pub(super) feedback: Option<Value>,
     pub(super) took: Duration,
+    /// The model's part of it.
+    pub(super) generation: Duration,
     /// The program's text, if it never became a program because of another part of its payload.
     pub(super) code: Option<String>,
     pub(super) packages: Packages,
@@ -41,6 +43,7 @@ impl Default for PendingAttempt {
             sent: None,
             feedback: None,
             took: Duration::ZERO,
+            generation: Duration::ZERO,
             code: None,
             packages: Packages::default(),
             capabilities: Capabilities::default(),
@@ -70,6 +73,7 @@ impl PendingAttempt {
         let Self {
             origin,
             took,
+            generation,
             packages,
             capabilities,
             output,
@@ -91,6 +95,7 @@ impl PendingAttempt {
             observed,
             sent,
             took,
+            generation,
             last_resort,
         }
     }

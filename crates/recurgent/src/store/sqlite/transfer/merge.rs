@@ -15,7 +15,7 @@ use super::super::column::Json;
 use super::super::fault::SqliteFault;
 use super::super::write::run;
 use super::super::{pattern, read, versions};
-use super::tools;
+use super::{session, tools};
 
 /// The values of columns that an imported program does not have.
 fn defaults() -> [(&'static str, Cell); 6] {
@@ -60,6 +60,9 @@ pub(in crate::store::sqlite) fn merge(
     }
     for (role, events) in by_role {
         merge_patterns(transaction, role, &events, &mut merged)?;
+    }
+    for entry in &bundle.sessions {
+        session::merge(transaction, entry, &mut merged)?;
     }
     Ok(merged)
 }
