@@ -9,6 +9,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod env;
+mod input;
 mod repl;
 mod sessions;
 mod settings;

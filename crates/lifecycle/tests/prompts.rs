@@ -193,6 +193,7 @@ fn every_required_rule_is_stated() {
         history_count: 3,
         patterns: vec![repeated("http_fetch", "fetcher")],
         rejections: Vec::new(),
+        ..PromptContext::default()
     };
     for language in LANGUAGES {
         let mut request = request(language, vec![json!(3)]);
@@ -368,6 +369,7 @@ fn nothing_inserted_leaves_its_field() {
             history_count: 1,
             patterns: vec![repeated(&random.text(), &random.text())],
             rejections: Vec::new(),
+            ..PromptContext::default()
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
         let prompt = build(&request, &prompt_context, Some(&feedback));

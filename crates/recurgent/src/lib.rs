@@ -38,6 +38,7 @@ mod single_flight;
 mod stored_programs;
 mod tree;
 mod trial;
+mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentFault, CallFault};
 pub use arguments::{ArgumentList, IntoArguments};

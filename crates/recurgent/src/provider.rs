@@ -8,6 +8,7 @@ mod price;
 mod recording;
 mod scripted;
 mod secret;
+mod served;
 mod setting;
 mod wire;
 
@@ -36,7 +37,7 @@ pub use secret::Secret;
 pub use setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
 #[doc(hidden)]
 pub use wire::Wire;
-pub(crate) use wire::{key_variables, key_variables_help, names_help};
+pub(crate) use wire::{address_variables, key_variables, key_variables_help, names_help};
 
 /// Writes programs.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -56,6 +57,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Most tokens one answer may have; 0 if answers use no tokens.
     fn max_output_tokens(&self) -> u32 {
         0
+    }
+
+    /// What people should know about the choice of the model.
+    fn notice(&self) -> Option<String> {
+        None
     }
 
     /// The number of recorded answers that were not used, by `role.method`. Some are left if a replay takes another

@@ -18,6 +18,7 @@ mod demo;
 mod environments;
 mod exchange;
 mod fixture;
+mod input;
 mod log;
 mod processes;
 mod sessions;

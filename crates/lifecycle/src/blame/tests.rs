@@ -50,6 +50,7 @@ fn granted_hosts_and_paths_are_recognised() {
     let access = GrantedAccess {
         hosts: Some(["api.example", "shop.example:443", "localhost"].map(str::to_owned).to_vec()),
         paths: vec!["/srv/data".to_owned(), "/home/a/sales.csv".to_owned()],
+        ..GrantedAccess::default()
     };
     for (host, port, expected) in [
         (Some("api.example"), Some(9), true),
@@ -116,6 +117,7 @@ impl Scene<'_> {
             access: &GrantedAccess {
                 hosts: Some(vec!["example.com:443".to_owned()]),
                 paths: vec!["/srv".to_owned()],
+                ..GrantedAccess::default()
             },
             observed: &Observation::of_sources(
                 (self.code == PYTHON_FETCHES || self.code == RUBY_FETCHES).then_some(reached),
@@ -217,7 +219,7 @@ fn errors_of_a_database_are_attributed_by_their_number() {
         ..link(&["sqlite3.OperationalError"])
     });
     let scene = Scene { args: &["/data/a.db"], ..STORED };
-    let outside = Outside::File { path: Some("/data/a.db".to_owned()), granted_as: None };
+    let outside = Outside::File { path: Some("/data/a.db".to_owned()), granted_as: None, in_workspace: false };
     let expected = Attribution::World { outside, granted: false, chosen: false };
     assert_eq!(scene.attribute(&facts), expected);
 }

@@ -1,7 +1,7 @@
 //! The settings as each part of the runtime takes them.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lifecycle::attempt::Budgets;
@@ -13,7 +13,8 @@ use lifecycle::request::Allowance;
 use lifecycle::standing::StandingMode;
 
 use super::agent::retries;
-use super::{AgentOptions, Config};
+use super::value::working_directory;
+use super::{AgentOptions, Config, Settings};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::observe::LogLimits;
@@ -34,6 +35,7 @@ impl Config {
             provider: settings.provider.clone(),
             model: settings.model.clone(),
             base_url: settings.base_url.clone(),
+            addresses: self.addresses.clone(),
             keys: self.keys.clone(),
             api_key_file: settings.api_key_file.clone(),
             proxy: settings.provider_proxy.clone(),
@@ -247,10 +249,19 @@ impl Config {
                 network: settings.network.clone(),
                 read: settings.read_paths.clone(),
                 write: settings.write_paths.clone(),
+                workspace: settings.workspace.clone(),
+                workspace_write: settings.workspace_write,
+                names_from: names_from(settings),
             },
             generate: settings.generate,
             widen: settings.widen,
             debug: settings.debug,
         }
     }
+}
+
+/// Where granted paths are named from; `None` if none are, so that agents of several directories share zygotes.
+fn names_from(settings: &Settings) -> Option<PathBuf> {
+    let granted = !settings.read_paths.is_empty() || !settings.write_paths.is_empty();
+    granted.then(working_directory).flatten()
 }

@@ -1,10 +1,10 @@
 //! What a line typed into the repl means.
 
+use lifecycle::dispatch::ASK;
 use recurgent::Arguments;
 use serde_json::{Map, Value};
 
 use crate::command::agent::value;
-use crate::command::ask::ASK;
 
 /// What a line means.
 #[derive(Debug, Clone, PartialEq)]

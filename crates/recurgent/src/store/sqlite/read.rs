@@ -8,7 +8,6 @@ use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, PromptContext};
-use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::standing::StateKeys;
 use lifecycle::tool::{KnownTool, Tool, ToolCandidate, most_relevant};
@@ -86,7 +85,7 @@ pub(super) fn prompt_context(
         history_count: count.unwrap_or(0),
         patterns,
         rejections: people::rejections(connection, &request.role, &request.method)?,
-        secrets: NamedSecrets::default(),
+        ..PromptContext::default()
     })
 }
 
