@@ -4,12 +4,15 @@ mod age;
 mod agent;
 mod ask;
 mod call;
+mod complete;
 mod config;
 mod conformance;
 mod demo;
 mod doctor;
 mod env;
+mod init;
 mod input;
+mod man;
 mod repl;
 mod sessions;
 mod settings;
@@ -21,7 +24,7 @@ mod watch;
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::exit::{CommandFault, Exit, exit_code_help};
 use crate::render;
@@ -31,11 +34,13 @@ Examples:
   recurgent demo                                        see it work, without a model or network
   recurgent call calculator add 3 4                     call any method on any role
   recurgent call calculator add 3 --session desk        memory that outlives the process
-  recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
+  recurgent ask calculator \"what is 15% of 240?\"          ask in plain words
+  recurgent call editor word_count @report.txt          a file as an argument
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
   recurgent env list                                    packages programs were given
   recurgent tools recommend                             what should be done about your tools
+  recurgent init                                        write a configuration file
   recurgent doctor                                      what is missing on this machine";
 
 /// An agent runtime that grows software through use
@@ -60,6 +65,7 @@ enum Verb {
     Ask(ask::AskOptions),
     Repl(repl::ReplOptions),
     Demo(demo::DemoOptions),
+    Init(init::InitOptions),
     Doctor(doctor::DoctorOptions),
     Config(config::ConfigOptions),
     Tools(tools::ToolsOptions),
@@ -69,17 +75,21 @@ enum Verb {
     Watch(watch::WatchOptions),
     Trace(trace::TraceOptions),
     Conformance(conformance::ConformanceOptions),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell, which knows roles, methods, sessions and tools
     ///
-    /// For bash: recurgent completions bash > ~/.local/share/bash-completion/completions/recurgent
+    /// For bash, in ~/.bashrc: source <(recurgent completions bash)
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+    Man(man::ManOptions),
 }
 
 /// Runs the command of a command line.
 pub(crate) fn run(line: Vec<OsString>) -> Result<Exit, CommandFault> {
+    if complete::answer::<CommandLine>(&line)? {
+        return Ok(Exit::Ok);
+    }
     let as_json = wants_json(&line);
     let answer = match CommandLine::try_parse_from(line) {
         Ok(line) => perform(line.verb),
@@ -94,6 +104,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Ask(options) => options.run(),
         Verb::Repl(options) => options.run(),
         Verb::Demo(options) => options.run(),
+        Verb::Init(options) => options.run(),
         Verb::Doctor(options) => options.run(),
         Verb::Config(options) => options.run(),
         Verb::Tools(options) => options.run(),
@@ -104,11 +115,10 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Trace(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), "recurgent", &mut script);
-            render::bytes(&script)?;
+            complete::print_script(&shell.to_string())?;
             Ok(Exit::Ok)
         }
+        Verb::Man(options) => options.run::<CommandLine>(),
     }
 }
 
@@ -135,6 +145,8 @@ fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault>
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

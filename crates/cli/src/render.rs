@@ -360,9 +360,18 @@ mod tests {
             Failure::new(FailureKind::RateLimited, "busy").with("retry_after_ms", json!(ms))
         };
         for (failure, expected) in [
-            (limited(120_000), Some("wait 2 minutes, then run it again; the service asked for that")),
-            (limited(31_500), Some("wait 32 seconds, then run it again; the service asked for that")),
-            (Failure::new(FailureKind::RateLimited, "busy"), Some("wait as long as the service asks, then run it again")),
+            (
+                limited(120_000),
+                Some("wait 2 minutes, then run it again; the service asked for that"),
+            ),
+            (
+                limited(31_500),
+                Some("wait 32 seconds, then run it again; the service asked for that"),
+            ),
+            (
+                Failure::new(FailureKind::RateLimited, "busy"),
+                Some("wait as long as the service asks, then run it again"),
+            ),
             (
                 Failure::new(FailureKind::ProviderAuth, "no key"),
                 Some("`recurgent doctor` shows what is missing"),

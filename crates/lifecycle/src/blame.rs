@@ -337,8 +337,7 @@ impl Incident<'_> {
         let chosen = !texts(self.request).any(named);
         let found = path.as_deref().and_then(|path| self.access.granted_path(path));
         let is_lost = |path: &str| !path.starts_with('/') && !self.access.is_reachable(path);
-        let granted_as =
-            found.filter(|_| path.as_deref().is_some_and(is_lost)).map(str::to_owned);
+        let granted_as = found.filter(|_| path.as_deref().is_some_and(is_lost)).map(str::to_owned);
         let workspace = path.as_deref().and_then(|path| self.access.workspace_of(path));
         // What exists in a workspace can be read, so a refusal is one to change it.
         let is_refused = link.has_errno(REFUSED_ERRNO);

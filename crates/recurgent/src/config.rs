@@ -109,7 +109,9 @@ pub enum ConfigFault {
         problem: String,
     },
     /// No profile has this name.
-    #[error("the configuration file has no profile {name:?}; there are: {known}; add [provider.{name}] to it")]
+    #[error(
+        "the configuration file has no profile {name:?}; there are: {known}; add [provider.{name}] to it"
+    )]
     UnknownProfile {
         /// As written.
         name: String,

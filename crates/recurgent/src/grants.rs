@@ -58,10 +58,10 @@ impl Grants {
             hosts,
             paths: paths.map(|path| text(path)).collect(),
             names: self.names().iter().map(|granted| text(&granted.name)).collect(),
-            workspace: self.workspace.as_deref().map(|path| Workspace {
-                path: text(path),
-                writable: self.workspace_write,
-            }),
+            workspace: self
+                .workspace
+                .as_deref()
+                .map(|path| Workspace { path: text(path), writable: self.workspace_write }),
         }
     }
 
@@ -259,7 +259,9 @@ mod tests {
     #[test]
     fn granted_paths_are_found_by_their_names_in_the_working_directory() {
         let grants = Grants {
-            read: ["/w/a/b.csv", "/w/a", "/w/../x", "/v/c", "/w", "/w/d.csv"].map(PathBuf::from).into(),
+            read: ["/w/a/b.csv", "/w/a", "/w/../x", "/v/c", "/w", "/w/d.csv"]
+                .map(PathBuf::from)
+                .into(),
             write: vec!["/w/e/f".into()],
             names_from: Some("/w".into()),
             ..Grants::default()

@@ -160,9 +160,7 @@ impl<'a> Host<'a> {
         let changed = self.workspace.as_ref().map(Snapshot::changes).unwrap_or_default();
         let sent = match (&by_tools.sent, changed.is_empty()) {
             (by_tools, true) => by_tools.clone(),
-            (by_tools, false) => {
-                Some(by_tools.iter().flatten().cloned().chain(changed).collect())
-            }
+            (by_tools, false) => Some(by_tools.iter().flatten().cloned().chain(changed).collect()),
         };
         Observation { complete, sent, ..observation }
     }

@@ -104,7 +104,10 @@ mod tests {
         fs::write(path("a/changed"), "22").unwrap();
         fs::remove_file(path("a/removed")).unwrap();
         fs::write(path("new"), "").unwrap();
-        assert_eq!(before.changes(), ["change of a/changed", "change of a/removed", "change of new"]);
+        assert_eq!(
+            before.changes(),
+            ["change of a/changed", "change of a/removed", "change of new"]
+        );
     }
 
     #[test]

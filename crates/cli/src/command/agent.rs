@@ -11,6 +11,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
+use super::complete;
 use super::input::ArgumentReader;
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;
@@ -22,7 +23,7 @@ use crate::render::{self, Stream};
 #[derive(Debug, Args)]
 pub(crate) struct AgentFlags {
     /// Keep memory and history under this name, across processes
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = complete::session())]
     session: Option<String>,
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::agent::AgentFlags;
 use super::call::call_once;
+use super::complete;
 use super::input::{ArgumentReader, INPUT_HELP, is_content};
 use crate::exit::{CommandFault, Exit};
 
@@ -22,7 +23,9 @@ A program answers, with what is in its arguments and memory. The model that writ
 argument, not all of it. With --network or --read the program can look things up.";
 
 fn after_help() -> String {
-    format!("{EXAMPLES}\n\n{INPUT_HELP}\nBeside words they are further arguments; alone they are the question.")
+    format!(
+        "{EXAMPLES}\n\n{INPUT_HELP}\nBeside words they are further arguments; alone they are the question."
+    )
 }
 
 /// Ask a role a question; short for `recurgent call ROLE ask QUESTION`
@@ -30,6 +33,7 @@ fn after_help() -> String {
 #[command(after_help = after_help())]
 pub(crate) struct AskOptions {
     /// The role to ask
+    #[arg(add = complete::role())]
     role: String,
     /// What to ask: several words are one question; @FILE and - are what it is about
     #[arg(required = true, allow_negative_numbers = true)]
@@ -57,7 +61,9 @@ fn arguments(words: &[String]) -> Result<Vec<Value>, CommandFault> {
     let words = words.into_iter().map(|word| reader.text(word)).collect::<Result<Vec<_>, _>>()?;
     let mut contents = contents.into_iter();
     let question = match words.is_empty() {
-        true => contents.next().map(|content| reader.text(content)).transpose()?.unwrap_or_default(),
+        true => {
+            contents.next().map(|content| reader.text(content)).transpose()?.unwrap_or_default()
+        }
         false => words.join(" "),
     };
     if question.trim().is_empty() {

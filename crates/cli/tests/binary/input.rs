@@ -35,7 +35,8 @@ fn an_argument_may_be_a_file_or_standard_input() {
 /// The question is words; what it is about comes after it. Without words, the content is the question.
 #[test]
 fn a_question_may_be_about_a_file() {
-    let script = r#"{"echo.ask": [{"code": "def ask(question, *about):\n    return [question, *about]"}]}"#;
+    let script =
+        r#"{"echo.ask": [{"code": "def ask(question, *about):\n    return [question, *about]"}]}"#;
     for (words, input, expected) in [
         (&["which", "is", "larger?", "@rows.json"][..], "", json!(["which is larger?", [1, 2]])),
         (&["who?", "-"], "log\n", json!(["who?", "log\n"])),
@@ -92,8 +93,7 @@ fn programs_run_in_the_workspace() {
     let refused = cli.run(&["call", "ledger", "note", "new.txt", "--workspace", "project"]);
     refused.exits(1).stderr_contains("--workspace-write");
     assert!(!cli.path("project/new.txt").exists());
-    let line =
-        ["call", "ledger", "note", "new.txt", "--workspace", "project", "--workspace-write"];
+    let line = ["call", "ledger", "note", "new.txt", "--workspace", "project", "--workspace-write"];
     cli.run(&line).exits(0).prints("noted\n");
     assert_eq!(std::fs::read_to_string(cli.path("project/new.txt")).unwrap(), "noted");
 }

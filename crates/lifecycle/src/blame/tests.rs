@@ -219,7 +219,11 @@ fn errors_of_a_database_are_attributed_by_their_number() {
         ..link(&["sqlite3.OperationalError"])
     });
     let scene = Scene { args: &["/data/a.db"], ..STORED };
-    let outside = Outside::File { path: Some("/data/a.db".to_owned()), granted_as: None, in_workspace: false };
+    let outside = Outside::File {
+        path: Some("/data/a.db".to_owned()),
+        granted_as: None,
+        in_workspace: false,
+    };
     let expected = Attribution::World { outside, granted: false, chosen: false };
     assert_eq!(scene.attribute(&facts), expected);
 }

@@ -1,7 +1,9 @@
 //! The configuration file, and the named provider profiles in it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
 
 use super::{Config, ConfigFault, SettingOrigin, find};
 use crate::regular_file::read_regular;
@@ -32,6 +34,17 @@ const OF_A_PROFILE: [&str; 14] = [
 pub(super) type Profiles = BTreeMap<String, Vec<(String, String)>>;
 
 impl Config {
+    /// Where a configuration file belongs, whether there is one or not.
+    #[doc(hidden)]
+    #[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
+    pub fn file_to_write() -> Option<PathBuf> {
+        let usual = || {
+            let strategy = etcetera::choose_base_strategy().ok()?;
+            Some(strategy.config_dir().join("recurgent").join("config.toml"))
+        };
+        Self::variable("RECURGENT_CONFIG").map(PathBuf::from).or_else(usual)
+    }
+
     /// Reads the file, then the profile that it names.
     pub(super) fn read_file(&mut self, path: &Path) -> Result<(), ConfigFault> {
         let fault = |problem: String| ConfigFault::File { path: path.to_owned(), problem };

@@ -12,10 +12,11 @@ use lifecycle::guardrail::{GuardrailPolicy, Rule};
 use lifecycle::standing::StandingMode;
 
 use super::value::{
-    DEEPEST, Expected, LogTarget, MANY, ToText, count, directory, flag, gems, indexes, installer_proxy,
-    language, list, log_target, manifest_mode, model, name, network, optional_address, optional_count,
-    optional_number, optional_path, optional_seconds, paths, provider_setting, python_packages,
-    rules, seconds, service_proxy, source_mode, standing_mode, tier,
+    DEEPEST, Expected, LogTarget, MANY, ToText, count, directory, flag, gems, indexes,
+    installer_proxy, language, list, log_target, manifest_mode, model, name, network,
+    optional_address, optional_count, optional_number, optional_path, optional_seconds, paths,
+    provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
+    tier,
 };
 use crate::grants::Network;
 use crate::provider::{self, ModelName, ProviderSetting, ProxyAddress, ServiceAddress};

@@ -133,7 +133,9 @@ fn by_environment(options: &ProviderOptions, by_key: bool) -> Option<(&'static W
 fn at_address(options: &ProviderOptions, wire: &'static Wire) -> &'static Wire {
     let named = wire.address_variable.and_then(|(name, _)| options.addresses.get(name));
     match named {
-        Some(address) if wire.name == OPENAI.name && address.as_str() != OPENAI.base_url => &COMPATIBLE,
+        Some(address) if wire.name == OPENAI.name && address.as_str() != OPENAI.base_url => {
+            &COMPATIBLE
+        }
         Some(_) | None => wire,
     }
 }
@@ -184,9 +186,9 @@ fn address(
     if let Some(address) = &options.base_url {
         return Ok((address.clone(), None));
     }
-    let named = wire.address_variable.and_then(|(name, path)| {
-        options.addresses.get(name).map(|address| (name, path, address))
-    });
+    let named = wire
+        .address_variable
+        .and_then(|(name, path)| options.addresses.get(name).map(|address| (name, path, address)));
     match named {
         Some((name, path, address)) if address.as_str().ends_with(path) => {
             Ok((address.clone(), Some(name)))

@@ -232,10 +232,8 @@ impl From<ureq::Error> for TransportFault {
         let is_late = matches!(&error, ureq::Error::Timeout(_))
             || matches!(&error, ureq::Error::Io(io) if is_slow(io));
         // Without a connection no model was asked.
-        let is_unconnected = matches!(
-            &error,
-            ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect)
-        );
+        let is_unconnected =
+            matches!(&error, ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect));
         let problem = error.to_string();
         if is_unconnected {
             Self::Broken(problem)

@@ -57,8 +57,7 @@ fn list(
     cancellation: &Cancellation,
 ) -> Result<(ModelName, Option<String>), DraftFault> {
     let url = format!("{}/models", service.base_url);
-    let mut reply =
-        fetch(&url, bearer(service.key.as_ref()), &service.route, limit, cancellation)?;
+    let mut reply = fetch(&url, bearer(service.key.as_ref()), &service.route, limit, cancellation)?;
     if matches!(reply.status, 404 | 405 | 501) {
         return Ok((service.model.clone(), None));
     }

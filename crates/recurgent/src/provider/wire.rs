@@ -25,13 +25,8 @@ const SHOWN_CHARS: usize = 160;
 
 /// The model services, in the order of help texts. Where a key alone chooses the service, the first that uses the key
 /// is chosen.
-pub(super) static WIRES: [&Wire; 5] = [
-    &messages::ANTHROPIC,
-    &OPENAI,
-    &chat::OPENAI_CHAT,
-    &gemini::GEMINI,
-    &chat::COMPATIBLE,
-];
+pub(super) static WIRES: [&Wire; 5] =
+    [&messages::ANTHROPIC, &OPENAI, &chat::OPENAI_CHAT, &gemini::GEMINI, &chat::COMPATIBLE];
 
 /// All about one model service: what it is called and how it is asked. A service is added by a file with a constant
 /// of this type and a line in `WIRES`.
