@@ -82,14 +82,13 @@ enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
+    #[command(hide = true)]
+    Complete(complete::CompleteOptions),
     Man(man::ManOptions),
 }
 
 /// Runs the command of a command line.
 pub(crate) fn run(line: Vec<OsString>) -> Result<Exit, CommandFault> {
-    if complete::answer::<CommandLine>(&line)? {
-        return Ok(Exit::Ok);
-    }
     let as_json = wants_json(&line);
     let answer = match CommandLine::try_parse_from(line) {
         Ok(line) => perform(line.verb),
@@ -115,9 +114,10 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Trace(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
-            complete::print_script(&shell.to_string())?;
+            render::bytes(&complete::script::<CommandLine>(shell))?;
             Ok(Exit::Ok)
         }
+        Verb::Complete(options) => options.run::<CommandLine>(),
         Verb::Man(options) => options.run::<CommandLine>(),
     }
 }

@@ -123,6 +123,28 @@ fn older_history_is_mentioned_when_there_is_any() {
     }
 }
 
+/// What is granted is said, and nothing is said when nothing is.
+#[test]
+fn grants_and_turns_are_shown_when_there_are_any() {
+    let request = request(Language::Python, vec![json!("sales.csv")]);
+    let plain = build(&request, &PromptContext::default(), None).user;
+    assert!(!plain.contains("granted") && !plain.contains("latest_turns"), "{plain}");
+    let turn = json!({"method": "ask", "args": ["my password=hunter2 and what?"], "value": "x".repeat(9000)});
+    let prompt_context = PromptContext {
+        grants: json!({"network": "off", "read": ["/data/sales.csv"]}),
+        turns: vec![turn; 4],
+        ..PromptContext::default()
+    };
+    let user = build(&request, &prompt_context, None).user;
+    assert!(
+        user.contains("\ngranted: {\"network\":\"off\",\"read\":[\"/data/sales.csv\"]}\n"),
+        "{user}"
+    );
+    assert!(user.contains("\nlatest_turns: [{\"method\":\"ask\""), "{user}");
+    assert!(!user.contains("hunter2"), "{user}");
+    assert!(user.len() < plain.len() + 4096, "{} bytes", user.len());
+}
+
 fn generate(step: Step) -> Box<Generate> {
     match step {
         Step::Generate(generate) => generate,

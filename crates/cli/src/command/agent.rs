@@ -11,7 +11,6 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
-use super::complete;
 use super::input::ArgumentReader;
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;
@@ -23,7 +22,7 @@ use crate::render::{self, Stream};
 #[derive(Debug, Args)]
 pub(crate) struct AgentFlags {
     /// Keep memory and history under this name, across processes
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), add = complete::session())]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     session: Option<String>,
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::agent::AgentFlags;
 use super::call::call_once;
-use super::complete;
 use super::input::{ArgumentReader, INPUT_HELP, is_content};
 use crate::exit::{CommandFault, Exit};
 
@@ -33,7 +32,6 @@ fn after_help() -> String {
 #[command(after_help = after_help())]
 pub(crate) struct AskOptions {
     /// The role to ask
-    #[arg(add = complete::role())]
     role: String,
     /// What to ask: several words are one question; @FILE and - are what it is about
     #[arg(required = true, allow_negative_numbers = true)]

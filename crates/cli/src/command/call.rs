@@ -14,7 +14,6 @@ use recurgent::{Arguments, Outcome, ProgramFault};
 use serde_json::{Map, Value, json};
 
 use super::agent::{AgentFlags, Caller, outcome_json};
-use super::complete;
 use super::input::{ArgumentReader, INPUT_HELP, limited_bytes};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
@@ -45,10 +44,8 @@ fn after_help() -> String {
 #[command(after_help = after_help())]
 pub(crate) struct CallOptions {
     /// The role to call, such as calculator
-    #[arg(add = complete::role())]
     role: String,
     /// The method, such as add; NAME= writes memory, and a memory key alone reads it
-    #[arg(add = complete::method())]
     method: String,
     /// Arguments by position; @FILE is a file's content, - standard input
     #[arg(allow_negative_numbers = true)]

@@ -10,7 +10,6 @@ use recurgent::{Arguments, FailureKind};
 use serde_json::Value;
 
 use super::agent::{AgentFlags, Caller, value};
-use super::complete;
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
@@ -44,7 +43,6 @@ with an open bracket or quote goes on. Ctrl-C stops the running call, Ctrl-D lea
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplOptions {
     /// The role to talk to
-    #[arg(add = complete::role())]
     role: String,
     #[command(flatten)]
     agent: AgentFlags,

@@ -64,7 +64,6 @@ enum Verb {
     /// Its contract, methods with signatures, memory keys, versions and programs, and how it fares
     Show {
         /// The tool
-        #[arg(add = super::complete::role())]
         name: String,
     },
     /// How every tool fares: failures, weak successes, corrections, spent retries

@@ -394,7 +394,7 @@ fn help_has_examples_and_exit_codes() {
     assert!(cli.run(&["--version"]).exits(0).stdout.starts_with("recurgent "));
     for shell in ["bash", "zsh", "fish"] {
         let script = cli.run(&["completions", shell]);
-        assert!(script.exits(0).stdout.contains("_RECURGENT_COMPLETE"), "{shell}");
+        assert!(script.exits(0).stdout.contains("recurgent complete --"), "{shell}");
     }
     cli.run(&[]).exits(2).stderr_contains("Usage:");
 }

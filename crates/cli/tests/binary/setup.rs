@@ -116,30 +116,39 @@ fn shells_complete_roles_methods_and_sessions() {
     for (words, expected) in [
         (&["call", "calc"][..], "calculator"),
         (&["call", "calculator", "a"], "add"),
-        (&["call", "echo", ""], "text"),
+        (&["call", "echo", "te"], "text"),
         (&["repl", "ec"], "echo"),
         (&["call", "calculator", "add", "--session", "de"], "desk"),
         (&["tools", "show", "calc"], "calculator"),
         (&["ses"], "sessions"),
     ] {
-        for shell in ["bash", "zsh", "fish"] {
-            let line = [&["--", "recurgent"], words].concat();
-            let mut command = cli.command(&line);
-            command.env("_RECURGENT_COMPLETE", shell);
-            command.env("_CLAP_COMPLETE_INDEX", words.len().to_string());
-            let ran = Ran::of(&line, &command.output().unwrap());
-            let found: Vec<&str> =
-                ran.exits(0).stdout.lines().filter_map(|line| line.split('\t').next()).collect();
-            assert!(found.contains(&expected), "{shell}: {ran:?}");
-            assert!(!found.contains(&"back"), "{shell}: {ran:?}");
-        }
+        let ran = cli.run(&[&["complete", "--"], words].concat());
+        let found: Vec<&str> = ran.exits(0).stdout.lines().collect();
+        assert_eq!(found, [expected], "{ran:?}");
     }
+    cli.run(&["complete", "--", "call", "--guest", "r"]).exits(0).prints("ruby\n");
+    cli.run(&["complete", "--", "call", "--works"]).prints("--workspace\n--workspace-write\n");
     // Completion makes no store.
     let empty = CliFixture::new("{}");
-    let mut command = empty.command(&["--", "recurgent", "call", ""]);
-    command.env("_RECURGENT_COMPLETE", "fish").env_remove("RECURGENT_STATE_DIR");
-    command.env("RECURGENT_STATE_DIR", empty.path("none")).output().unwrap();
+    empty.run_in("none", &["complete", "--", "call", ""]).exits(0).prints("");
     assert!(!empty.path("none").exists());
+}
+
+/// As bash runs the script: words with spaces are quoted.
+#[test]
+fn bash_completes() {
+    let cli = CliFixture::new(r#"{"two words.go": [{"code": "result = 1"}]}"#);
+    cli.run(&["call", "two words", "go"]).exits(0);
+    let script = "source <(recurgent completions bash); COMP_WORDS=(recurgent call tw); COMP_CWORD=2; \
+                  _recurgent; printf '%s|' \"${COMPREPLY[@]}\"";
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_recurgent")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let ours = cli.command(&[]);
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["-c", script]).env_clear();
+    bash.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = bash.env("PATH", path).current_dir(cli.path(".")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "two\\ words|", "{output:?}");
 }
 
 #[test]

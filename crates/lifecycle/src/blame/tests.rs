@@ -46,6 +46,23 @@ fn a_file_is_named_by_its_path_or_the_end_of_it() {
 }
 
 #[test]
+fn relative_paths_are_found_by_name_or_in_the_workspace() {
+    let access = GrantedAccess {
+        paths: vec!["/home/a/data".to_owned(), "/w".to_owned()],
+        names: vec!["data".to_owned()],
+        ..GrantedAccess::default()
+    };
+    let found = |path: &str| access.is_reachable(path);
+    assert!(found("data/x.csv") && found("./data") && !found("database") && !found("x.csv"));
+    assert!(access.workspace_of("x.csv").is_none());
+    let workspace = Some(Workspace { path: "/w".to_owned(), writable: false });
+    let access = GrantedAccess { workspace, ..access };
+    assert!(access.is_reachable("x.csv"));
+    assert!(access.workspace_of("x.csv").is_some() && access.workspace_of("/w/x.csv").is_some());
+    assert!(access.workspace_of("/elsewhere/x.csv").is_none());
+}
+
+#[test]
 fn granted_hosts_and_paths_are_recognised() {
     let access = GrantedAccess {
         hosts: Some(["api.example", "shop.example:443", "localhost"].map(str::to_owned).to_vec()),
