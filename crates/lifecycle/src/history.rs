@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::excerpt::shortened;
 use crate::outcome::Outcome;
 use crate::program::{Checksum, hex, type_name};
 use crate::redact::redacted_field;
@@ -21,6 +22,10 @@ pub const MAX_RECORDED_BYTES: usize = 64 * 1024;
 const REST: &str = "…";
 /// Characters of a text kept in a preview.
 const PREVIEW_CHARS: usize = 160;
+/// Largest value of an earlier turn that a prompt holds whole.
+const MAX_TURN_VALUE_BYTES: usize = 240;
+/// Characters of a longer one that a prompt holds.
+const TURN_PREVIEW_CHARS: usize = 120;
 /// Largest value the content store takes.
 pub const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
@@ -161,7 +166,14 @@ pub fn content_of(record: &Value) -> Option<&str> {
 /// What a model is shown of an earlier call of its conversation: what was asked and what came of it.
 /// `value` is the stored value of the call, if it is still kept.
 pub fn turn(record: &Value, value: Option<&Value>) -> Value {
-    let field = |name: &str| record.get(name).cloned().unwrap_or_default();
+    let field = |name: &str| match record.get(name) {
+        Some(Value::Array(args)) => args.iter().map(brief).collect(),
+        Some(Value::Object(kwargs)) => {
+            kwargs.iter().map(|(key, value)| (key.clone(), brief(value))).collect()
+        }
+        Some(other) => other.clone(),
+        None => Value::Null,
+    };
     let is_given = |(_, value): &(&str, Value)| match value {
         Value::Array(items) => !items.is_empty(),
         Value::Object(fields) => !fields.is_empty(),
@@ -174,10 +186,21 @@ pub fn turn(record: &Value, value: Option<&Value>) -> Value {
         ("args", field("args")),
         ("kwargs", field("kwargs")),
         ("error_type", error),
-        ("value", value.map(bounded).unwrap_or_default()),
+        ("value", value.map(brief).unwrap_or_default()),
     ];
     let shown = shown.into_iter().filter(is_given);
     Value::Object(shown.map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// A value, or the beginning of one that is too long for a prompt.
+fn brief(value: &Value) -> Value {
+    let bytes = encoded_bytes(value);
+    if bytes <= MAX_TURN_VALUE_BYTES {
+        return value.clone();
+    }
+    let whole = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let preview = shortened(&whole, TURN_PREVIEW_CHARS);
+    json!({"type": type_name(value), "bytes": bytes, "preview": preview})
 }
 
 /// A value, or a short description of one that is too large to keep here.
@@ -253,7 +276,7 @@ mod tests {
         let shown = turn(&record, Some(&json!(3)));
         assert_eq!(shown, json!({"method": "ask", "args": ["how many?"], "value": 3}));
         let long = turn(&record, Some(&json!("x".repeat(1 << 20))));
-        assert!(encoded_bytes(&long) < MAX_RECORDED_VALUE_BYTES, "{long}");
+        assert_eq!(long["value"]["preview"], format!("{}…", "x".repeat(TURN_PREVIEW_CHARS)));
         let failed = json!({
             "method_name": "add", "args": [], "kwargs": {"by": 1},
             "outcome_summary": {"error_type": "timeout"},

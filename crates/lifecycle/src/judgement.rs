@@ -183,7 +183,7 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
                 Some(granted) => format!(
                     "relative paths begin where programs run, so give the whole path; granted is `{granted}`"
                 ),
-                None => "check that the file exists and can be read".to_owned(),
+                None => "check that the file exists and that its permissions allow this".to_owned(),
             };
             let message = format!("{text}; {advice}");
             Failure::new(FailureKind::Execution, message).with("path", path.as_deref())

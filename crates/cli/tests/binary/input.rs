@@ -1,5 +1,9 @@
 //! What calls are given beside words: files, standard input, and files that programs open themselves.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::calls::cli;
@@ -11,6 +15,11 @@ const READERS: &str = r#"{
   "ledger.here": [{"code": "import os\ndef here():\n    return sorted(os.listdir('.'))"}],
   "ledger.note": [{"code": "def note(path):\n    with open(path, 'w') as file:\n        file.write('noted')\n    with open(path) as file:\n        return file.read()"}]
 }"#;
+
+/// Programs of root run as a user that owns nothing.
+fn open_to_all(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
 
 #[test]
 fn an_argument_may_be_a_file_or_standard_input() {
@@ -77,6 +86,7 @@ fn a_granted_file_is_found_by_its_relative_name() {
     }
     let written = cli.path("notes.txt");
     std::fs::write(&written, "").unwrap();
+    open_to_all(&written, 0o666);
     cli.run(&["call", "ledger", "note", "notes.txt", "--write", "notes.txt"]).prints("noted\n");
     assert_eq!(std::fs::read_to_string(&written).unwrap(), "noted");
 }
@@ -90,6 +100,7 @@ fn programs_run_in_the_workspace() {
     let here = cli.json(&["call", "ledger", "here", "--workspace", "project"]);
     assert_eq!(here["value"], json!(["readme.txt"]));
     cli.run(&["call", "ledger", "read", "readme.txt", "--workspace", "project"]).prints("hello\n");
+    open_to_all(&cli.path("project"), 0o777);
     let refused = cli.run(&["call", "ledger", "note", "new.txt", "--workspace", "project"]);
     refused.exits(1).stderr_contains("--workspace-write");
     assert!(!cli.path("project/new.txt").exists());
@@ -107,6 +118,7 @@ fn an_attempt_that_may_have_changed_the_workspace_is_the_last() {
     ]}"#;
     let cli = CliFixture::new(script);
     std::fs::create_dir(cli.path("project")).unwrap();
+    open_to_all(&cli.path("project"), 0o777);
     let line = ["call", "ledger", "log", "x", "--workspace", "project", "--workspace-write"];
     let (outcome, exit) = cli.answer(&line);
     assert_eq!((exit, &outcome["error_type"]), (1, &json!("execution")), "{outcome}");

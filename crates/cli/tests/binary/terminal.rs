@@ -7,7 +7,7 @@ use crate::fixture::Ran;
 /// Starts the command and offers `wait` (until it shows a text, which is returned with all before it), `type` and
 /// `ended` (its exit code). There is no time limit: a test that waits for ever is a failure of the suite.
 const AT_A_TERMINAL: &str = r"
-import fcntl, os, pty, re, signal, sys, termios
+import fcntl, os, pty, re, select, signal, sys, termios
 ours, theirs = pty.openpty()
 before = termios.tcgetattr(theirs)
 child = os.fork()
@@ -27,7 +27,12 @@ def wait(text):
 def type(text):
     os.write(ours, text.encode())
 def ended():
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if select.select([ours], [], [], 0.05)[0]:
+            os.read(ours, 4096)
 ";
 
 /// What a Python script that uses the terminal prints.
