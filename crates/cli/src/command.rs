@@ -4,13 +4,17 @@ mod age;
 mod agent;
 mod ask;
 mod call;
+mod complete;
 mod config;
 mod conformance;
 mod demo;
 mod doctor;
 mod env;
-mod model;
 mod filter;
+mod init;
+mod input;
+mod man;
+mod model;
 mod repl;
 mod sessions;
 mod settings;
@@ -23,7 +27,7 @@ mod watch;
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::exit::{CommandFault, Exit, exit_code_help};
 use crate::render;
@@ -33,7 +37,8 @@ Examples:
   recurgent demo                                        see it work, without a model or network
   recurgent call calculator add 3 4                     call any method on any role
   recurgent call calculator add 3 --session desk        memory that outlives the process
-  recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
+  recurgent ask calculator \"what is 15% of 240?\"          ask in plain words
+  recurgent call editor word_count @report.txt          a file as an argument
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
   recurgent model install                               a model on this machine: no key, no network
@@ -43,6 +48,7 @@ Examples:
   recurgent tools list                                  what is stored
   recurgent env list                                    packages programs were given
   recurgent tools recommend                             what should be done about your tools
+  recurgent init                                        write a configuration file
   recurgent doctor                                      what is missing on this machine";
 
 /// An agent runtime that grows software through use
@@ -67,6 +73,7 @@ enum Verb {
     Ask(ask::AskOptions),
     Repl(repl::ReplOptions),
     Demo(demo::DemoOptions),
+    Init(init::InitOptions),
     Doctor(doctor::DoctorOptions),
     Config(config::ConfigOptions),
     Tools(tools::ToolsOptions),
@@ -78,13 +85,16 @@ enum Verb {
     Trace(trace::TraceOptions),
     Usage(usage::UsageOptions),
     Conformance(conformance::ConformanceOptions),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell, which knows roles, methods, sessions and tools
     ///
-    /// For bash: recurgent completions bash > ~/.local/share/bash-completion/completions/recurgent
+    /// For bash, in ~/.bashrc: source <(recurgent completions bash)
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+    #[command(hide = true)]
+    Complete(complete::CompleteOptions),
+    Man(man::ManOptions),
 }
 
 /// Runs the command of a command line.
@@ -103,6 +113,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Ask(options) => options.run(),
         Verb::Repl(options) => options.run(),
         Verb::Demo(options) => options.run(),
+        Verb::Init(options) => options.run(),
         Verb::Doctor(options) => options.run(),
         Verb::Config(options) => options.run(),
         Verb::Tools(options) => options.run(),
@@ -115,11 +126,11 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Usage(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), "recurgent", &mut script);
-            render::bytes(&script)?;
+            render::bytes(&complete::script::<CommandLine>(shell))?;
             Ok(Exit::Ok)
         }
+        Verb::Complete(options) => options.run::<CommandLine>(),
+        Verb::Man(options) => options.run::<CommandLine>(),
     }
 }
 
@@ -149,6 +160,8 @@ mod wrong_uses;
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

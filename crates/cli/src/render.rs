@@ -9,6 +9,7 @@ pub(crate) mod table;
 pub(crate) mod timing;
 pub(crate) mod trace;
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -26,6 +27,16 @@ use paint::{Paint, Style, broken, clean, clean_lines, clip, folded};
 const MAX_MESSAGE_LINES: usize = 20;
 /// Metadata fields of a failure that are shown.
 const MAX_METADATA: usize = 10;
+/// Metadata that repeats the sentence of a failure, or is for programs.
+const SAID_METADATA: [&str; 7] = [
+    "guardrail_class",
+    "last_violation_message",
+    "last_violation_subtype",
+    "normalization_policy",
+    "normalized",
+    "raw_error_message",
+    "retry_after_ms",
+];
 /// Columns of one metadata value that are shown.
 const MAX_METADATA_COLUMNS: usize = 160;
 /// Narrowest and widest layout; a terminal may be neither.
@@ -261,31 +272,43 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", lines.join("\n"));
 }
 
-/// What went wrong, what to do next, and the details that help.
+/// The sentence that matters, what to do next, then the details that help.
 fn failure_block(failure: &Failure, trace: Option<&str>, paint: Paint) -> String {
-    let code = paint.in_style(Style::Bad, &clean(failure.kind.code()));
-    let mut block = vec![format!("{} {code}", paint.in_style(Style::Bad, "error:"))];
-    let message = failure.message.lines().take(MAX_MESSAGE_LINES).map(clean);
+    let message = sentence(failure);
+    let mut message = message.lines().take(MAX_MESSAGE_LINES).map(clean);
+    let first = message.next().unwrap_or_default();
+    let mut block = vec![format!("{} {first}", paint.in_style(Style::Bad, "error:"))];
     block.extend(message.map(|line| format!("  {line}")));
-    let mut details = metadata_lines(&failure.metadata);
-    if let Some(trace) = trace {
-        details.push(("trace_id".to_owned(), trace.to_owned()));
+    if let Some(next) = next_step(failure, trace.is_some()) {
+        block.push(format!("  {} {next}", paint.in_style(Style::Title, "next:")));
     }
+    let mut details = vec![("error_type".to_owned(), clean(failure.kind.code()))];
+    details.extend(metadata_lines(&failure.metadata));
+    details.extend(trace.map(|trace| ("trace_id".to_owned(), trace.to_owned())));
     let width = details.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     block.extend(details.iter().map(|(name, value)| {
         format!("  {} {value}", paint.in_style(Style::Faint, &format!("{name:<width$}")))
     }));
-    if let Some(next) = next_step(failure, trace.is_some()) {
-        block.push(format!("  {} {next}", paint.in_style(Style::Title, "next:")));
-    }
     block.join("\n")
 }
 
-/// Metadata people can use: short values in the order they came.
+/// The message. That of spent guardrail retries is the same for every call, so the last violation is shown instead.
+fn sentence(failure: &Failure) -> Cow<'_, str> {
+    let violation = failure.metadata.get("last_violation_message").and_then(Value::as_str);
+    let is_normalized = failure.metadata.get("normalized") == Some(&Value::Bool(true));
+    match violation.filter(|_| is_normalized) {
+        Some(violation) => {
+            Cow::Owned(format!("no program of the model was allowed to run: {violation}"))
+        }
+        None => Cow::Borrowed(&failure.message),
+    }
+}
+
+/// Metadata people can use: short values in the order they came, without what the sentence says.
 fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
     metadata
         .iter()
-        .filter(|(_, value)| !value.is_null())
+        .filter(|(name, value)| !value.is_null() && !SAID_METADATA.contains(&name.as_str()))
         .take(MAX_METADATA)
         .map(|(name, value)| {
             let text = match value {
@@ -301,24 +324,46 @@ fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What the message, which says what to do about this failure, cannot know: the commands there are.
-fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
-    match Exit::of_failure(failure) {
-        Exit::Cancelled => Some("nothing was kept of this call; run it again when you like"),
-        Exit::Unavailable | Exit::Setup => Some("`recurgent doctor` shows what is missing"),
-        // Only the service knows whether it will do better.
-        Exit::Ok | Exit::Failed | Exit::Usage if failure.kind == FailureKind::Provider => {
-            Some("`recurgent doctor --live` shows whether the service answers")
-        }
-        Exit::Ok | Exit::Failed | Exit::Usage if failure.kind.retriable() => {
-            Some("run it again; the same call may do better")
-        }
-        Exit::Ok | Exit::Failed | Exit::Usage => match failure.kind.cause() {
-            Cause::Intrinsic if in_a_call => {
-                Some("`recurgent trace show last` shows the programs that were tried")
+/// What the message, which says what to do about this failure, cannot know: the commands there are, and how long to wait.
+fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
+    let wait = failure.metadata.get("retry_after_ms").and_then(Value::as_u64);
+    let step = match (Exit::of_failure(failure), &failure.kind) {
+        (Exit::Cancelled, _) => "nothing was kept of this call; run it again when you like",
+        (Exit::Unavailable | Exit::Setup, _) => "`recurgent doctor` shows what is missing",
+        (Exit::Ok | Exit::Failed | Exit::Usage, kind) => match (kind, wait) {
+            (_, Some(wait)) => {
+                let wait = patience(Duration::from_millis(wait));
+                return Some(format!("wait {wait}, then run it again; the service asked for that"));
             }
-            Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => None,
+            // Only the service knows whether it will do better.
+            (FailureKind::Provider, None) => {
+                "`recurgent doctor --live` shows whether the service answers"
+            }
+            (FailureKind::Reported(_), None) if kind.retriable() => {
+                "run it again; the same call may do better"
+            }
+            (FailureKind::GuardrailRetryExhausted, None) => {
+                "rephrase the request; `recurgent trace show last` shows the programs that were tried"
+            }
+            (_, None) if kind.retriable() => kind.row().next_step,
+            (_, None) => match kind.cause() {
+                Cause::Intrinsic if in_a_call => {
+                    "`recurgent trace show last` shows the programs that were tried"
+                },
+                Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => return None,
+            },
         },
+    };
+    Some(step.to_owned())
+}
+
+/// A wait in whole seconds or minutes, rounded up.
+fn patience(wait: Duration) -> String {
+    let seconds = wait.as_millis().div_ceil(1000);
+    match seconds {
+        0..=1 => "1 second".to_owned(),
+        2..=119 => format!("{seconds} seconds"),
+        _ => format!("{} minutes", seconds.div_ceil(60)),
     }
 }
 
@@ -338,18 +383,18 @@ mod tests {
                 .with("error_class", "ZeroDivisionError")
                 .with("budget", json!({"spent": 1}))
                 .with("env_id", Value::Null),
-            "error: execution\n  ZeroDivisionError: division by zero\n  line 2\n  \
-             error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1\n  \
-             next: `recurgent trace show last` shows the programs that were tried",
+            "error: ZeroDivisionError: division by zero\n  line 2\n  \
+             next: `recurgent trace show last` shows the programs that were tried\n  error_type  execution\n  \
+             error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1",
         );
         check(
             &Failure::new(FailureKind::Cancelled, "stopped"),
-            "error: cancelled\n  stopped\n  trace_id t1\n  \
-             next: nothing was kept of this call; run it again when you like",
+            "error: stopped\n  next: nothing was kept of this call; run it again when you like\n  \
+             error_type cancelled\n  trace_id   t1",
         );
         check(
             &Failure::new(FailureKind::InvalidCall, "no\u{1b}[2J"),
-            "error: invalid_call\n  no\u{fffd}[2J\n  trace_id t1",
+            "error: no\u{fffd}[2J\n  error_type invalid_call\n  trace_id   t1",
         );
     }
 
@@ -365,6 +410,52 @@ mod tests {
         let shown = |is_bound| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_bound });
         assert_eq!(shown(true), ["ok  one", "    two", "    three"]);
         assert_eq!(shown(false), ["ok  one two", "    three"]);
+    }
+
+    #[test]
+    fn the_violation_comes_before_the_names_of_its_metadata() {
+        let failure = Failure::new(FailureKind::GuardrailRetryExhausted, "couldn't be completed")
+            .with("guardrail_recovery_attempts", 1)
+            .with("guardrail_subtype", "process_escape")
+            .with("last_violation_message", "`os.fork` starts a process")
+            .with("normalized", true)
+            .with("raw_error_message", "guardrail retries exhausted");
+        check(
+            &failure,
+            "error: no program of the model was allowed to run: `os.fork` starts a process\n  \
+             next: rephrase the request; `recurgent trace show last` shows the programs that were tried\n  \
+             error_type                  guardrail_retry_exhausted\n  \
+             guardrail_recovery_attempts 1\n  guardrail_subtype           process_escape\n  \
+             trace_id                    t1",
+        );
+    }
+
+    #[test]
+    fn the_next_step_fits_the_failure() {
+        let limited = |ms: u64| {
+            Failure::new(FailureKind::RateLimited, "busy").with("retry_after_ms", json!(ms))
+        };
+        for (failure, expected) in [
+            (
+                limited(120_000),
+                Some("wait 2 minutes, then run it again; the service asked for that"),
+            ),
+            (
+                limited(31_500),
+                Some("wait 32 seconds, then run it again; the service asked for that"),
+            ),
+            (
+                Failure::new(FailureKind::RateLimited, "busy"),
+                Some("wait as long as the service asks, then run it again"),
+            ),
+            (
+                Failure::new(FailureKind::ProviderAuth, "no key"),
+                Some("`recurgent doctor` shows what is missing"),
+            ),
+            (Failure::new(FailureKind::InvalidCall, "no"), None),
+        ] {
+            assert_eq!(next_step(&failure, true).as_deref(), expected, "{failure:?}");
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::execution::{ExceptionFacts, ExceptionLink, LinkKind};
 use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use classes::{
-    ARGUMENT, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE, SERVICE,
-    SERVICE_ERRNO, TIMEOUT, VALUE,
+    ARGUMENT, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE, REFUSED_ERRNO,
+    SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
 };
 use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts};
 
@@ -51,12 +51,25 @@ pub struct GrantedAccess {
     pub hosts: Option<Vec<String>>,
     /// Files and directories they may read or write.
     pub paths: Vec<String>,
+    /// Relative names by which they find some of these.
+    pub names: Vec<String>,
+    /// The directory that they run in, if it is not a scratch directory of their own.
+    pub workspace: Option<Workspace>,
+}
+
+/// A directory that programs run in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its path.
+    pub path: String,
+    /// Whether programs may change it.
+    pub writable: bool,
 }
 
 impl Default for GrantedAccess {
     /// No network and no files.
     fn default() -> Self {
-        Self { hosts: Some(Vec::new()), paths: Vec::new() }
+        Self { hosts: Some(Vec::new()), paths: Vec::new(), names: Vec::new(), workspace: None }
     }
 }
 
@@ -85,6 +98,22 @@ impl GrantedAccess {
     fn granted_path(&self, path: &str) -> Option<&str> {
         self.paths.iter().find(|granted| is_granted(path, granted)).map(String::as_str)
     }
+
+    /// The workspace, if a path is in it. A relative path is.
+    fn workspace_of(&self, path: &str) -> Option<&Workspace> {
+        let is_in = |it: &&Workspace| !path.starts_with('/') || is_granted(path, &it.path);
+        self.workspace.as_ref().filter(is_in)
+    }
+
+    /// Whether a relative path is found, if its file exists.
+    fn is_reachable(&self, path: &str) -> bool {
+        let path = path.trim_start_matches("./");
+        let is_it = |name: &String| {
+            path.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.workspace.is_some() || self.names.iter().any(is_it)
+    }
 }
 
 /// Something outside that a program could not use.
@@ -101,8 +130,10 @@ pub enum Outside {
     File {
         /// Its path, if the guest reports it.
         path: Option<String>,
-        /// The granted file or directory, if the path is a relative one of it.
+        /// The granted file or directory, if the path is a relative one of it that is not found.
         granted_as: Option<String>,
+        /// Whether it is in a workspace.
+        in_workspace: bool,
     },
     /// Another agent's call failed.
     Agent,
@@ -305,10 +336,18 @@ impl Incident<'_> {
         let named = |text: &str| path.as_deref().is_some_and(|path| names_path(text, path));
         let chosen = !texts(self.request).any(named);
         let found = path.as_deref().and_then(|path| self.access.granted_path(path));
-        let is_relative = path.as_deref().is_some_and(|path| !path.starts_with('/'));
-        let granted_as = found.filter(|_| is_relative).map(str::to_owned);
-        let granted = found.is_some();
-        Attribution::World { outside: Outside::File { path, granted_as }, granted, chosen }
+        let is_lost = |path: &str| !path.starts_with('/') && !self.access.is_reachable(path);
+        let granted_as = found.filter(|_| path.as_deref().is_some_and(is_lost)).map(str::to_owned);
+        let workspace = path.as_deref().and_then(|path| self.access.workspace_of(path));
+        // What exists in a workspace can be read, so a refusal is one to change it.
+        let is_refused = link.has_errno(REFUSED_ERRNO);
+        let granted = match workspace {
+            Some(workspace) => workspace.writable || !is_refused,
+            None => found.is_some(),
+        };
+        let in_workspace = workspace.is_some();
+        let outside = Outside::File { path, granted_as, in_workspace };
+        Attribution::World { outside, granted, chosen }
     }
 }
 

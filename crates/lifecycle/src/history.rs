@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::excerpt::shortened;
 use crate::outcome::Outcome;
 use crate::program::{Checksum, hex, type_name};
 use crate::redact::redacted_field;
@@ -23,6 +24,10 @@ const MAX_NESTED_BYTES: usize = 4 * 1024;
 const REST: &str = "…";
 /// Characters of a text kept in a preview.
 const PREVIEW_CHARS: usize = 160;
+/// Largest value of an earlier turn that a prompt holds whole.
+const MAX_TURN_VALUE_BYTES: usize = 240;
+/// Characters of a longer one that a prompt holds.
+const TURN_PREVIEW_CHARS: usize = 120;
 /// Largest value the content store takes.
 pub const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
@@ -156,6 +161,51 @@ fn summary(outcome: &Outcome, content: Option<&Content>) -> Value {
     Value::Object(summary)
 }
 
+/// The place of an earlier call's value among the stored contents, by its record.
+pub fn content_of(record: &Value) -> Option<&str> {
+    record.pointer("/outcome_summary/content_ref")?.as_str()
+}
+
+/// What a model is shown of an earlier call of its conversation: what was asked and what came of it.
+/// `value` is the stored value of the call, if it is still kept.
+pub fn turn(record: &Value, value: Option<&Value>) -> Value {
+    let field = |name: &str| match record.get(name) {
+        Some(Value::Array(args)) => args.iter().map(brief).collect(),
+        Some(Value::Object(kwargs)) => {
+            kwargs.iter().map(|(key, value)| (key.clone(), brief(value))).collect()
+        }
+        Some(other) => other.clone(),
+        None => Value::Null,
+    };
+    let is_given = |(_, value): &(&str, Value)| match value {
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Null => false,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    let error = record.pointer("/outcome_summary/error_type").cloned().unwrap_or_default();
+    let shown = [
+        ("method", field("method_name")),
+        ("args", field("args")),
+        ("kwargs", field("kwargs")),
+        ("error_type", error),
+        ("value", value.map(brief).unwrap_or_default()),
+    ];
+    let shown = shown.into_iter().filter(is_given);
+    Value::Object(shown.map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// A value, or the beginning of one that is too long for a prompt.
+fn brief(value: &Value) -> Value {
+    let bytes = encoded_bytes(value);
+    if bytes <= MAX_TURN_VALUE_BYTES {
+        return value.clone();
+    }
+    let whole = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let preview = shortened(&whole, TURN_PREVIEW_CHARS);
+    json!({"type": type_name(value), "bytes": bytes, "preview": preview})
+}
+
 /// A value, or a short description of one that is too large to keep here.
 pub fn bounded(value: &Value) -> Value {
     let bytes = encoded_bytes(value);
@@ -219,6 +269,26 @@ fn fitting<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_is_what_was_asked_and_what_came_of_it() {
+        let record = json!({
+            "call_id": "c1", "method_name": "ask", "args": ["how many?"], "kwargs": {},
+            "outcome_summary": {"status": "ok", "content_ref": "content:1"},
+        });
+        assert_eq!(content_of(&record), Some("content:1"));
+        let shown = turn(&record, Some(&json!(3)));
+        assert_eq!(shown, json!({"method": "ask", "args": ["how many?"], "value": 3}));
+        let long = turn(&record, Some(&json!("x".repeat(1 << 20))));
+        assert_eq!(long["value"]["preview"], format!("{}…", "x".repeat(TURN_PREVIEW_CHARS)));
+        let failed = json!({
+            "method_name": "add", "args": [], "kwargs": {"by": 1},
+            "outcome_summary": {"error_type": "timeout"},
+        });
+        assert_eq!(content_of(&failed), None);
+        let shown = turn(&failed, None);
+        assert_eq!(shown, json!({"method": "add", "kwargs": {"by": 1}, "error_type": "timeout"}));
+    }
 
     #[test]
     fn what_is_kept_of_many_values_is_bounded_too() {

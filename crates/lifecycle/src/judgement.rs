@@ -178,17 +178,25 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("host", host.as_deref())
                 .with("grant", grant)
         }
-        Outside::File { path, granted_as } if granted => {
+        Outside::File { path, granted_as, .. } if granted => {
             let advice = match granted_as {
                 Some(granted) => format!(
-                    "programs run in a directory of their own, so give the whole path; granted is `{granted}`"
+                    "relative paths begin where programs run, so give the whole path; granted is `{granted}`"
                 ),
-                None => "check that the file exists and can be read".to_owned(),
+                None => "check that the file exists and that its permissions allow this".to_owned(),
             };
             let message = format!("{text}; {advice}");
             Failure::new(FailureKind::Execution, message).with("path", path.as_deref())
         }
-        Outside::File { path, .. } => {
+        Outside::File { path, in_workspace: true, .. } => {
+            let grant = "--workspace-write";
+            let message =
+                format!("the program may not change the workspace ({text}); let it with `{grant}`");
+            Failure::new(FailureKind::UnsupportedCapability, message)
+                .with("path", path.as_deref())
+                .with("grant", grant)
+        }
+        Outside::File { path, in_workspace: false, .. } => {
             let grant = format!("--read {}", path.as_deref().unwrap_or("PATH"));
             let message = format!(
                 "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \

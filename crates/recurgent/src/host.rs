@@ -18,6 +18,7 @@ use crate::guest::{Answer, Ask, Done, RunLimits, TurnEvent};
 use crate::tree::{AttemptTools, MemoryCharge, Tree};
 use crate::upkeep::time_before;
 use crate::worker::WorkerTurn;
+use crate::workspace::Snapshot;
 
 /// Most history records one ask may read.
 const MAX_HISTORY: usize = 1000;
@@ -48,6 +49,8 @@ pub(crate) struct Host<'a> {
     reached_by_tools: Observation,
     /// The error type of the last call, if it failed.
     failed_call: Option<String>,
+    /// The workspace that the program may change, as it was before.
+    workspace: Option<Snapshot>,
 }
 
 impl<'a> Host<'a> {
@@ -71,11 +74,13 @@ impl<'a> Host<'a> {
             violations: Vec::new(),
             reached_by_tools: Observation::of_no_network(),
             failed_call: None,
+            workspace: None,
         }
     }
 
     /// Runs the ordered program to its end, or to the end of the tree's time.
     pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, FailedRun> {
+        self.workspace = Snapshot::of_writable(&self.agent.options().grants);
         let mut turn = self.start(environment).map_err(FailedRun::not_started)?;
         match self.converse(&mut turn) {
             Ok(done) => Ok(self.report(done)),
@@ -157,7 +162,12 @@ impl<'a> Host<'a> {
         for source in &by_tools.sources {
             observation.add(source.clone());
         }
-        Observation { complete, sent: by_tools.sent.clone(), ..observation }
+        let changed = self.workspace.as_ref().map(Snapshot::changes).unwrap_or_default();
+        let sent = match (&by_tools.sent, changed.is_empty()) {
+            (by_tools, true) => by_tools.clone(),
+            (by_tools, false) => Some(by_tools.iter().flatten().cloned().chain(changed).collect()),
+        };
+        Observation { complete, sent, ..observation }
     }
 
     /// Why the agent cannot remember what the program leaves.

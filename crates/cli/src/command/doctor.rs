@@ -96,17 +96,26 @@ impl DoctorOptions {
             Err(fault) if fault.exit == Exit::Usage => return Err(fault),
             Err(fault) => vec![failing("config", Exit::Setup, fault.message)],
         };
-        let exit = checks.iter().find_map(|check| match check.state {
-            State::Fail(exit) => Some(exit),
-            State::Ok | State::Warn => None,
-        });
-        if self.json {
-            render::json(&as_json(&checks, exit.is_none()))?;
-        } else {
-            render::lines(&as_lines(&checks))?;
-        }
-        Ok(exit.unwrap_or(Exit::Ok))
+        show(&checks, self.json)
     }
+}
+
+/// Shows what a configuration leads to.
+pub(super) fn report(config: &Config) -> Result<Exit, CommandFault> {
+    show(&examine(config), false)
+}
+
+fn show(checks: &[Check], as_json_object: bool) -> Result<Exit, CommandFault> {
+    let exit = checks.iter().find_map(|check| match check.state {
+        State::Fail(exit) => Some(exit),
+        State::Ok | State::Warn => None,
+    });
+    if as_json_object {
+        render::json(&as_json(checks, exit.is_none()))?;
+    } else {
+        render::lines(&as_lines(checks))?;
+    }
+    Ok(exit.unwrap_or(Exit::Ok))
 }
 
 fn as_json(checks: &[Check], healthy: bool) -> Value {

@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lifecycle::event::{Event, EventKind, Subject};
 use lifecycle::request::encoded_bytes;
@@ -39,6 +40,8 @@ const MAX_VALUE_BYTES: usize = 64 * 1024;
 const MAX_MESSAGE_LINES: usize = 4;
 /// Deepest indentation; deeper calls stay there.
 const MAX_INDENT: usize = 8;
+/// How often the time that was waited is shown.
+const TICK: Duration = Duration::from_secs(1);
 /// Columns kept for a duration.
 const DURATION_COLUMNS: usize = 10;
 
@@ -57,27 +60,35 @@ pub(crate) struct LiveTrace {
     /// Columns a line may take.
     width: usize,
     paint: Paint,
-    screen: Mutex<Screen>,
+    screen: Arc<Mutex<Screen>>,
 }
 
 impl LiveTrace {
     /// Writes to standard error.
     pub(crate) fn new(detail: Detail, colour: bool) -> Self {
         let screen = Screen::new(Box::new(io::stderr()), columns_of(&io::stderr()));
-        let width = width(Stream::Error);
-        Self { detail, width, paint: Paint { colour }, screen: Mutex::new(screen) }
+        Self::on(screen, detail, width(Stream::Error), colour)
+    }
+
+    fn on(screen: Screen, detail: Detail, width: usize, colour: bool) -> Self {
+        let paint = Paint { colour };
+        let is_terminal = screen.columns.is_some();
+        let screen = Arc::new(Mutex::new(screen));
+        if is_terminal {
+            count_seconds(Arc::downgrade(&screen), paint);
+        }
+        Self { detail, width, paint, screen }
     }
 
     /// Writes to standard output, for commands whose output is the trace.
     pub(crate) fn on_stdout(detail: Detail, colour: bool, out: StoryOutput) -> Self {
         let screen = Screen::new(Box::new(out), columns_of(&io::stdout()));
-        let width = width(Stream::Output);
-        Self { detail, width, paint: Paint { colour }, screen: Mutex::new(screen) }
+        Self::on(screen, detail, width(Stream::Output), colour)
     }
 
     #[cfg(test)]
     fn to(out: Box<dyn Write + Send>, detail: Detail, columns: Option<usize>) -> Self {
-        let screen = Mutex::new(Screen::new(out, columns));
+        let screen = Arc::new(Mutex::new(Screen::new(out, columns)));
         Self { detail, width: MAX_WIDTH, paint: Paint { colour: false }, screen }
     }
 }
@@ -91,11 +102,22 @@ impl Observer for LiveTrace {
         };
         // A call continues even if the terminal is closed.
         let _ = screen.print(&lines);
-        let room = screen.columns.unwrap_or(self.width);
-        let status =
-            status(event).map(|text| self.paint.in_style(Style::Faint, &clip(&text, room)));
-        let _ = screen.status(status.as_deref());
+        screen.waiting = status(event).map(|text| Waiting { text, since: Instant::now() });
+        let _ = screen.show_waiting(self.paint);
     }
+}
+
+/// Shows how long has been waited, until the screen is gone. Without a thread the status line does not count.
+fn count_seconds(screen: Weak<Mutex<Screen>>, paint: Paint) {
+    let count = move || {
+        loop {
+            thread::sleep(TICK);
+            let Some(screen) = screen.upgrade() else { return };
+            let mut screen = screen.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = screen.show_waiting(paint);
+        }
+    };
+    let _ = thread::Builder::new().name("elapsed".to_owned()).spawn(count);
 }
 
 /// Where the trace is written, and what it has shown.
@@ -104,8 +126,16 @@ struct Screen {
     /// Most columns of the status line: a line that wraps cannot be erased. `None` if the output is not a terminal.
     columns: Option<usize>,
     status_shown: bool,
+    /// What is being waited for.
+    waiting: Option<Waiting>,
     /// The program each open call is running, by call id.
     programs: BTreeMap<String, Running>,
+}
+
+/// Something that takes time.
+struct Waiting {
+    text: String,
+    since: Instant,
 }
 
 /// A program under way.
@@ -116,7 +146,7 @@ struct Running {
 
 impl Screen {
     fn new(out: Box<dyn Write + Send>, columns: Option<usize>) -> Self {
-        Self { out, columns, status_shown: false, programs: BTreeMap::new() }
+        Self { out, columns, status_shown: false, waiting: None, programs: BTreeMap::new() }
     }
 
     fn print(&mut self, lines: &[String]) -> io::Result<()> {
@@ -126,6 +156,20 @@ impl Screen {
         self.status(None)?;
         lines.iter().try_for_each(|line| writeln!(self.out, "{}", line.trim_end()))?;
         self.out.flush()
+    }
+
+    /// Shows what is being waited for and, after a second, for how long.
+    fn show_waiting(&mut self, paint: Paint) -> io::Result<()> {
+        let room = self.columns.unwrap_or(WIDTH);
+        let text = self.waiting.as_ref().map(|waiting| {
+            let elapsed = match waiting.since.elapsed().as_secs() {
+                0 => String::new(),
+                seconds => format!(" {seconds} s"),
+            };
+            let text = clip(&waiting.text, room.saturating_sub(elapsed.len()));
+            paint.in_style(Style::Faint, &format!("{text}{elapsed}"))
+        });
+        self.status(text.as_deref())
     }
 
     /// Replaces the status line; `None` erases it.

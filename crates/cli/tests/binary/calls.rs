@@ -106,6 +106,11 @@ fn a_line_that_makes_no_sense_exits_with_2() {
         ),
         (&["call", "echo", "back", "--args-file", "object.json"], "usage", "one JSON array"),
         (&["call", "echo", "back", "--args-file", "absent.json"], "usage", "absent.json"),
+        (&["call", "echo", "back", "@absent.txt"], "usage", "write @@absent.txt for the text"),
+        (&["call", "echo", "back", "-", "-"], "usage", "standard input can be one argument only"),
+        (&["call", "echo", "back", "--deliverable", "@absent"], "usage", "cannot read absent"),
+        (&["call", "echo", "memory="], "usage", "takes one value and was given 0"),
+        (&["call", "echo", "memory=", "1", "2"], "usage", "takes one value and was given 2"),
         (&["call", "", "back"], "invalid_call", "must not be empty"),
         (&["call", "echo", " "], "invalid_call", "must not be empty"),
         (&["call", &long, "back"], "invalid_call", "this one has 10000; shorten it"),
@@ -167,11 +172,6 @@ fn a_call_that_fails_exits_with_1() {
             "replay_divergence",
             "Record this run again",
         ),
-        (
-            &["call", "echo", "back", "--provider", "auto"],
-            "provider_auth",
-            "--provider scripted:FILE",
-        ),
         (&["call", "echo", "unscripted"], "provider", "add that key"),
         (&["sessions", "show", "nobody"], "not_found", "no session is named \"nobody\""),
         (&["sessions", "rm", "nobody"], "not_found", "no session is named \"nobody\""),
@@ -192,6 +192,8 @@ fn what_cannot_be_set_up_exits_with_3_or_4() {
     let call: &[&str] = &["call", "echo", "back"];
     let rows: &[Row<'_>] = &[
         (&[("RECURGENT_GUESTS", "ruby")], 3, "setup", "did you mean `guest`?"),
+        (&[("RECURGENT_PROVIDER", "auto")], 3, "provider_auth", "--provider scripted:FILE"),
+        (&[("RECURGENT_CONFIG", "absent.toml")], 3, "setup", "absent.toml"),
         (&[("RECURGENT_CONFIG", "broken.toml")], 3, "setup", "broken.toml"),
         (&[("RECURGENT_PROVIDER", "scripted:absent.json")], 3, "setup", "absent.json"),
         (&[("RECURGENT_PROVIDER", "scripted:odd.json")], 3, "setup", "role.method"),
@@ -392,7 +394,7 @@ fn help_has_examples_and_exit_codes() {
     assert!(cli.run(&["--version"]).exits(0).stdout.starts_with("recurgent "));
     for shell in ["bash", "zsh", "fish"] {
         let script = cli.run(&["completions", shell]);
-        assert!(script.exits(0).stdout.contains("sessions"), "{shell}");
+        assert!(script.exits(0).stdout.contains("recurgent complete --"), "{shell}");
     }
     cli.run(&[]).exits(2).stderr_contains("Usage:");
 }

@@ -87,7 +87,7 @@ fn the_repl_reads_lines_without_a_terminal() {
     assert!(shown.contains(".history") && shown.contains("add(3, 4)"), "{shown}");
     let history = cli.run_with_stdin(repl, "add 3\n.history\n");
     let shown = history.exits(0).stdout.as_str();
-    assert!(shown.starts_with("3\n") && shown.contains("ok    add[3]"), "{shown}");
+    assert!(shown.starts_with("3\n") && shown.contains("ok    add(3)"), "{shown}");
 }
 
 /// Each process has its own trace, but the calls of a session belong to one conversation.

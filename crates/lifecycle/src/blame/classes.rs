@@ -102,6 +102,8 @@ pub(super) const FILE_ERRNO: &[&str] = &[
     "SQLITE_PERM",
     "SQLITE_READONLY",
 ];
+/// Errors of changing a file that may only be read.
+pub(super) const REFUSED_ERRNO: &[&str] = &["EACCES", "EPERM", "EROFS"];
 
 /// Error numbers of what the sandbox denies.
 pub(super) const DENIED_ERRNO: &[&str] = &["EACCES", "EPERM"];

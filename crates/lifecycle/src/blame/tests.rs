@@ -46,10 +46,28 @@ fn a_file_is_named_by_its_path_or_the_end_of_it() {
 }
 
 #[test]
+fn relative_paths_are_found_by_name_or_in_the_workspace() {
+    let access = GrantedAccess {
+        paths: vec!["/home/a/data".to_owned(), "/w".to_owned()],
+        names: vec!["data".to_owned()],
+        ..GrantedAccess::default()
+    };
+    let found = |path: &str| access.is_reachable(path);
+    assert!(found("data/x.csv") && found("./data") && !found("database") && !found("x.csv"));
+    assert!(access.workspace_of("x.csv").is_none());
+    let workspace = Some(Workspace { path: "/w".to_owned(), writable: false });
+    let access = GrantedAccess { workspace, ..access };
+    assert!(access.is_reachable("x.csv"));
+    assert!(access.workspace_of("x.csv").is_some() && access.workspace_of("/w/x.csv").is_some());
+    assert!(access.workspace_of("/elsewhere/x.csv").is_none());
+}
+
+#[test]
 fn granted_hosts_and_paths_are_recognised() {
     let access = GrantedAccess {
         hosts: Some(["api.example", "shop.example:443", "localhost"].map(str::to_owned).to_vec()),
         paths: vec!["/srv/data".to_owned(), "/home/a/sales.csv".to_owned()],
+        ..GrantedAccess::default()
     };
     for (host, port, expected) in [
         (Some("api.example"), Some(9), true),
@@ -116,6 +134,7 @@ impl Scene<'_> {
             access: &GrantedAccess {
                 hosts: Some(vec!["example.com:443".to_owned()]),
                 paths: vec!["/srv".to_owned()],
+                ..GrantedAccess::default()
             },
             observed: &Observation::of_sources(
                 (self.code == PYTHON_FETCHES || self.code == RUBY_FETCHES).then_some(reached),
@@ -217,7 +236,11 @@ fn errors_of_a_database_are_attributed_by_their_number() {
         ..link(&["sqlite3.OperationalError"])
     });
     let scene = Scene { args: &["/data/a.db"], ..STORED };
-    let outside = Outside::File { path: Some("/data/a.db".to_owned()), granted_as: None };
+    let outside = Outside::File {
+        path: Some("/data/a.db".to_owned()),
+        granted_as: None,
+        in_workspace: false,
+    };
     let expected = Attribution::World { outside, granted: false, chosen: false };
     assert_eq!(scene.attribute(&facts), expected);
 }

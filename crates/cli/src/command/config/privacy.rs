@@ -63,7 +63,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
             place: model_service(config),
             when: format!(
                 "role, method, contract, tools, memory keys, earlier programs and errors, and of arguments and memory \
-                 their types, sizes and short previews; secrets are redacted; {when_asked}"
+                 their types, sizes and short previews, also of the last turns of a session; secrets are redacted; {when_asked}"
             ),
         },
         Flow {

@@ -8,7 +8,6 @@ use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, PromptContext};
-use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{CallRequest, Role};
 use lifecycle::retention::MAX_CONTENTS;
 use lifecycle::standing::StateKeys;
@@ -87,7 +86,7 @@ pub(super) fn prompt_context(
         history_count: count.unwrap_or(0),
         patterns,
         rejections: people::rejections(connection, &request.role, &request.method)?,
-        secrets: NamedSecrets::default(),
+        ..PromptContext::default()
     })
 }
 
