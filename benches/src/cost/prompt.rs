@@ -1,6 +1,6 @@
 //! The size of prompts in tokens.
 
-use lifecycle::prompt::{PromptContext, build};
+use lifecycle::prompt::{PromptContext, PromptForm, build};
 use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 use tiktoken_rs::{CoreBPE, o200k_base};
@@ -62,7 +62,7 @@ impl Counter {
     fn count(&self, options: MeasurementOptions, arguments: Arguments) -> f64 {
         let mut request = request(options.language, Vec::new());
         request.arguments = arguments;
-        let prompt = build(&request, &PromptContext::default(), None);
+        let prompt = build(&request, &PromptContext::default(), None, PromptForm::Payload);
         let tokens = |text: &str| self.0.encode_ordinary(text).len();
         float(tokens(&prompt.system) + tokens(&prompt.user))
     }

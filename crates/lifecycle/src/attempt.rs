@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::agreement::Agreement;
 use crate::blame::Blame;
 use crate::dialect::Position;
 use crate::event::EventKind;
@@ -204,14 +205,18 @@ pub struct Attempt {
     pub generation: Duration,
     /// Its program was advised against or degraded, and ran because no better one could be obtained.
     pub last_resort: bool,
+    /// How many programs agreed with its program, if several were written for the call.
+    pub agreement: Option<Agreement>,
+    /// It was rejected, and another program that was written with it was tried next: it uses no retry.
+    pub superseded: bool,
 }
 
 impl Attempt {
     /// The lane whose budget this attempt used. A stored program's failure uses none, nor does that of a last
-    /// resort: no retry follows it.
+    /// resort, because no retry follows it, nor one that another program of the same answer follows.
     pub fn lane(&self) -> Option<RetryLane> {
         match self.origin {
-            _ if self.last_resort => None,
+            _ if self.last_resort || self.superseded => None,
             Origin::Artifact(_) => None,
             Origin::Repair { .. } | Origin::Fresh => {
                 self.rejection.as_ref().and_then(|r| r.reason.lane())

@@ -12,6 +12,7 @@
 //! }
 //! ```
 
+mod agree;
 mod commit;
 mod generate;
 mod prepare;
@@ -19,6 +20,7 @@ mod rehearse;
 mod retry;
 mod pending;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -32,7 +34,7 @@ use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::{Example, PersonRejection};
 use crate::guardrail::{GuardrailPolicy, SiblingState};
-use crate::judgement::{barred, fit, malformed, undrafted, unfit_arguments};
+use crate::judgement::{barred, fit, malformed, undrafted, unfit_arguments, unfit_signature};
 use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
 use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
@@ -44,7 +46,7 @@ use crate::standing::StandingMode;
 pub use commit::{Commit, Settled};
 pub use generate::Generate;
 pub use prepare::{Execute, Prepare};
-pub use rehearse::Rehearse;
+pub use rehearse::{RehearsalRun, Rehearse};
 
 use pending::PendingAttempt;
 use retry::AdvisedProgram;
@@ -75,6 +77,8 @@ pub struct Policy {
     pub access: GrantedAccess,
     /// The longest wait before a model is asked again; a service that asks for a longer one is not asked.
     pub max_retry_delay: Duration,
+    /// Programs that a model is asked for at once; more than one are compared before an answer is accepted.
+    pub candidates: u32,
 }
 
 impl Default for Policy {
@@ -90,6 +94,7 @@ impl Default for Policy {
             contract_origin: ContractOrigin::Caller,
             access: GrantedAccess::default(),
             max_retry_delay: Duration::from_secs(30),
+            candidates: 1,
         }
     }
 }
@@ -183,6 +188,8 @@ struct Call {
     examples: Vec<Example>,
     /// How many of them the last program was run on.
     examples_checked: usize,
+    /// Payloads that came with the one being tried, not yet tried themselves.
+    waiting: VecDeque<Value>,
     /// The call before it that this one may correct.
     earlier: Option<PatternEvent>,
     /// Programs of this method that people rejected, as the last prompt named them.
@@ -264,6 +271,7 @@ impl Call {
             fallback: None,
             examples: Vec::new(),
             examples_checked: 0,
+            waiting: VecDeque::new(),
             earlier: None,
             rejected: Vec::new(),
             usage: Usage::default(),
@@ -331,11 +339,11 @@ impl Call {
         }
     }
 
-    /// A stored function that cannot be called with these arguments is not run.
+    /// A function that cannot be called with these arguments is not run.
     fn prepare_fitting(self, program: VettedProgram, pending: PendingAttempt) -> Step {
         let unfit = match pending.origin {
             Origin::Artifact(_) => unfit_arguments(&program, &self.request),
-            Origin::Repair { .. } | Origin::Fresh => None,
+            Origin::Repair { .. } | Origin::Fresh => unfit_signature(&program, &self.request),
         };
         match unfit {
             None => self.prepare(program, pending),

@@ -6,6 +6,7 @@
 
 mod fault;
 mod growth;
+mod imported;
 mod index;
 mod near_miss;
 mod policy;
@@ -22,6 +23,8 @@ use crate::program::type_name;
 
 pub use fault::ManifestFault;
 pub use growth::{GrowthFault, ManifestMode, UnknownManifestMode, effective};
+pub use imported::imported_packages;
+pub(crate) use imported::module_of_package;
 pub use index::{PackageIndex, endpoint, without_credentials};
 pub use near_miss::similar_popular_name;
 pub use policy::{

@@ -5,6 +5,7 @@
 //! imports, never through calls. What it cannot follow is [`Operand::Unknown`].
 
 mod growth;
+mod head;
 pub mod library;
 mod normal_form;
 mod operand;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use growth::{ProgramGrowth, growth};
+pub use head::{function_name, head, parameter_name};
 pub use library::{Facts, LibraryUse, UseKind};
 pub use normal_form::is_same_program;
 pub use operand::Operand;
@@ -183,49 +185,49 @@ impl Inspection {
     /// Whether the program reads the inputs of its call: `args`, `kwargs`, or the parameters of the function
     /// that the harness calls with them. That is the function or callable named like the method, or else the
     /// only function, if the program does not call it itself.
-    pub fn reads_inputs(&self, method: &str) -> bool {
+    pub fn reads_inputs(&self, language: Language, method: &str) -> bool {
+        let is_named = |it: &Definition| head::is_named_like(language, method, &it.name);
         let functions: Vec<&Definition> = self
             .definitions
             .iter()
             .filter(|it| it.owner == DefinitionOwner::Program)
-            .filter(|it| it.kind != DefinitionKind::Lambda || it.name == method)
+            .filter(|it| it.kind != DefinitionKind::Lambda || is_named(it))
             .collect();
         let is_called =
             |name: &str| self.calls.iter().any(|call| call.receiver.is_none() && call.name == name);
         self.reads_arguments
             || self.makes_callable(method)
             || match functions.as_slice() {
-                [only] if only.name != method => only.reads_parameters && !is_called(&only.name),
-                several => several.iter().any(|it| it.name == method && it.reads_parameters),
+                [only] if !is_named(only) => only.reads_parameters && !is_called(&only.name),
+                several => several.iter().any(|it| is_named(it) && it.reads_parameters),
             }
     }
 
     /// The function of the program that the harness calls for `method`, if it is certain which.
-    pub fn function(&self, method: &str) -> Option<&Definition> {
-        let name: String = method
-            .trim_end_matches(['?', '!'])
-            .chars()
-            .map(|c| if c.is_alphanumeric() || c == '_' { c } else { '_' })
-            .collect();
+    pub fn function(&self, language: Language, method: &str) -> Option<&Definition> {
         let is_it = |it: &&Definition| {
             it.kind == DefinitionKind::Function
                 && it.owner == DefinitionOwner::Program
-                && (it.name == method || it.name == name)
+                && head::is_named_like(language, method, &it.name)
         };
         let mut found = self.definitions.iter().filter(is_it);
         let function = found.next()?;
         found.next().is_none().then_some(function)
     }
 
-    /// Whether the function that the harness calls for `method` gives no value, whatever it is called with: it is the
-    /// one of that name, or the only one.
-    pub fn function_gives_none(&self, method: &str) -> bool {
+    /// Whether the function that the harness calls for `method` gives no value, whatever it is called with.
+    pub fn function_gives_none(&self, language: Language, method: &str) -> bool {
+        self.called_function(language, method).is_some_and(|function| !function.gives_value)
+    }
+
+    /// The function that the harness may call for `method`: the one of that name, or the only one.
+    pub(crate) fn called_function(&self, language: Language, method: &str) -> Option<&Definition> {
         let is_own = |it: &&Definition| {
             it.kind == DefinitionKind::Function && it.owner == DefinitionOwner::Program
         };
         let mut own = self.definitions.iter().filter(is_own);
         let only = || own.next().filter(|_| own.next().is_none());
-        self.function(method).or_else(only).is_some_and(|function| !function.gives_value)
+        self.function(language, method).or_else(only)
     }
 
     /// Whether the program gives a callable object the name of the method: an instance with `__call__`, a

@@ -6,10 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::attempt::Reason;
 use crate::call::StoreFault;
+use crate::dependency::imported_packages;
+use crate::dialect::{self, Language};
 use crate::outcome::{Failure, FailureKind, Waited};
 
 pub use salvage::salvage;
@@ -21,6 +23,30 @@ pub struct Draft {
     pub payload: Value,
     /// What it cost.
     pub usage: Usage,
+}
+
+impl Draft {
+    /// The draft of a model that answered with a program instead of a payload, alone or in a fenced block: its packages
+    /// are those that its imports name.
+    ///
+    /// ```
+    /// # use lifecycle::dialect::Language;
+    /// # use lifecycle::draft::{Draft, Usage};
+    /// let answer = "```python\nimport yaml\n\ndef read(text):\n    return yaml.safe_load(text)\n```";
+    /// let draft = Draft::of_program(Language::Python, answer, Usage::default());
+    /// assert_eq!(draft.payload["dependencies"], serde_json::json!([{"name": "PyYAML"}]));
+    /// assert!(draft.payload["code"].as_str().unwrap().starts_with("import yaml\n"));
+    /// ```
+    pub fn of_program(language: Language, answer: &str, usage: Usage) -> Self {
+        let code = salvage::program(answer);
+        let packages = match dialect::inspect(language, code) {
+            Ok(found) => imported_packages(language, &found),
+            Err(_) => Vec::new(), // it is rejected for its syntax
+        };
+        let dependencies: Vec<Value> =
+            packages.into_iter().map(|name| json!({ "name": name })).collect();
+        Self { payload: json!({"code": code, "dependencies": dependencies}), usage }
+    }
 }
 
 /// Money, in thousand-millionths of a dollar: prices per token are whole numbers of them.

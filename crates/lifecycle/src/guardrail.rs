@@ -450,7 +450,7 @@ pub fn cacheability(
     result_from: ResultFrom,
 ) -> Cacheability {
     let reads_inputs = match result_from {
-        ResultFrom::Function => input.inspection.reads_inputs(input.method),
+        ResultFrom::Function => input.inspection.reads_inputs(input.language, input.method),
         // The harness did not call the program's function, so its parameters are not this call's arguments.
         ResultFrom::Assigned
         | ResultFrom::Returned

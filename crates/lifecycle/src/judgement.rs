@@ -6,7 +6,10 @@ use crate::attempt::{Reason, Rejection};
 use crate::blame::{Attribution, Blame, GrantedAccess, Incident, Outside, attribute, awaited_host};
 use crate::call::Policy;
 use crate::dependency::{self, DependencyManifest, GrowthFault};
-use crate::dialect::{ArgumentMatch, AssignmentStatement, Position, SyntaxFault, Target};
+use crate::dialect::{
+    self, ArgumentMatch, AssignmentStatement, Call, Definition, Position, Signature, SyntaxFault,
+    Target,
+};
 use crate::excerpt::shortened;
 use crate::execution::{ExceptionFacts, ReportEnding, WorkerFault, limited, silent_service};
 use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
@@ -143,7 +146,7 @@ pub(crate) fn unreported(
 /// The failure of a stored program on arguments it was never accepted with: its own error, and what it takes.
 fn unproven(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
     let method = inputs.request.method.as_str();
-    let function = inputs.program.inspection().function(method);
+    let function = inputs.program.inspection().function(inputs.request.language, method);
     let Some(signature) = function.and_then(|it| it.signature.as_ref()) else {
         let message =
             format!("{text}; the stored program was never called with such arguments, check them");
@@ -211,23 +214,9 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
 
 /// Why a stored function cannot be called with the call's arguments; `None`: it can, or it is not known.
 pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
-    let found = program.inspection();
-    // A result assigned at top level is the answer, and the function may never be called.
-    let assigns = |it: &AssignmentStatement| {
-        it.target == Target::Name("result".to_owned()) && it.position.column == 1
-    };
-    let function = found.function(request.method.as_str())?;
-    let signature =
-        function.signature.as_ref().filter(|_| !found.assignments.iter().any(assigns))?;
-    let (reason, what) = match signature.match_arguments(request.language, &request.arguments) {
-        ArgumentMatch::Matches => return None,
-        ArgumentMatch::Missing(names) => {
-            (Reason::ArgumentsMissing, format!("{} missing", named(&names)))
-        }
-        ArgumentMatch::Extra => {
-            (Reason::ArgumentsExtra, "it does not take all of these arguments".to_owned())
-        }
-    };
+    let function = program.inspection().function(request.language, request.method.as_str())?;
+    let Misfit { signature, missing, what } = misfit(program, function, request)?;
+    let reason = if missing { Reason::ArgumentsMissing } else { Reason::ArgumentsExtra };
     let message = format!(
         "`{}` takes ({signature}) and was called with ({}): {what}; correct the call",
         function.name, request.arguments
@@ -236,6 +225,66 @@ pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) ->
         .with("parameters", signature.to_string())
         .with("blame", Blame::Caller.name());
     Some(Rejection::new(reason, failure))
+}
+
+/// Why the function of a new program cannot take the call's arguments: it need not be run to know that. `None`: it
+/// can, or the program may call it itself.
+pub(crate) fn unfit_signature(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
+    let found = program.inspection();
+    let function = found.called_function(request.language, request.method.as_str())?;
+    let is_called = |call: &Call| call.receiver.is_none() && call.name == function.name;
+    let is_other = found.function(request.language, request.method.as_str()).is_none();
+    if found.reads_arguments || (is_other && found.calls.iter().any(is_called)) {
+        return None;
+    }
+    let Misfit { signature, what, .. } = misfit(program, function, request)?;
+    let arguments = &request.arguments;
+    let head = dialect::head(request.language, request.method.as_str(), arguments, None);
+    let correction = match head {
+        Some(head) => format!("Write exactly this function: `{head}`"),
+        None => "Take the inputs from `args` and `kwargs`.".to_owned(),
+    };
+    let message = format!(
+        "`{}` takes ({signature}) and is called with ({arguments}): {what}; a function must take the arguments of its call",
+        function.name
+    );
+    let failure = Failure::new(FailureKind::InvalidCode, message)
+        .with("parameters", signature.to_string())
+        .with("required_correction", correction);
+    let location = Some(function.position);
+    Some(Rejection { location, ..Rejection::new(Reason::SignatureUnfit, failure) })
+}
+
+/// How the arguments of a call and a function do not fit.
+struct Misfit<'a> {
+    signature: &'a Signature,
+    /// Whether a required parameter gets nothing; otherwise nothing takes some of the arguments.
+    missing: bool,
+    what: String,
+}
+
+fn misfit<'a>(
+    program: &'a VettedProgram,
+    function: &'a Definition,
+    request: &CallRequest,
+) -> Option<Misfit<'a>> {
+    // A result assigned at top level is the answer, and the function may never be called.
+    let assigns = |it: &AssignmentStatement| {
+        it.target == Target::Name("result".to_owned()) && it.position.column == 1
+    };
+    let is_assigned = program.inspection().assignments.iter().any(assigns);
+    let signature = function.signature.as_ref().filter(|_| !is_assigned)?;
+    match signature.match_arguments(request.language, &request.arguments) {
+        ArgumentMatch::Matches => None,
+        ArgumentMatch::Missing(names) => {
+            let what = format!("{} missing", named(&names));
+            Some(Misfit { signature, missing: true, what })
+        }
+        ArgumentMatch::Extra => {
+            let what = "it does not take all of these arguments".to_owned();
+            Some(Misfit { signature, missing: false, what })
+        }
+    }
 }
 
 /// `h is`, or `w and h are`.

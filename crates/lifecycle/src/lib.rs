@@ -28,6 +28,7 @@ pub mod attempt;
 pub mod settlement;
 pub mod artifact;
 pub mod admission;
+pub mod agreement;
 pub mod example;
 mod purity;
 mod worker_pollution;

@@ -325,6 +325,9 @@ fn one(
         "generation_ms": milliseconds(attempt.generation),
         "duration_ms": milliseconds(attempt.took),
     });
+    if let (Some(agreement), Value::Object(tried)) = (attempt.agreement, &mut tried) {
+        set!(tried, { "agreement": agreement });
+    }
     if let (Some(_), Value::Object(tried)) = (&attempt.rejection, &mut tried) {
         evidence(tried, attempt);
     }

@@ -57,7 +57,9 @@ fn is_missing(
 ) -> bool {
     match result_from {
         ResultFrom::Assigned | ResultFrom::Returned => false,
-        ResultFrom::Function => inspection.function_gives_none(request.method.as_str()),
+        ResultFrom::Function => {
+            inspection.function_gives_none(request.language, request.method.as_str())
+        }
         ResultFrom::Expression => value.is_null() || inspection.ends_in_output,
         ResultFrom::Nothing => value.is_null(),
     }

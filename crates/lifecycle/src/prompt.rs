@@ -5,9 +5,12 @@
 
 mod insert;
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::dialect::Language;
+use crate::dialect::{Language, Signature, head};
 use crate::example::PersonRejection;
 use crate::excerpt::shortened;
 use crate::guardrail::SiblingState;
@@ -19,7 +22,7 @@ use crate::request::{CallRequest, encoded_bytes};
 use crate::tool::KnownTool;
 
 /// Raised whenever the fixed text changes; kept with each artifact as evidence.
-pub const PROMPT_VERSION: &str = "3";
+pub const PROMPT_VERSION: &str = "4";
 
 /// Most known tools shown.
 pub const MAX_TOOLS: usize = 12;
@@ -61,9 +64,65 @@ const IDENTITY: [&str; 3] = [
 ];
 const RULES: &str = include_str!("prompt/rules.md");
 /// Last, because small models heed best what they read last.
-const CLOSING: &str = "Write the program that answers this call: one JSON object, nothing else.\n";
-const PYTHON: &str = include_str!("prompt/python.md");
-const RUBY: &str = include_str!("prompt/ruby.md");
+const CLOSING: [&str; 2] = [
+    "Write the program that answers this call: one JSON object, nothing else.\n",
+    "Write the program that answers this call, nothing else.\n",
+];
+/// What comes before feedback. A small model repeats the program that it is shown, so it is asked for another one
+/// instead of a correction.
+const REJECTED: [&str; 2] = [
+    "\nYour last program was rejected. Correct exactly this and return a different program.\n",
+    "\nA program for this call failed, as the feedback says. Write another one, in another way.\n",
+];
+/// Fields of feedback that show the rejected program.
+const PROGRAM_FIELDS: [&str; 2] = ["code", "code_begins_at_line"];
+
+/// The rules of each form: how packages are named, and what the answer is.
+const FORM_RULES: [&str; 2] =
+    [include_str!("prompt/payload.md"), include_str!("prompt/program.md")];
+const PYTHON: [&str; 2] =
+    [include_str!("prompt/python.md"), include_str!("prompt/python_program.md")];
+const RUBY: [&str; 2] = [include_str!("prompt/ruby.md"), include_str!("prompt/ruby_program.md")];
+
+/// What a model is asked to answer with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptForm {
+    /// One JSON object with the program and its packages.
+    #[default]
+    Payload,
+    /// The program itself; its packages are read from its imports ([`crate::draft::Draft::of_program`]).
+    Program,
+}
+
+impl PromptForm {
+    /// Whether it is the form of providers that do not name one.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The feedback that a model of this form is shown.
+    fn shown(self, feedback: &Value) -> Cow<'_, Value> {
+        match (self, feedback) {
+            (Self::Program, Value::Object(fields)) => {
+                let kept =
+                    fields.iter().filter(|(name, _)| !PROGRAM_FIELDS.contains(&name.as_str()));
+                let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
+                Cow::Owned(Value::Object(kept.collect()))
+            }
+            (Self::Program | Self::Payload, _) => Cow::Borrowed(feedback),
+        }
+    }
+
+    /// The text of this form.
+    fn of(self, texts: [&'static str; 2]) -> &'static str {
+        let [payload, program] = texts;
+        match self {
+            Self::Payload => payload,
+            Self::Program => program,
+        }
+    }
+}
 
 /// A request to a model: the stable part first, so that providers can cache it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +131,8 @@ pub struct Prompt {
     pub system: String,
     /// This call.
     pub user: String,
+    /// The head of the function to write, as the user part names it: `def add(number):`.
+    pub head: Option<String>,
 }
 
 /// What else is known that a model should see.
@@ -93,6 +154,8 @@ pub struct PromptContext {
     pub grants: Value,
     /// The latest turns of the conversation, oldest first.
     pub turns: Vec<Value>,
+    /// What an earlier program of this method takes, if there is one.
+    pub signature: Option<Signature>,
 }
 
 /// The schema a payload must have: constraint-free, since providers refuse more; we check the rest.
@@ -131,13 +194,14 @@ pub fn build(
     request: &CallRequest,
     prompt_context: &PromptContext,
     feedback: Option<&Value>,
+    form: PromptForm,
 ) -> Prompt {
     let level = usize::from(request.lineage.depth()).min(IDENTITY.len() - 1);
     let identity = IDENTITY.get(level).copied().unwrap_or_default();
-    let dialect = match request.language {
+    let dialect = form.of(match request.language {
         Language::Python => PYTHON,
         Language::Ruby => RUBY,
-    };
+    });
     let mut user = String::new();
     section(&mut user, "invocation", &invocation(request), INVOCATION_BYTES);
     if let Some(contract) = &request.contract {
@@ -172,12 +236,20 @@ pub fn build(
         section(&mut user, "rejected_by_a_person", &redacted_field("", &shown), SECTION_BYTES);
     }
     if let Some(feedback) = feedback {
-        user.push_str("\nYour last program was rejected. Correct exactly this and return a different program.\n");
-        section(&mut user, "feedback", feedback, FEEDBACK_BYTES);
+        user.push_str(form.of(REJECTED));
+        section(&mut user, "feedback", &form.shown(feedback), FEEDBACK_BYTES);
     }
     user = prompt_context.secrets.out_of_text(user);
-    user.push_str(CLOSING);
-    Prompt { system: format!("{identity}\n{RULES}\n{dialect}"), user }
+    let earlier = prompt_context.signature.as_ref();
+    let head = head(request.language, request.method.as_str(), &request.arguments, earlier);
+    if let Some(head) = &head {
+        user.push_str("Write exactly this function: `");
+        user.push_str(head);
+        user.push_str("`\n");
+    }
+    user.push_str(form.of(CLOSING));
+    let system = format!("{identity}\n{RULES}{}\n{dialect}", form.of(FORM_RULES));
+    Prompt { system, user, head }
 }
 
 /// `name: <JSON>` on a line of its own, within its budget.

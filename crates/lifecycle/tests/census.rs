@@ -109,11 +109,20 @@ fn reports() -> Vec<Result<Report, WorkerFault>> {
     ]
 }
 
+/// Makes the number of a second draft out of that of a first: both come at once.
+const SECOND: usize = 10;
+
 /// Answers `step` with its `choice`-th possible answer; `Err` with how many there are at a commit.
 fn answer(step: Step, choice: usize, n: usize) -> Result<Step, Box<Commit>> {
     let took = Duration::ZERO;
     Ok(match step {
         Step::Recall(recall) => recall.recalled(recalls().swap_remove(choice)),
+        Step::Generate(generate) if choice >= SECOND => {
+            assert_eq!(generate.candidates(), 2);
+            let first = drafts(n).swap_remove(choice % SECOND);
+            let second = drafts(n + 100).swap_remove(choice / SECOND - 1);
+            generate.generated_all(vec![first, second], took)
+        }
         Step::Generate(generate) => generate.generated(drafts(n).swap_remove(choice), took),
         Step::Prepare(prepare) => {
             prepare.prepared(preparations().swap_remove(choice).map_err(Into::into))
@@ -121,7 +130,10 @@ fn answer(step: Step, choice: usize, n: usize) -> Result<Step, Box<Commit>> {
         Step::Execute(execute) => {
             execute.executed(reports().swap_remove(choice).map_err(Into::into), took)
         }
-        Step::Rehearse(rehearse) => rehearse.rehearsed(&[]),
+        Step::Rehearse(rehearse) => {
+            let runs = rehearse.runs().into_iter().take(choice * 100);
+            rehearse.rehearsed(runs.map(|_| Ok(report(ReportEnding::Value(json!([2]))))).collect())
+        }
         Step::Commit(commit) => return Err(commit),
     })
 }
@@ -137,6 +149,8 @@ struct World {
     transport: u32,
     /// Whether the call has a contract, which null breaks.
     contract: bool,
+    /// What rehearsals give: nothing, or a value for every run.
+    rehearsals: &'static [usize],
 }
 
 /// Everything but advice, and retries after faults of the service.
@@ -147,6 +161,7 @@ const UNADVISED: World = World {
     reports: &[0, 1, 2, 3, 4, 5],
     contract: true,
     transport: 0,
+    rehearsals: &[0],
 };
 
 /// Services that fail, for a while or for good.
@@ -157,6 +172,7 @@ const OUTAGES: World = World {
     reports: &[0, 4],
     transport: 2,
     contract: true,
+    rehearsals: &[0],
 };
 
 /// Programs that are advised, and what else can come of them and of their retries.
@@ -167,6 +183,7 @@ const ADVISED: World = World {
     reports: &[0, 2, 4, 5],
     transport: 0,
     contract: true,
+    rehearsals: &[0],
 };
 
 /// Programs that end without a result, and what else can come of them and of their retries.
@@ -177,6 +194,18 @@ const WITHOUT_RESULT: World = World {
     reports: &[0, 4, 5, 6],
     transport: 0,
     contract: false,
+    rehearsals: &[0],
+};
+
+/// Two programs at once: both usable, or one, or none of them.
+const CANDIDATES: World = World {
+    recalls: &[0, 2],
+    drafts: &[10, 11, 13, 20, 40, 66],
+    preparations: &[0],
+    reports: &[0, 2, 4],
+    transport: 0,
+    contract: true,
+    rehearsals: &[0, 1],
 };
 
 impl World {
@@ -186,7 +215,7 @@ impl World {
             Step::Generate(_) => self.drafts,
             Step::Prepare(_) => self.preparations,
             Step::Execute(_) => self.reports,
-            Step::Rehearse(_) => &[0],
+            Step::Rehearse(_) => self.rehearsals,
             Step::Commit(_) => &[],
         }
     }
@@ -196,7 +225,8 @@ impl World {
 fn replay(path: &[usize], world: &World) -> Step {
     let mut request = request();
     request.contract = request.contract.filter(|_| world.contract);
-    let mut step = begin(request, policy(world.transport));
+    let candidates = if world.rehearsals.len() > 1 { 2 } else { 1 };
+    let mut step = begin(request, Policy { candidates, ..policy(world.transport) });
     for (n, choice) in path.iter().enumerate() {
         step =
             answer(step, *choice, n).unwrap_or_else(|_| panic!("{path:?} goes on after its end"));
@@ -262,6 +292,11 @@ fn every_call_that_is_advised_ends_and_ends_as_counted() {
 #[test]
 fn every_call_during_an_outage_ends_and_ends_as_counted() {
     check(OUTAGES, GOLDEN_OUTAGES);
+}
+
+#[test]
+fn every_call_with_two_programs_ends_and_ends_as_counted() {
+    check(CANDIDATES, GOLDEN_CANDIDATES);
 }
 
 #[test]
@@ -332,6 +367,9 @@ fn what_cannot_be_committed_did_not_happen() {
 
 const GOLDEN_WITHOUT_RESULT: &str = "76 calls, longest 10: dependency_install_failed 9 execution 13 \
     guardrail_retry_exhausted 5 ok 22 provider 8 provider_auth 8 worker_crash 11";
+
+const GOLDEN_CANDIDATES: &str = "1448 calls, longest 19: execution 199 guardrail_retry_exhausted 54 invalid_code 54 \
+    not_found 457 ok 609 provider_auth 75";
 
 const GOLDEN_ADVISED: &str = "386 calls, longest 12: dependency_install_failed 50 execution 44 \
     guardrail_retry_exhausted 23 not_found 81 ok 81 provider_auth 26 worker_crash 81";

@@ -19,7 +19,7 @@ use lifecycle::execution::{
 use lifecycle::log_entry::{self, AlreadyLogged, EntryDetails};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::program::Checksum;
-use lifecycle::prompt::PromptContext;
+use lifecycle::prompt::{PromptContext, PromptForm};
 use lifecycle::provenance::Observation;
 use lifecycle::redact::{NamedSecrets, redacted};
 use lifecycle::request::{
@@ -110,7 +110,7 @@ fn commit(step: Step) -> Box<Commit> {
 
 fn feedback(step: Step) -> (Value, Box<Generate>) {
     let mut generate = generate(step);
-    let user = generate.prompt(&PromptContext::default()).user;
+    let user = generate.prompt(&PromptContext::default(), PromptForm::Payload).user;
     let line = user.lines().find_map(|line| line.strip_prefix("feedback: ")).unwrap();
     (serde_json::from_str(line).unwrap(), generate)
 }
@@ -446,13 +446,15 @@ fn a_forged_manifest_in_storage_is_never_prepared() {
 
 #[test]
 fn the_model_is_shown_what_is_held() {
-    let user =
-        generate(Scene::holding(slugify(">=8")).begun()).prompt(&PromptContext::default()).user;
+    let user = generate(Scene::holding(slugify(">=8")).begun())
+        .prompt(&PromptContext::default(), PromptForm::Payload)
+        .user;
     assert!(
         user.contains(r#"installed_dependencies: [{"name":"python-slugify","version":">=8"}]"#),
         "{user}"
     );
-    let user = generate(Scene::new().begun()).prompt(&PromptContext::default()).user;
+    let user =
+        generate(Scene::new().begun()).prompt(&PromptContext::default(), PromptForm::Payload).user;
     assert!(!user.contains("installed_dependencies"));
 }
 

@@ -22,7 +22,7 @@ use lifecycle::execution::{
 };
 use lifecycle::guardrail::{Rule, check_role};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
-use lifecycle::prompt::PromptContext;
+use lifecycle::prompt::{PromptContext, PromptForm};
 use lifecycle::request::CallId;
 use lifecycle::settlement::Timing;
 use lifecycle::standing::Window;
@@ -259,7 +259,7 @@ fn feedback(generate: &mut Generate) -> String {
     if generate.pause() > Duration::ZERO {
         write!(feedback, " after {:?}", generate.pause()).unwrap();
     }
-    let user = generate.prompt(&PromptContext::default()).user;
+    let user = generate.prompt(&PromptContext::default(), PromptForm::Payload).user;
     if let Some(line) = user.lines().find_map(|line| line.strip_prefix("feedback: ")) {
         let block: Value = serde_json::from_str(line).unwrap();
         let what = block.get("violation_subtype").or(block.get("error_type")).unwrap();

@@ -8,7 +8,7 @@ use lifecycle::context::{Context, ContextChanges};
 use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom, WorkerTrace};
-use lifecycle::prompt::PromptContext;
+use lifecycle::prompt::{PromptContext, PromptForm};
 use lifecycle::provenance::Observation;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
@@ -53,7 +53,7 @@ fn drafted(code: &str) -> Result<Draft, DraftFault> {
 }
 
 fn feedback(generate: &mut Generate) -> Option<Value> {
-    let user = generate.prompt(&PromptContext::default()).user;
+    let user = generate.prompt(&PromptContext::default(), PromptForm::Payload).user;
     let line = user.lines().find_map(|line| line.strip_prefix("feedback: "))?;
     Some(serde_json::from_str(line).unwrap())
 }

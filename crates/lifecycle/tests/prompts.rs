@@ -17,7 +17,7 @@ use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::outcome::{Failure, FailureKind};
 use lifecycle::pattern::Repeated;
 use lifecycle::program::Checksum;
-use lifecycle::prompt::{MAX_TOOLS, Prompt, PromptContext, build};
+use lifecycle::prompt::{MAX_TOOLS, Prompt, PromptContext, PromptForm, build};
 use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
@@ -54,13 +54,62 @@ fn request(language: Language, args: Vec<Value>) -> CallRequest {
 
 const LANGUAGES: [Language; 2] = [Language::Python, Language::Ruby];
 
+const FORMS: [PromptForm; 2] = [PromptForm::Payload, PromptForm::Program];
+
 #[test]
 fn a_first_call_stays_below_900_tokens() {
-    for language in LANGUAGES {
-        let prompt = build(&request(language, vec![json!(3)]), &PromptContext::default(), None);
+    for (language, form) in LANGUAGES.iter().flat_map(|it| FORMS.map(|form| (*it, form))) {
+        let request = request(language, vec![json!(3)]);
+        let prompt = build(&request, &PromptContext::default(), None, form);
         let count = tokens_of(&prompt);
-        println!("{language:?}: {count} tokens ({} system)", tokens(&prompt.system));
-        assert!(count <= 900, "{language:?}: {count}");
+        println!("{language:?} {form:?}: {count} tokens ({} system)", tokens(&prompt.system));
+        assert!(count <= 900, "{language:?} {form:?}: {count}");
+    }
+}
+
+/// The prompt of a provider that wants a program does not mention JSON, and a package is an import there.
+#[test]
+fn the_program_form_does_not_speak_of_json() {
+    for language in LANGUAGES {
+        let request = request(language, vec![json!(3)]);
+        let prompt = build(&request, &PromptContext::default(), None, PromptForm::Program);
+        let fixed = prompt.user.split_once('\n').map_or("", |(_, rest)| rest);
+        for word in ["JSON", "\"code\"", "dependencies"] {
+            assert!(!prompt.system.contains(word), "{word}: {}", prompt.system);
+            assert!(!fixed.contains(word), "{word}: {fixed}");
+        }
+        assert!(prompt.system.contains(&format!("```{language}\n")), "{}", prompt.system);
+        assert!(prompt.system.contains("import it, and it is installed"), "{}", prompt.system);
+    }
+}
+
+/// A model that writes programs is asked for another one after a failure; one that writes payloads sees what to correct.
+#[test]
+fn a_rejected_program_is_shown_to_models_that_can_correct_it() {
+    let feedback = json!({"error_message": "no", "code": "x = 1", "code_begins_at_line": 1});
+    let request = request(Language::Python, vec![json!(3)]);
+    for (form, shown) in [
+        (PromptForm::Payload, feedback.clone()),
+        (PromptForm::Program, json!({"error_message": "no"})),
+    ] {
+        let user = build(&request, &PromptContext::default(), Some(&feedback), form).user;
+        assert_eq!(sections(&user)["feedback"], shown, "{user}");
+    }
+}
+
+/// The user part names the head of the function, in both forms.
+#[test]
+fn every_prompt_names_the_function_to_write() {
+    for (language, form) in LANGUAGES.iter().flat_map(|it| FORMS.map(|form| (*it, form))) {
+        let request = request(language, vec![json!(3)]);
+        let prompt = build(&request, &PromptContext::default(), None, form);
+        let head = match language {
+            Language::Python => "def add(number):",
+            Language::Ruby => "def add(number)",
+        };
+        assert_eq!(prompt.head.as_deref(), Some(head));
+        let line = format!("\nWrite exactly this function: `{head}`\n");
+        assert!(prompt.user.contains(&line), "{}", prompt.user);
     }
 }
 
@@ -71,9 +120,13 @@ fn every_part_of_the_fixed_text_stays_within_its_budget() {
         ("identity 0", include_str!("../src/prompt/identity_0.md"), 110),
         ("identity 1", include_str!("../src/prompt/identity_1.md"), 60),
         ("identity 2", include_str!("../src/prompt/identity_2.md"), 40),
-        ("rules", include_str!("../src/prompt/rules.md"), 500),
+        ("rules", include_str!("../src/prompt/rules.md"), 400),
+        ("payload", include_str!("../src/prompt/payload.md"), 110),
+        ("program", include_str!("../src/prompt/program.md"), 60),
         ("python", include_str!("../src/prompt/python.md"), 220),
+        ("python program", include_str!("../src/prompt/python_program.md"), 180),
         ("ruby", include_str!("../src/prompt/ruby.md"), 220),
+        ("ruby program", include_str!("../src/prompt/ruby_program.md"), 180),
     ] {
         let count = tokens(text);
         println!("{part}: {count} of {budget}");
@@ -87,7 +140,12 @@ type Make = fn(usize) -> Value;
 #[test]
 fn arguments_travel_by_handle() {
     let count = |value: Value| {
-        tokens_of(&build(&request(Language::Python, vec![value]), &PromptContext::default(), None))
+        tokens_of(&build(
+            &request(Language::Python, vec![value]),
+            &PromptContext::default(),
+            None,
+            PromptForm::Payload,
+        ))
     };
     let shapes: [(&str, Make); 4] = [
         ("text", |bytes| json!("word ".repeat(bytes / 5))),
@@ -109,6 +167,7 @@ fn arguments_travel_by_handle() {
         &request(Language::Python, vec![json!("x".repeat(200)); 5000]),
         &PromptContext::default(),
         None,
+        PromptForm::Payload,
     ));
     assert!(many < 3000, "5,000 arguments take {many} tokens");
 }
@@ -118,7 +177,9 @@ fn arguments_travel_by_handle() {
 fn older_history_is_mentioned_when_there_is_any() {
     for (records, mentioned) in [(0, false), (100, false), (101, true)] {
         let prompt_context = PromptContext { history_count: records, ..PromptContext::default() };
-        let user = build(&request(Language::Python, vec![]), &prompt_context, None).user;
+        let user =
+            build(&request(Language::Python, vec![]), &prompt_context, None, PromptForm::Payload)
+                .user;
         assert_eq!(user.contains(".before()"), mentioned, "{records}: {user}");
     }
 }
@@ -164,7 +225,8 @@ fn after(language: Language, code: &str) -> Prompt {
     };
     let first = generate(recall.recalled(Ok(Memory::default())));
     let draft = Draft { payload: json!({"code": code}), usage: Usage::default() };
-    generate(first.generated(Ok(draft), Duration::ZERO)).prompt(&PromptContext::default())
+    generate(first.generated(Ok(draft), Duration::ZERO))
+        .prompt(&PromptContext::default(), PromptForm::Payload)
 }
 
 /// A program of real length, wrong in the middle.
@@ -184,6 +246,7 @@ fn a_retry_adds_at_most_500_tokens() {
         &request(Language::Python, vec![json!(3)]),
         &PromptContext::default(),
         None,
+        PromptForm::Payload,
     ));
     for (what, code) in [
         ("one violation", "import os\nos.fork()\nresult = args[0]".to_owned()),
@@ -221,7 +284,7 @@ fn every_required_rule_is_stated() {
         let mut request = request(language, vec![json!(3)]);
         let fields = json!({"purpose": "adds", "deliverable": {"type": "number"}});
         request.contract = Contract::compose(fields.as_object(), &Map::new()).unwrap().0;
-        let prompt = build(&request, &prompt_context, None);
+        let prompt = build(&request, &prompt_context, None, PromptForm::Payload);
         let all = format!("{}\n{}", prompt.system, prompt.user);
         for (rule, words) in [
             ("identity", "Tool Builder"),
@@ -264,7 +327,7 @@ fn every_required_rule_is_stated() {
                 parent: CallId("p".into()),
                 depth: NonZeroU8::new(level).unwrap(),
             };
-            let system = build(&request, &prompt_context, None).system;
+            let system = build(&request, &prompt_context, None, PromptForm::Payload).system;
             assert!(system.starts_with(words), "{level}: {system}");
         }
         let dialect = match language {
@@ -277,11 +340,17 @@ fn every_required_rule_is_stated() {
 
 #[test]
 fn the_stable_part_is_the_same_for_every_call_of_a_guest_and_depth() {
-    let one = build(&request(Language::Ruby, vec![json!(3)]), &PromptContext::default(), None);
+    let one = build(
+        &request(Language::Ruby, vec![json!(3)]),
+        &PromptContext::default(),
+        None,
+        PromptForm::Payload,
+    );
     let other = build(
         &request(Language::Ruby, vec![json!("x"), json!([])]),
         &PromptContext::default(),
         None,
+        PromptForm::Payload,
     );
     assert_eq!(one.system, other.system);
     assert_ne!(one.user, other.user);
@@ -294,6 +363,7 @@ fn known_tools_are_few() {
         &request(Language::Python, vec![]),
         &PromptContext { tools, ..PromptContext::default() },
         None,
+        PromptForm::Payload,
     );
     let shown = sections(&prompt.user).remove("known_tools").unwrap();
     assert_eq!(shown.as_object().unwrap().len(), MAX_TOOLS);
@@ -317,8 +387,12 @@ fn sibling(method: &str, key: &str) -> SiblingState {
 }
 
 /// Lines of a user prompt that are not sections, by how they begin.
-const FIXED: [&str; 2] =
-    ["Your last program was rejected.", "Write the program that answers this call"];
+const FIXED: [&str; 4] = [
+    "A program for this call failed, as the feedback says.",
+    "Your last program was rejected.",
+    "Write exactly this function: `def ",
+    "Write the program that answers this call",
+];
 
 /// The sections of a user prompt: every other line is one.
 fn sections(user: &str) -> Map<String, Value> {
@@ -394,8 +468,8 @@ fn nothing_inserted_leaves_its_field() {
             ..PromptContext::default()
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
-        let prompt = build(&request, &prompt_context, Some(&feedback));
-        let clean = build(&request, &PromptContext::default(), None);
+        let prompt = build(&request, &prompt_context, Some(&feedback), PromptForm::Payload);
+        let clean = build(&request, &PromptContext::default(), None, PromptForm::Payload);
         assert_eq!(prompt.system, clean.system, "nothing is inserted into the stable part");
         let found = sections(&prompt.user);
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
@@ -432,8 +506,8 @@ fn what_an_error_says_stays_in_its_field() {
         let Step::Recall(recall) = step else { panic!("recall comes first") };
         let first = generate(recall.recalled(Ok(Memory::default())));
         let fault = DraftFault::Malformed(words.to_owned());
-        let prompt =
-            generate(first.generated(Err(fault), Duration::ZERO)).prompt(&PromptContext::default());
+        let prompt = generate(first.generated(Err(fault), Duration::ZERO))
+            .prompt(&PromptContext::default(), PromptForm::Payload);
         let shown = sections(&prompt.user).remove("feedback").unwrap();
         assert_eq!(shown["error_message"], words);
     }
@@ -466,7 +540,7 @@ fn no_section_shows_a_secret() {
     let failure = Failure::new(FailureKind::Execution, format!("no login for hunter2 with {KEY}"));
     let rejection = Rejection::new(Reason::Raised, failure);
     let feedback = rejection.feedback(1, &GuardrailPolicy::default());
-    let user = build(&request, &prompt_context, Some(&feedback)).user;
+    let user = build(&request, &prompt_context, Some(&feedback), PromptForm::Payload).user;
     for secret in [KEY, "hunter2"] {
         assert!(!user.contains(secret), "{user}");
     }

@@ -24,6 +24,7 @@ StoreDown            generation      ends        ends                  world    
 AllowanceSpent       generation      ends        ends                  caller   plain
 Cancelled            execution       ends        ends                  world    final
 SyntaxInvalid        validation      generation  repair                program  plain
+SignatureUnfit       validation      generation  repair                program  plain
 ManifestInvalid      validation      guardrail   repair                program  plain
 Barred               validation      guardrail   repair                program  plain
 BarredForGood        validation      ends        repair unless it ran  program  final
@@ -90,6 +91,8 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         took: Duration::ZERO,
         generation: Duration::ZERO,
         last_resort: false,
+        agreement: None,
+        superseded: false,
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::{
-    self, Commit, Execute, Generate, Memory, Prepare, Rehearse, Settled, Step, StoreFault,
+    self, Commit, Execute, Generate, Memory, Prepare, RehearsalRun, Rehearse, Settled, Step,
+    StoreFault,
 };
 use lifecycle::dispatch::ASK;
 use lifecycle::draft::{Draft, DraftFault, Usage};
@@ -58,8 +59,8 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
             }
             Step::Generate(mut generate) => {
                 let began = Instant::now();
-                let reply = call.generate(&mut generate);
-                generate.generated(reply, began.elapsed())
+                let replies = call.generate(&mut generate).unwrap_or_else(|fault| vec![Err(fault)]);
+                generate.generated_all(replies, began.elapsed())
             }
             Step::Prepare(prepare) => {
                 let environment = call.prepare(&prepare);
@@ -74,7 +75,7 @@ pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outc
             }
             Step::Rehearse(rehearse) => {
                 let runs = call.rehearse(&rehearse);
-                rehearse.rehearsed(&runs)
+                rehearse.rehearsed(runs)
             }
             Step::Commit(commit) => return call.settle(*commit),
         };
@@ -139,7 +140,10 @@ impl CallInProgress<'_> {
     }
 
     /// Asks the model, if the call tree's allowance permits.
-    fn generate(&mut self, generate: &mut Generate) -> Result<Draft, DraftFault> {
+    fn generate(
+        &mut self,
+        generate: &mut Generate,
+    ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
         let (runtime, options) = (self.agent.runtime(), self.agent.options());
         if !options.generate {
             return Err(DraftFault::GenerationOff);
@@ -157,25 +161,38 @@ impl CallInProgress<'_> {
         prompt_context.secrets = self.tree.secrets();
         prompt_context.grants = options.grants.for_prompt();
         prompt_context.turns = self.latest_turns(generate.request()).map_err(DraftFault::Store)?;
-        let prompt = self.prompt.insert(generate.prompt(&prompt_context));
-        let request = generate.request();
+        prompt_context.signature = generate.earlier_signature();
         let (provider, model) = (runtime.provider(), options.model.as_str());
-        let longest = provider.max_output_tokens();
-        let reserved = self.tree.reserve(prompt, longest, provider.pricing(model))?;
-        let reply = provider.draft(
+        let prompt = self.prompt.insert(generate.prompt(&prompt_context, provider.form()));
+        let request = generate.request();
+        let reserve =
+            || self.tree.reserve(prompt, provider.max_output_tokens(), provider.pricing(model));
+        let mut reserved = vec![reserve()?];
+        // Of several programs, as many are asked for as the allowance permits.
+        while reserved.len() < generate.candidates() && self.tree.reserve_model_call().is_ok() {
+            let Ok(another) = reserve() else { break };
+            reserved.push(another);
+        }
+        let replies = provider.drafts(
             prompt,
             &DraftRequest {
                 role: &request.role,
                 method: &request.method,
+                language: request.language,
                 model,
                 timeout: self.tree.within(options.provider_timeout),
-                max_output_tokens: reserved.max_output_tokens,
+                max_output_tokens: reserved.iter().filter_map(|it| it.max_output_tokens).min(),
                 is_retry: generate.has_feedback(),
+                sample: 0,
+                seed: generate.seed(),
                 cancellation: &self.tree.cancellation,
             },
+            reserved.len(),
         );
-        self.tree.settle(&reserved, used(&reply));
-        reply
+        for (index, reserved) in reserved.iter().enumerate() {
+            self.tree.settle(reserved, replies.get(index).and_then(used));
+        }
+        Ok(replies)
     }
 
     /// The latest turns of the conversation that a call belongs to: of its session, or of the agent if it is a question.
@@ -250,7 +267,7 @@ impl CallInProgress<'_> {
         EnvironmentRequest { cancellation, progress, build: BuildChoice::Present }
     }
 
-    /// Runs the program on its examples, without any grant and without answering what it asks.
+    /// Runs programs on examples, or beside each other, without any grant and without answering what they ask.
     fn rehearse(&self, rehearse: &Rehearse) -> Vec<Result<Report, WorkerFault>> {
         let limits = RunLimits {
             agent: &self.agent.owner().instance,
@@ -258,9 +275,9 @@ impl CallInProgress<'_> {
             cancellation: &self.tree.cancellation,
             grants: &Grants::default(),
         };
-        let run = |request: &CallRequest| {
-            let guest = self.agent.runtime().guest(request.language);
-            let order = rehearse.order(request);
+        let run = |run: &RehearsalRun| {
+            let guest = self.agent.runtime().guest(run.request.language);
+            let order = rehearse.order(run);
             match guest.start(rehearse.environment(), &order, &limits)?.listen()? {
                 TurnEvent::Done(done) => Ok(Report {
                     ending: done.ending,
@@ -273,10 +290,21 @@ impl CallInProgress<'_> {
                     worker: done.worker,
                     result_from: done.result_from,
                 }),
-                TurnEvent::Ask(_) => Err(WorkerFault::Unavailable("an example may not ask".into())),
+                TurnEvent::Ask(_) => {
+                    Err(WorkerFault::Unavailable("a rehearsal may not ask".into()))
+                }
             }
         };
-        rehearse.requests().iter().map(run).collect()
+        let mut failed = None; // a program that does not end is not run again
+        let run_unless_failed = |it: &RehearsalRun| {
+            if failed == Some(it.program) {
+                return Err(WorkerFault::Unavailable("an earlier run failed".into()));
+            }
+            let report = run(it);
+            failed = report.is_err().then_some(it.program).or(failed);
+            report
+        };
+        rehearse.runs().iter().map(run_unless_failed).collect()
     }
 
     /// A rejected attempt leaves nothing behind: its kept worker is discarded. Observers are notified once per

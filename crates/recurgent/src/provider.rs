@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lifecycle::dialect::Language;
 use lifecycle::request::{Method, Role};
 use thiserror::Error;
 
@@ -32,7 +33,7 @@ pub(crate) use choose::read_roots;
 #[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
 pub use lifecycle::draft::{Draft, DraftFault, Usage};
-pub use lifecycle::prompt::Prompt;
+pub use lifecycle::prompt::{Prompt, PromptForm};
 pub(crate) use model::Model;
 #[doc(hidden)]
 pub use price::Prices;
@@ -54,6 +55,33 @@ pub(crate) use wire::{address_variables, key_variables, key_variables_help, name
 pub trait Provider: fmt::Debug + Send + Sync {
     /// Asks for one program.
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault>;
+
+    /// Asks for `count` programs that are sampled independently: an answer or a fault for each, or a fault for all.
+    fn drafts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        count: usize,
+    ) -> Vec<Result<Draft, DraftFault>> {
+        let mut replies = vec![self.draft(prompt, request)];
+        for sample in 1..count {
+            if replies.last().is_some_and(Result::is_err) {
+                break; // a service that fails is not asked again at once
+            }
+            replies.push(self.draft(prompt, &DraftRequest { sample, ..*request }));
+        }
+        replies
+    }
+
+    /// How many programs are asked for at once if no setting says.
+    fn candidates(&self) -> u32 {
+        1
+    }
+
+    /// What the prompt asks for: a JSON payload, or a program.
+    fn form(&self) -> PromptForm {
+        PromptForm::Payload
+    }
 
     /// The model that is used for an agent whose configured model is `asked`.
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -83,12 +111,14 @@ pub trait Provider: fmt::Debug + Send + Sync {
 }
 
 /// The call a program is written for, and the bounds of the request.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct DraftRequest<'a> {
     /// The agent that was called.
     pub role: &'a Role,
     /// The method that was called.
     pub method: &'a Method,
+    /// The language of the program.
+    pub language: Language,
     /// Which model to ask.
     pub model: &'a str,
     /// Time the answer may take.
@@ -97,6 +127,10 @@ pub struct DraftRequest<'a> {
     pub max_output_tokens: Option<u32>,
     /// Whether the prompt says what was wrong with an earlier program.
     pub is_retry: bool,
+    /// Which of the programs that are asked for at once this is, from 0; all but the first are sampled more freely.
+    pub sample: usize,
+    /// For a model that samples with a seed: another one for each attempt.
+    pub seed: u64,
     /// Ends the wait early.
     pub cancellation: &'a Cancellation,
 }

@@ -296,10 +296,13 @@ fn live(config: &Config) -> Check {
         let request = DraftRequest {
             role: &role,
             method: &method,
+            language: agent.language,
             model: agent.model.as_str(),
             timeout: agent.provider_timeout,
             max_output_tokens: Some(LIVE_OUTPUT_TOKENS),
             is_retry: false,
+            sample: 0,
+            seed: 0,
             cancellation: &Cancellation::default(),
         };
         let began = Instant::now();
@@ -327,6 +330,7 @@ fn live_prompt() -> Prompt {
         system: "Answer with one JSON object {\"code\": \"...\", \"dependencies\": []} and nothing else."
             .to_owned(),
         user: "Write the program `result = 1`.".to_owned(),
+        head: None,
     }
 }
 

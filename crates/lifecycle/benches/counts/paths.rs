@@ -15,7 +15,7 @@ use lifecycle::execution::{Environment, Output, Report, ReportEnding, ResultFrom
 use lifecycle::guardrail::{GuardrailPolicy, SiblingState};
 use lifecycle::log_entry::{self, AlreadyLogged, EntryDetails};
 use lifecycle::program::{Checksum, GeneratedProgram, vet};
-use lifecycle::prompt::{self, PromptContext};
+use lifecycle::prompt::{self, PromptContext, PromptForm};
 use lifecycle::provenance::Observation;
 use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{CallRequest, Role};
@@ -85,7 +85,7 @@ fn salvaged() -> Work {
 fn prompt_first() -> Work {
     let (request, prompt_context) = (asked(), prompt_context());
     Box::new(move || {
-        black_box(prompt::build(&request, &prompt_context, None));
+        black_box(prompt::build(&request, &prompt_context, None, PromptForm::Payload));
         Box::new((request, prompt_context))
     })
 }
@@ -98,7 +98,7 @@ fn prompt_retry() -> Work {
         let Step::Generate(mut retry) = generate.generated(Ok(reply), Duration::ZERO) else {
             return unreached();
         };
-        black_box(retry.prompt(&prompt_context));
+        black_box(retry.prompt(&prompt_context, PromptForm::Payload));
         Box::new((retry, prompt_context))
     })
 }
@@ -125,7 +125,7 @@ fn call_fresh() -> Work {
         let Step::Generate(mut generate) = recall.recalled(Ok(Memory::default())) else {
             return unreached();
         };
-        black_box(generate.prompt(&prompt_context));
+        black_box(generate.prompt(&prompt_context, PromptForm::Payload));
         settle(run(generate.generated(Ok(draft), Duration::ZERO), report));
         Box::new(prompt_context)
     })

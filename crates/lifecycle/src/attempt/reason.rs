@@ -242,6 +242,8 @@ retry_table! {
     Cancelled:            Execution,   None,       Ends,            World,   Final;
     /// The program does not parse.
     SyntaxInvalid:        Validation,  GENERATION, Repair,          Program, Plain;
+    /// The function of a new program cannot take the arguments of the call.
+    SignatureUnfit:       Validation,  GENERATION, Repair,          Program, Plain;
     /// A dependency declaration cannot be read.
     ManifestInvalid:      Validation,  GUARDRAIL,  Repair,          Program, Plain;
     /// The program broke a guardrail.

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
+use crate::agreement::MAX_CANDIDATES;
 use crate::attempt::{Origin, Rejection};
+use crate::dialect::{self, Signature};
 use crate::draft::{Draft, DraftFault};
 use crate::event::EventKind;
 use crate::guardrail::SiblingState;
 use crate::judgement::undrafted;
 use crate::program::{GeneratedProgram, PayloadFault};
-use crate::prompt::{self, Prompt, PromptContext};
+use crate::prompt::{self, Prompt, PromptContext, PromptForm};
 use crate::request::CallRequest;
 
 use super::{Call, PendingAttempt, Step};
@@ -38,11 +41,18 @@ impl Generate {
 
     /// The prompt, built only now that a model will read it. The answer is checked against the state of other methods
     /// and setters that the prompt shows.
-    pub fn prompt(&mut self, prompt_context: &PromptContext) -> Prompt {
+    pub fn prompt(&mut self, prompt_context: &PromptContext, form: PromptForm) -> Prompt {
         let request = &self.call.request;
         self.call.siblings = [prompt_context.siblings.clone(), setters(request)].concat();
         self.call.rejected.clone_from(&prompt_context.rejections);
-        prompt::build(request, prompt_context, self.feedback.as_ref())
+        prompt::build(request, prompt_context, self.feedback.as_ref(), form)
+    }
+
+    /// What the stored program that is replaced takes: its parameter names are kept.
+    pub fn earlier_signature(&self) -> Option<Signature> {
+        let artifact = self.call.selected.as_ref().ok()?;
+        let found = dialect::inspect(artifact.language, &artifact.code).ok()?;
+        found.function(artifact.language, self.call.request.method.as_str())?.signature.clone()
     }
 
     /// How long to wait first: the service asked for it, or the last tries failed in transport.
@@ -71,6 +81,22 @@ impl Generate {
         self.feedback.is_some()
     }
 
+    /// How many programs to ask for: several only where none is stored.
+    pub fn candidates(&self) -> usize {
+        let wanted = match self.origin {
+            Origin::Fresh => self.call.policy.candidates.clamp(1, MAX_CANDIDATES),
+            Origin::Repair { .. } | Origin::Artifact(_) => 1,
+        };
+        usize::try_from(wanted).unwrap_or(1)
+    }
+
+    /// A number for a model that samples: another one for each attempt, the same whenever the call is replayed.
+    pub fn seed(&self) -> u64 {
+        let text = format!("{} {}", self.call.request.id, self.call.attempts.len());
+        let digest = Sha256::digest(text.as_bytes());
+        digest.iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
+    }
+
     /// The event of asking the model.
     pub fn event(&self) -> EventKind {
         EventKind::Generating {
@@ -81,35 +107,59 @@ impl Generate {
 
     /// The model's answer: parsed, vetted, and prepared for, or rejected.
     pub fn generated(self, reply: Result<Draft, DraftFault>, took: Duration) -> Step {
+        self.generated_all(vec![reply], took)
+    }
+
+    /// The model's answers, sampled independently: the first is tried, and the others are compared with it, or tried in
+    /// its place if it is rejected. The call has a fault only if every answer has one.
+    pub fn generated_all(self, replies: Vec<Result<Draft, DraftFault>>, took: Duration) -> Step {
         let Self { mut call, origin, feedback } = self;
-        call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
-        let mut pending = PendingAttempt {
+        let mut first_fault = None;
+        call.waiting.clear();
+        for reply in replies {
+            call.model_calls += u32::from(reply.as_ref().err().is_none_or(DraftFault::was_asked));
+            match reply {
+                Ok(draft) => {
+                    call.usage += draft.usage;
+                    call.waiting.push_back(draft.payload);
+                }
+                Err(fault) => {
+                    let retry_after =
+                        fault.retry_after().map(|wait| wait.as_millis().min(LONGEST_ASKED));
+                    let (fault, usage) = fault.apart();
+                    call.usage += usage;
+                    first_fault.get_or_insert((fault, retry_after));
+                }
+            }
+        }
+        let pending = PendingAttempt {
             origin,
             feedback,
             took,
             generation: took,
             ..PendingAttempt::default()
         };
-        let draft = match reply {
-            Ok(draft) => draft,
+        if let Some(payload) = call.waiting.pop_front() {
+            return call.try_payload(payload, pending);
+        }
+        let no_reply = || (DraftFault::Malformed("the model gave no answer".to_owned()), None);
+        let (fault, retry_after) = first_fault.unwrap_or_else(no_reply);
+        let (reason, mut failure) = fault.judged();
+        failure.metadata.extend(retry_after.map(|ms| (RETRY_AFTER.to_owned(), json!(ms))));
+        call.reject(pending, &Rejection::new(reason, failure))
+    }
+}
+
+impl Call {
+    /// Reads a payload and vets its program.
+    pub(super) fn try_payload(self, payload: Value, mut pending: PendingAttempt) -> Step {
+        pending.packages.declared = declared(&payload);
+        match GeneratedProgram::parse(self.request.language, &payload) {
+            Ok(program) => self.vet(program, pending, &[]),
             Err(fault) => {
-                let retry_after =
-                    fault.retry_after().map(|wait| wait.as_millis().min(LONGEST_ASKED));
-                let (fault, usage) = fault.apart();
-                call.usage += usage;
-                let (reason, mut failure) = fault.judged();
-                failure.metadata.extend(retry_after.map(|ms| (RETRY_AFTER.to_owned(), json!(ms))));
-                return call.reject(pending, &Rejection::new(reason, failure));
-            }
-        };
-        call.usage += draft.usage;
-        pending.packages.declared = declared(&draft.payload);
-        match GeneratedProgram::parse(call.request.language, &draft.payload) {
-            Ok(program) => call.vet(program, pending, &[]),
-            Err(fault) => {
-                pending.code = code_of(&fault, draft.payload);
+                pending.code = code_of(&fault, payload);
                 let rejection = undrafted(&fault);
-                call.reject(pending, &rejection)
+                self.reject(pending, &rejection)
             }
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::agreement::Agreement;
 use crate::attempt::{Attempt, Origin, Rejection};
 use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
 use crate::outcome::Failure;
@@ -31,6 +32,8 @@ pub(super) struct PendingAttempt {
     pub(super) worker: Option<WorkerTrace>,
     pub(super) result_from: Option<ResultFrom>,
     pub(super) observed: Observation,
+    /// How many programs agreed with it, if several were written.
+    pub(super) agreement: Option<Agreement>,
     /// The failure of the call if this attempt fails too: it runs only because no better program could be obtained.
     pub(super) last_resort: Option<Box<Failure>>,
 }
@@ -51,6 +54,7 @@ impl Default for PendingAttempt {
             worker: None,
             result_from: None,
             observed: Observation::default(),
+            agreement: None,
             last_resort: None,
         }
     }
@@ -81,6 +85,7 @@ impl PendingAttempt {
             result_from,
             observed,
             sent,
+            agreement,
             ..
         } = self;
         Attempt {
@@ -95,8 +100,10 @@ impl PendingAttempt {
             observed,
             sent,
             took,
+            agreement,
             generation,
             last_resort,
+            superseded: false,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::purity::is_pure;
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
-use super::rehearse::missed_answer;
+use super::rehearse::{Rehearsal, missed_answer};
 use super::{Call, PendingAttempt, Rehearse, Step};
 
 /// Give the program an environment.
@@ -196,9 +196,29 @@ impl Call {
         self.reject(pending, &Rejection { program, ..rejection })
     }
 
+    /// A new program is compared with others that were written with it, and must then meet the examples.
+    fn rehearse(
+        mut self,
+        pending: PendingAttempt,
+        accepted: Accepted,
+        result: Result<Value, Failure>,
+    ) -> Step {
+        let compared = self.comparison(&accepted);
+        match compared.zip(pending.packages.environment.as_ref()) {
+            Some((comparison, environment)) => {
+                let (rehearsal, environment) =
+                    (Rehearsal::Agreement(comparison), environment.clone());
+                let call = self;
+                let rehearse = Rehearse { call, pending, accepted, result, environment, rehearsal };
+                Step::Rehearse(Box::new(rehearse))
+            }
+            None => self.meet_examples(pending, accepted, result),
+        }
+    }
+
     /// A new program that answers from its arguments and memory alone must meet the examples first. A stored one
     /// never answers a call that is itself an example with anything else.
-    fn rehearse(
+    pub(super) fn meet_examples(
         self,
         pending: PendingAttempt,
         accepted: Accepted,
@@ -209,8 +229,8 @@ impl Call {
         }
         let is_new = !matches!(pending.origin, Origin::Artifact(_));
         if let Some(environment) = pending.packages.environment.clone().filter(|_| is_new) {
-            let call = self;
-            let rehearse = Rehearse { call, pending, accepted, result, environment };
+            let (call, rehearsal) = (self, Rehearsal::Examples);
+            let rehearse = Rehearse { call, pending, accepted, result, environment, rehearsal };
             return Step::Rehearse(Box::new(rehearse));
         }
         match missed_answer(&self.examples, &self.request, &result) {

@@ -1,4 +1,4 @@
-//! Running a new program on its examples before its answer is accepted.
+//! Running a new program before its answer is accepted: on its examples, and beside others that were written with it.
 
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ use crate::outcome::{Failure, FailureKind};
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
+use super::agree::Comparison;
 use super::{Call, PendingAttempt, Step};
 
 /// Examples a new program is run on.
@@ -18,7 +19,25 @@ const MAX_REHEARSED: usize = 16;
 /// Characters of a value that a missed example shows.
 const MAX_SHOWN_CHARS: usize = 300;
 
-/// Run the program on its examples, each in a worker of its own and without any grant.
+/// One run of a rehearsal.
+#[derive(Debug)]
+pub struct RehearsalRun {
+    /// Which program: 0 is the one whose answer may be accepted.
+    pub program: usize,
+    /// What it is given.
+    pub request: CallRequest,
+}
+
+/// What a rehearsal is for.
+#[derive(Debug)]
+pub(super) enum Rehearsal {
+    /// The program must meet the examples.
+    Examples,
+    /// The program must agree with most others that were written with it.
+    Agreement(Comparison),
+}
+
+/// Run programs, each run in a worker of its own and without any grant.
 #[derive(Debug)]
 pub struct Rehearse {
     pub(super) call: Call,
@@ -26,18 +45,35 @@ pub struct Rehearse {
     pub(super) accepted: Accepted,
     pub(super) result: Result<Value, Failure>,
     pub(super) environment: Environment,
+    pub(super) rehearsal: Rehearsal,
 }
 
 impl Rehearse {
-    /// The calls of the examples.
-    pub fn requests(&self) -> Vec<CallRequest> {
-        let examples = self.call.examples.iter().take(MAX_REHEARSED);
-        examples.map(|example| example.inputs.again(&self.call.request)).collect()
+    /// The runs, in order.
+    pub fn runs(&self) -> Vec<RehearsalRun> {
+        let call = &self.call.request;
+        match &self.rehearsal {
+            Rehearsal::Examples => {
+                let examples = self.call.examples.iter().take(MAX_REHEARSED);
+                let run = |example: &Example| RehearsalRun {
+                    program: 0,
+                    request: example.inputs.again(call),
+                };
+                examples.map(run).collect()
+            }
+            Rehearsal::Agreement(comparison) => comparison.runs(call),
+        }
     }
 
     /// What to run for one of them.
-    pub fn order<'a>(&'a self, request: &'a CallRequest) -> Order<'a> {
-        Order { request, program: &self.accepted.program, proven: false }
+    pub fn order<'a>(&'a self, run: &'a RehearsalRun) -> Order<'a> {
+        let others = match &self.rehearsal {
+            Rehearsal::Examples => &[],
+            Rehearsal::Agreement(comparison) => comparison.others.as_slice(),
+        };
+        let other = run.program.checked_sub(1).and_then(|index| others.get(index));
+        let program = other.unwrap_or(&self.accepted.program);
+        Order { request: &run.request, program, proven: false }
     }
 
     /// Where to run it.
@@ -45,10 +81,16 @@ impl Rehearse {
         &self.environment
     }
 
-    /// What each call gave, in order: the answer is accepted, or the first example that is missed rejects it.
-    pub fn rehearsed(self, runs: &[Result<Report, WorkerFault>]) -> Step {
-        let Self { mut call, pending, accepted, result, environment: _ } = self;
-        let missed = call.examples.iter().zip(runs).find_map(|(example, run)| miss(example, run));
+    /// What each run gave, in order: the answer is accepted, or the first example that is missed rejects it. Of
+    /// several programs the one that most agree with goes on to the examples.
+    pub fn rehearsed(self, runs: Vec<Result<Report, WorkerFault>>) -> Step {
+        let Self { mut call, mut pending, accepted, result, environment: _, rehearsal } = self;
+        if let Rehearsal::Agreement(comparison) = rehearsal {
+            let answer = (accepted, result);
+            let (accepted, result) = call.agree(comparison, runs, &mut pending, answer);
+            return call.meet_examples(pending, accepted, result);
+        }
+        let missed = call.examples.iter().zip(&runs).find_map(|(example, run)| miss(example, run));
         call.examples_checked = runs.len();
         match missed {
             None => call.accept(pending, accepted, result),

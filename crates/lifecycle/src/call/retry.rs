@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::attempt::{
     self, Attempt, Next, Origin, Reason, Rejection, RetryLane, StoredNext, spent,
 };
+use crate::dialect::is_same_program;
 use crate::example::PersonRejection;
 use crate::execution::Packages;
 use crate::outcome::{Failure, FailureKind};
@@ -54,7 +55,16 @@ impl Call {
         let code = rejection.program.as_ref().map(|program| program.source.clone());
         let (origin, feedback) = (pending.origin.clone(), pending.feedback.take());
         let (withheld, sent) = (pending.last_resort.clone(), pending.sent.clone());
-        self.attempts.push(pending.ended(Some(rejection.clone()), code));
+        let is_written = !matches!(origin, Origin::Artifact(_));
+        let goes_on =
+            is_written && sent.is_none() && withheld.is_none() && rejection.reason.lane().is_some();
+        let next = self.waiting.pop_front().filter(|_| goes_on);
+        let attempt = pending.ended(Some(rejection.clone()), code);
+        self.attempts.push(Attempt { superseded: next.is_some(), ..attempt });
+        if let Some(payload) = next {
+            let pending = PendingAttempt { origin, feedback, ..PendingAttempt::default() };
+            return self.try_payload(payload, pending);
+        }
         if let Some(sent) = sent {
             return self.end(Err(not_run_again(rejection, &sent)), None);
         }
@@ -201,7 +211,7 @@ impl Call {
         self.generate(origin, Some(feedback))
     }
 
-    /// A program equal to a rejected one is not run again: it costs a try, and the failure says so.
+    /// A program equal to a rejected one, apart from comments and layout, is not run again: it costs a try, and the failure says so.
     pub(super) fn repeats(&self, program: &GeneratedProgram) -> Option<Rejection> {
         if let Some(rejection) = self.rejected_before(program) {
             return Some(rejection);
@@ -209,8 +219,12 @@ impl Call {
         // A stored program may have failed because of its kept worker's state: it may run once more in a new one.
         let written = |attempt: &&Attempt| !matches!(attempt.origin, Origin::Artifact(_));
         let is_same = |rejection: &&Rejection| {
-            rejection.program.as_ref() == Some(program)
-                && !rejection.is_advice(&self.policy.guardrails)
+            let rejected = rejection.program.as_ref();
+            let is_same = |rejected: &GeneratedProgram| {
+                rejected.manifest == program.manifest
+                    && is_same_program(program.language, &rejected.source, &program.source)
+            };
+            rejected.is_some_and(is_same) && !rejection.is_advice(&self.policy.guardrails)
         };
         let rejected = self.attempts.iter().filter(written).filter_map(|a| a.rejection.as_ref());
         rejected.rev().find(is_same).map(|rejection| rejection.clone().again())

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Language;
+use super::head::parameter_name;
 use super::recorder::FILLED_PARAMETERS;
 use crate::request::Arguments;
 
@@ -59,6 +60,7 @@ impl Signature {
     /// Whether a function of `language` can be called with these arguments.
     pub fn match_arguments(&self, language: Language, arguments: &Arguments) -> ArgumentMatch {
         let Arguments { args, kwargs } = arguments;
+        let kwargs = &self.bound_keywords(language, args.len(), kwargs);
         let positional: Vec<&Parameter> =
             self.parameters.iter().filter(|it| it.kind != ParameterKind::Keyword).collect();
         // Python binds names itself; Ruby's harness gives named positional parameters their place.
@@ -67,7 +69,7 @@ impl Signature {
             Language::Ruby => placed(positional.get(args.len()..).unwrap_or_default(), kwargs),
         };
         let kwargs: Vec<&String> =
-            kwargs.keys().filter(|name| placed.iter().all(|it| it.name != **name)).collect();
+            kwargs.iter().filter(|name| placed.iter().all(|it| it.name != **name)).collect();
         let given = args.len() + placed.len();
         if self.filled && !self.rest && given > positional.len() {
             return ArgumentMatch::Matches; // the leading parameter may take one
@@ -84,6 +86,46 @@ impl Signature {
         let extra = (given > positional.len() && !self.rest)
             || (!self.keyword_rest && !is_options && !kwargs.iter().all(is_taken));
         if extra { ArgumentMatch::Extra } else { ArgumentMatch::Matches }
+    }
+
+    /// The keywords of a call by the names of the parameters that take them, as the harnesses bind them: `from` reaches
+    /// `from_`, and `from_unit` if nothing else could be meant.
+    fn bound_keywords(
+        &self,
+        language: Language,
+        placed: usize,
+        kwargs: &Map<String, Value>,
+    ) -> Vec<String> {
+        if kwargs.is_empty() {
+            return Vec::new();
+        }
+        let by_place = self.parameters.iter().filter(|it| it.kind != ParameterKind::Keyword);
+        let late = by_place
+            .skip(placed)
+            .filter(|it| language == Language::Ruby || it.kind != ParameterKind::Positional);
+        let free: Vec<&str> =
+            late.chain(self.of(ParameterKind::Keyword)).map(|it| it.name.as_str()).collect();
+        let is_free = |name: &str| free.contains(&name);
+        let mapped = |name: &String| {
+            let parameter = parameter_name(language, name);
+            let is_it = !is_free(name) && is_free(&parameter);
+            if is_it { parameter.into_owned() } else { name.clone() }
+        };
+        let names: Vec<String> = kwargs.keys().map(mapped).collect();
+        if self.keyword_rest {
+            return names;
+        }
+        let unbound: Vec<&str> =
+            free.iter().copied().filter(|it| !names.iter().any(|name| name == it)).collect();
+        let left: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| !is_free(name)).collect();
+        let akin = |name: &str| only(unbound.iter().copied().filter(|it| begins(name, it)));
+        let is_only = |parameter: &str| left.iter().filter(|it| begins(it, parameter)).count() == 1;
+        let bound = |name: &String| {
+            let parameter = akin(name).filter(|it| !is_free(name) && is_only(it));
+            parameter.map_or_else(|| name.clone(), str::to_owned)
+        };
+        names.iter().map(bound).collect()
     }
 
     /// Required parameters that get nothing of `given` positional and the `named` arguments.
@@ -128,9 +170,23 @@ impl Signature {
 }
 
 /// The leading ones of `free` positional parameters that are given by name.
-fn placed<'a, 'b>(free: &'a [&'b Parameter], kwargs: &Map<String, Value>) -> &'a [&'b Parameter] {
-    let count = free.iter().take_while(|it| kwargs.contains_key(&it.name)).count();
+fn placed<'a, 'b>(free: &'a [&'b Parameter], kwargs: &[String]) -> &'a [&'b Parameter] {
+    let count = free.iter().take_while(|it| kwargs.contains(&it.name)).count();
     free.split_at(count).0
+}
+
+/// Whether one of both begins with the other and `_`: `from` and `from_unit`.
+fn begins(name: &str, parameter: &str) -> bool {
+    let (name, parameter) = (name.trim_end_matches('_'), parameter.trim_end_matches('_'));
+    let extends = |long: &str, short: &str| {
+        long.strip_prefix(short).is_some_and(|rest| rest.starts_with('_'))
+    };
+    extends(parameter, name) || extends(name, parameter)
+}
+
+/// The only one, if there is just one.
+fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
+    found.next().filter(|_| found.next().is_none())
 }
 
 impl std::fmt::Display for Signature {
@@ -168,7 +224,7 @@ mod tests {
         expected: &ArgumentMatch,
     ) {
         let found = inspect(language, source).unwrap();
-        let signature = found.function("f").and_then(|it| it.signature.as_ref()).unwrap();
+        let signature = found.function(language, "f").and_then(|it| it.signature.as_ref()).unwrap();
         let Value::Object(kwargs) = kwargs else { panic!("keywords are an object") };
         let arguments = Arguments { args: args.to_vec(), kwargs };
         assert_eq!(
@@ -176,6 +232,14 @@ mod tests {
             expected,
             "{source}: {arguments}"
         );
+    }
+
+    fn units() -> Value {
+        json!({"from": "celsius", "to": "fahrenheit"})
+    }
+
+    fn missing_all(names: &[&str]) -> ArgumentMatch {
+        ArgumentMatch::Missing(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
@@ -200,6 +264,15 @@ mod tests {
             ("def f(self, w): return w", &[], none(), missing("w")),
             ("def f(w, /): return w", &[], json!({"w": 1}), missing("w")),
             ("def f(w): return w", &one, json!({"w": 1}), ArgumentMatch::Extra),
+            ("def f(w, from_, to): return w", &one, units(), ArgumentMatch::Matches),
+            ("def f(w, from_unit, to_unit): return w", &one, units(), ArgumentMatch::Matches),
+            (
+                "def f(w, from_a, from_b): return w",
+                &one,
+                units(),
+                missing_all(&["from_a", "from_b"]),
+            ),
+            ("def f(w, **units): return w", &one, units(), ArgumentMatch::Matches),
         ] {
             check(Language::Python, source, args, kwargs, &expected);
         }
@@ -250,6 +323,9 @@ mod tests {
             ("def f(*all) = all", &two, none(), ArgumentMatch::Matches),
             ("def f(a, b = 1, c) = a", &two, none(), ArgumentMatch::Matches),
             ("def f(context, w) = w", &one, none(), ArgumentMatch::Matches),
+            ("def f(w, from:, to:) = w", &one, units(), ArgumentMatch::Matches),
+            ("def f(w, from_unit, to_unit) = w", &one, units(), ArgumentMatch::Matches),
+            ("def f(w, end_:) = w", &one, json!({"end": 1}), ArgumentMatch::Matches),
         ] {
             check(Language::Ruby, source, args, kwargs, &expected);
         }

@@ -122,7 +122,7 @@ fn a_parameter_that_is_only_added_to_is_read() {
         (Ruby, "def add(x)\n  x += 1\nend"),
         (Ruby, "def add(x)\n  x ||= 1\nend"),
     ] {
-        assert!(read(language, source).reads_inputs("add"), "{source}");
+        assert!(read(language, source).reads_inputs(language, "add"), "{source}");
     }
 }
 

@@ -35,6 +35,13 @@ pub fn salvage(text: &str) -> Option<Value> {
         .or_else(|| fences.iter().find(|fence| fence.is_program()).map(Fence::payload))
 }
 
+/// The program in the answer of a model that was asked for a program only: the first fenced one, or the whole text.
+pub(super) fn program(text: &str) -> &str {
+    let answer = answered(text.trim_start_matches('\u{feff}').trim());
+    let fenced = fences(answer).into_iter().find(Fence::is_program);
+    fenced.map_or(answer, |fence| fence.body)
+}
+
 /// What a model says after it thought aloud: drafts of the program are not the answer.
 fn answered(text: &str) -> &str {
     match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
@@ -180,6 +187,19 @@ mod tests {
         ] {
             let found = salvage(&text).unwrap_or_else(|| panic!("nothing in {text:?}"));
             assert_eq!(found["code"], CODE, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_the_first_fenced_block_or_everything() {
+        for (text, code) in [
+            ("def f():\n    return 1\n", "def f():\n    return 1"),
+            ("Here:\n```python\nx = 1\n```\nand\n```python\ny = 2\n```", "x = 1\n"),
+            ("```python\nx = 1", "x = 1"),
+            ("<think>```\nno\n```</think>x = 2", "x = 2"),
+            ("", ""),
+        ] {
+            assert_eq!(program(text), code, "{text:?}");
         }
     }
 

@@ -58,7 +58,7 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
 pub(super) fn baked_literal<'a>(input: &GuardrailInput<'a>) -> Option<&'a Literal> {
     if !input.has_inputs()
         || super::is_dynamic(input.method)
-        || input.inspection.reads_inputs(input.method)
+        || input.inspection.reads_inputs(input.language, input.method)
     {
         return None;
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use Language::{Python, Ruby};
 
+use crate::dependency::module_of_package;
 use crate::dialect::{Inspection, Language, Position, stdlib};
 
 use super::{
@@ -28,33 +29,6 @@ unused only when every import is explained by another one: an import of an unkno
         passes(Ruby, "require \"active_support/all\"").declaring(&["activesupport"]),
     ],
 };
-
-/// Packages whose module has another name.
-const MODULES: &[(&str, &str)] = &[
-    ("beautifulsoup4", "bs4"),
-    ("faissscpu", "faiss"),
-    ("googleapipythonclient", "googleapiclient"),
-    ("mysqlclient", "mysqldb"),
-    ("opencvpython", "cv2"),
-    ("opencvpythonheadless", "cv2"),
-    ("pdfminersix", "pdfminer"),
-    ("pillow", "pil"),
-    ("protobuf", "google"),
-    ("psycopg2binary", "psycopg2"),
-    ("pycryptodome", "crypto"),
-    ("pyjwt", "jwt"),
-    ("pymupdf", "fitz"),
-    ("pyserial", "serial"),
-    ("pythondateutil", "dateutil"),
-    ("pythondocx", "docx"),
-    ("pythondotenv", "dotenv"),
-    ("pythonpptx", "pptx"),
-    ("pyyaml", "yaml"),
-    ("scikitimage", "skimage"),
-    ("scikitlearn", "sklearn"),
-    ("rubyzip", "zip"),
-    ("activesupport", "activesupport"),
-];
 
 /// Packages that work through another one and are seldom imported themselves.
 const COMPANIONS: &[&str] = &[
@@ -118,8 +92,7 @@ fn used_names(input: &GuardrailInput<'_>) -> BTreeSet<String> {
 
 fn module_of(package: &str) -> String {
     let name = folded(package.split('[').next().unwrap_or(package));
-    let known = MODULES.iter().find(|(package, _)| *package == name);
-    known.map_or(name, |(_, module)| (*module).to_owned())
+    module_of_package(|package| folded(package) == name).map_or(name, folded)
 }
 
 fn top(path: &str) -> &str {

@@ -18,22 +18,24 @@ class Program:
         self.variants = {}
 
     def run(self, execution):
-        name = function_name(execution.method_name)
+        name = execution.method_name
         variant = self.variants.get(name)
         if variant is None:
-            variant = self.variants[name] = Variant(self.source, name)
+            variant = self.variants[name] = Variant(self.source, function_names(name))
         return variant.run(execution)
 
 
 class Variant:
     """A compiled program: `body` is run, then `value`, if any, is evaluated for the result."""
 
-    def __init__(self, source, method):
+    def __init__(self, source, names):
+        method = names[0]
         try:
             tree = ast.parse(source, FILE)
             # The tree is searched only if the text has one of these words.
             may_define = "def" in source or "lambda" in source or method in source
-            self.function = method_function(tree.body, method) if may_define else None
+            self.function = method_function(tree.body, names) if may_define else None
+            method = self.function if self.function in names else method
             changed = self.function and drop_examples(tree, method)
             self.answers_example = self.function == method and gives_example_only(tree.body, method)
             self.writes_null = bool(tree.body) and may_be_null(tree.body[-1])
@@ -84,10 +86,11 @@ class Variant:
     def call_function(self, function, execution):
         """The function form: the program defines the method and leaves calling it to the harness."""
         args = list(execution.args)
-        if wants_context(function, execution):
-            args.insert(0, execution.context)
+        filled = filled_parameter(function, execution)
+        if filled:
+            args.insert(0, Self(execution.context) if filled == "self" else execution.context)
         try:
-            return function(*args, **execution.kwargs)
+            return function(*args, **bound_keywords(function, len(args), execution.kwargs))
         except TypeError:  # the location if no line of the program is in the traceback: the arguments do not fit
             code = code_of(function)
             if code and code.co_filename == FILE:
@@ -209,9 +212,10 @@ def bound_names(node):
     return tuple(name for name in names if isinstance(name, str))
 
 
-def method_function(statements, method):
+def method_function(statements, names):
     """The function that is the method: the one of its name, or the only one there is."""
-    return method if method in assigned_names(statements) else only_function(statements)
+    assigned = assigned_names(statements)
+    return next((name for name in names if name in assigned), None) or only_function(statements)
 
 
 def assigned_names(statements):
@@ -297,29 +301,6 @@ def is_preparation(statement):
 def is_main_guard(statement):
     return isinstance(statement, ast.If) and any(
         isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test))
-
-
-def function_name(method_name):
-    if method_name.isidentifier():
-        return method_name
-    return re.sub(r"\W", "_", method_name.rstrip("?!"))
-
-
-def wants_context(function, execution):
-    """Whether its first parameter is the context, and the call's own arguments leave it free."""
-    code = code_of(function)
-    bound = int(isinstance(function, types.MethodType))  # its first parameter has its object already
-    if code is None or code.co_argcount <= bound:
-        return False
-    first, varargs = code.co_varnames[bound], code.co_flags & 0x04
-    return (first in ("self", "ctx", "context") and first not in execution.kwargs
-            and (varargs or len(execution.args) + bound < code.co_argcount))
-
-
-def code_of(function):
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return getattr(function, "__code__", None)
 
 
 class Programs:

@@ -20,6 +20,7 @@ import errno
 import gc
 import io
 import json
+import keyword
 import linecache
 import math
 import os

@@ -19,6 +19,20 @@ module Recurgent
 
     private
 
+    # `self.values` reads as if this object kept something: what is kept between calls is in the context.
+    def method_missing(name, *args)
+      super
+    rescue NoMethodError => problem
+      key = name.name.delete_suffix("=")
+      raise unless args.size == (key == name.name ? 0 : 1) && key.match?(/\A[a-z_]\w*\z/)
+
+      hint = "what is kept between calls is in the context: context[:#{key}] ||= …"
+      explained = NoMethodError.new("#{problem.message.lines.first.chomp}; #{hint}", name, receiver: self)
+      explained.set_backtrace(problem.backtrace.drop(1)) # without this method
+      raise explained, cause: nil
+    end
+
+    def respond_to_missing?(*) = false
     def include(*modules) = extend(*modules)
     def private(*) = nil
     alias public private

@@ -29,10 +29,10 @@ module Recurgent
     PROGRAM_NAMES = Set[:$0, :$PROGRAM_NAME].freeze
 
     def initialize(source, method)
-      @method = method
+      @method = Function.name_in(source, method.name).to_sym
       text = without_examples(without_data(source))
       # A function that is a local variable can be seen at the end of the text only.
-      tail = @assigns_function ? "\n#{method}#{TAIL}" : TAIL
+      tail = @assigns_function ? "\n#{@method}#{TAIL}" : TAIL
       @factory = COMPILE.call(HEAD + text + tail, FILE, FILE, 0, frozen_string_literal: frozen?(text)).eval
     rescue ScriptError, ArgumentError, EncodingError => problem
       raise InvalidCode, problem.message
@@ -273,7 +273,7 @@ module Recurgent
     def call_function(function, execution)
       args = execution.args
       args = [execution.context, *args] if wants_context?(function, execution)
-      args, kwargs = bound(function, args, execution.kwargs)
+      args, kwargs = bound(function, args, Function.bound_keywords(function, args.size, execution.kwargs))
       refuse_keywords(function, kwargs) unless kwargs.empty? || takes_keywords?(function, args)
       function.call(*args, **kwargs)
     rescue ArgumentError => problem

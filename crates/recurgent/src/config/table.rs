@@ -218,6 +218,7 @@ settings! {
     worker_output_mb:            u64              = 256                                , count::<_, 1, MANY>                 , Plain    , "what a program may print before it is stopped";
     manifest_mode:               ManifestMode     = ManifestMode::Additive             , manifest_mode                       , Plain    , "how an agent's packages may change: additive or strict";
     widen:                       bool             = true                               , flag                                , Plain    , "whether a model may widen a stored program to arguments it was not written for";
+    candidates:                  Option<u32>      = None                               , optional_count::<_, 1, 9>           , Plain    , "programs a model is asked for at once; more than one are compared before an answer is accepted; empty: as the provider has it";
     standing_mode:               StandingMode     = StandingMode::Shadow               , standing_mode                       , Plain    , "whether standings decide what runs: shadow (they are only logged) or enforced";
     source_mode:                 SourceMode       = SourceMode::PublicOnly             , source_mode                         , Plain    , "where packages come from: public_only, internal_only or internal_then_public";
     python_indexes:              Vec<PackageIndex>= Vec::new()                         , indexes                             , Addresses, "your Python package indexes, best first";

@@ -13,13 +13,13 @@ macro_rules! join {
 
 /// The harness in Python.
 pub(super) const PYTHON: &str = join!("python", ".py":
-    "setup" "boundary" "outcome" "channel" "context" "agent" "execution" "program" "exception" "network"
-    "report" "output" "worker" "activation" "seal" "zygote" "main");
+    "setup" "boundary" "outcome" "channel" "context" "agent" "execution" "function" "program" "exception"
+    "network" "report" "output" "worker" "activation" "seal" "zygote" "main");
 
 /// The harness in Ruby.
 pub(super) const RUBY: &str = join!("ruby", ".rb":
     "activation" "setup" "agent" "outcome" "boundary" "record" "channel" "context" "execution"
-    "main_object" "program" "exception" "network" "report" "output" "worker" "seal" "zygote" "main");
+    "main_object" "function" "program" "exception" "network" "report" "output" "worker" "seal" "zygote" "main");
 
 #[cfg(test)]
 mod tests {

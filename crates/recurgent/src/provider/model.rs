@@ -117,7 +117,11 @@ impl Model {
                 .max_output_tokens
                 .unwrap_or(u32::MAX)
                 .min(self.max_output_tokens),
-            temperature: if request.is_retry { self.retry_temperature } else { self.temperature },
+            temperature: if request.is_retry || request.sample > 0 {
+                self.retry_temperature
+            } else {
+                self.temperature
+            },
         };
         let body = self.converse(&model_request, request)?.json()?;
         let usage = self.usage(model, &body);

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::program::Checksum;
-use lifecycle::prompt::Prompt;
+use lifecycle::prompt::{Prompt, PromptForm};
 use lifecycle::redact::{NamedSecrets, redacted, redacted_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,6 +45,21 @@ struct Header {
     max_output_tokens: u32,
     #[serde(default)]
     pricing: Pricing,
+    /// What the prompts asked for.
+    #[serde(default, skip_serializing_if = "PromptForm::is_default")]
+    form: PromptForm,
+    /// How many programs were asked for at once.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    candidates: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -109,6 +124,8 @@ impl Recorder {
             model: Some(inner.model(model).to_owned()),
             max_output_tokens: inner.max_output_tokens(),
             pricing: inner.pricing(model),
+            form: inner.form(),
+            candidates: inner.candidates(),
         };
         // It contains prompts: only its owner may read it, as with the log.
         let file = File::options().write(true).create_new(true).mode(0o600).open(path);
@@ -127,11 +144,14 @@ impl Recorder {
             DraftFault::Unavailable(format!("the recording cannot be written: {error}"))
         })
     }
-}
 
-impl Provider for Recorder {
-    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let result = self.inner.draft(prompt, request);
+    /// Records an answer or a fault, and passes it on.
+    fn recorded(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        result: Result<Draft, DraftFault>,
+    ) -> Result<Draft, DraftFault> {
         let blank = RecordedReply {
             key: request.key(),
             prompt: Some(Asked::of(prompt)),
@@ -153,6 +173,30 @@ impl Provider for Recorder {
             }
         }
         result
+    }
+}
+
+impl Provider for Recorder {
+    fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
+        self.recorded(prompt, request, self.inner.draft(prompt, request))
+    }
+
+    fn drafts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        count: usize,
+    ) -> Vec<Result<Draft, DraftFault>> {
+        let replies = self.inner.drafts(prompt, request, count);
+        replies.into_iter().map(|reply| self.recorded(prompt, request, reply)).collect()
+    }
+
+    fn candidates(&self) -> u32 {
+        self.inner.candidates()
+    }
+
+    fn form(&self) -> PromptForm {
+        self.inner.form()
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
@@ -267,6 +311,14 @@ impl Provider for Replay {
             (None, Some(fault)) => Err(fault.into_fault(usage)),
             (None, None) => Err(self.exhausted(&key)),
         }
+    }
+
+    fn candidates(&self) -> u32 {
+        self.header.candidates
+    }
+
+    fn form(&self) -> PromptForm {
+        self.header.form
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {

@@ -3,7 +3,7 @@
 use lifecycle::artifact::{Author, Trigger};
 use lifecycle::context::Context;
 use lifecycle::example::{Example, ExpectedResult};
-use lifecycle::prompt;
+use lifecycle::prompt::{self, PromptForm};
 use lifecycle::request::{
     Allowance, Arguments, CallId, CallRequest, Lineage, Method, Role, TraceId,
 };
@@ -46,7 +46,7 @@ fn next_prompt(fixture: &mut Fixture, method: &str) -> String {
     };
     let owner = Owner { instance: "i".into(), session: None, role: request.role.clone() };
     let known = fixture.runtime().store().prompt_context(&owner, &request).unwrap();
-    prompt::build(&request, &known, None).user
+    prompt::build(&request, &known, None, PromptForm::Payload).user
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod wires;
 
 use std::time::Duration;
 
+use lifecycle::dialect::Language;
 use lifecycle::draft::{Draft, DraftFault};
 use lifecycle::prompt::Prompt;
 use lifecycle::request::{Method, Role};
@@ -46,6 +47,7 @@ pub(crate) fn prompt() -> Prompt {
     Prompt {
         system: "Write a program.".to_owned(),
         user: "invocation: {\"role\": \"calculator\"}\n".to_owned(),
+        head: None,
     }
 }
 
@@ -68,10 +70,13 @@ pub(crate) fn ask_until(
     let request = DraftRequest {
         role: &role,
         method: &method,
+        language: Language::Python,
         model: "auto",
         timeout,
         max_output_tokens: None,
         is_retry,
+        sample: 0,
+        seed: 0,
         cancellation,
     };
     provider.draft(&prompt(), &request)

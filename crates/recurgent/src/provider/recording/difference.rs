@@ -5,8 +5,15 @@ const MAX_LINES: usize = 3;
 /// Characters shown on each side of the first difference in a line.
 const AROUND: usize = 60;
 
-/// A prompt without what no two runs share: addresses of objects in a worker's memory.
+/// How the line of a prompt begins that names the function to write. Recordings of version 0.1 lack it.
+const HEAD_LINE: &str = "Write exactly this function: `";
+
+/// A prompt without what no two runs share, addresses of objects in a worker's memory, and without what follows from
+/// the call.
 pub(super) fn masked(text: &str) -> String {
+    let lines = text.split_inclusive('\n').filter(|line| !line.starts_with(HEAD_LINE));
+    let text: String = lines.collect();
+    let text = text.as_str();
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("0x") {
@@ -76,5 +83,12 @@ mod tests {
     fn addresses_in_memory_do_not_count() {
         assert_eq!(masked("<f at 0x7f00aB> and 0x"), masked("<f at 0x1> and 0xdead"));
         assert_ne!(masked("0x1 g"), masked("0x1 h"));
+    }
+
+    #[test]
+    fn a_recording_without_the_function_to_write_is_the_same() {
+        let now =
+            "invocation: {}\nWrite exactly this function: `def add(x):`\nWrite the program.\n";
+        assert_eq!(masked(now), masked("invocation: {}\nWrite the program.\n"));
     }
 }
