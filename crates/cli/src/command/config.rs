@@ -115,8 +115,9 @@ fn address_of_environment(config: &Config) -> Option<(Option<String>, SettingOri
             let variable = service.address_source?.to_owned();
             Some((Some(service.base_url.to_string()), SettingOrigin::Environment(variable)))
         }
-        ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) | ProviderChoice::None { .. } => {
-            None
-        }
+        ProviderChoice::Scripted(_)
+        | ProviderChoice::Replay(_)
+        | ProviderChoice::Embedded(_)
+        | ProviderChoice::None { .. } => None,
     }
 }

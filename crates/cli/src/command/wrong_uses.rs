@@ -64,7 +64,7 @@ fn wrong_uses(command: &Command, path: &[String]) -> Vec<WrongUse> {
         let line = std::iter::once("recurgent")
             .chain(path.iter().map(String::as_str))
             .chain(nonsense.iter().copied());
-        if command().try_get_matches_from(line).is_err() {
+        if self::command().try_get_matches_from(line).is_err() {
             found.push(with(&nonsense));
         }
     }

@@ -160,7 +160,7 @@ impl Screen {
 
     /// Shows what is being waited for and, after a second, for how long.
     fn show_waiting(&mut self, paint: Paint) -> io::Result<()> {
-        let room = self.columns.unwrap_or(WIDTH);
+        let room = self.columns.unwrap_or(MAX_WIDTH);
         let text = self.waiting.as_ref().map(|waiting| {
             let elapsed = match waiting.since.elapsed().as_secs() {
                 0 => String::new(),

@@ -114,12 +114,13 @@ impl Conversation {
     /// The call and its attempts, as the log has them; nothing if the log is off.
     fn logged(&self, details: &CallDetails) -> Vec<String> {
         let paint = render::paint(Stream::Output);
+        let width = render::room(Stream::Output).columns;
         let mut lines = Vec::new();
         let show = |entry: Value| {
             if text(&entry, "trace_id") == details.trace.0 {
-                lines.push(call_line(&entry, paint));
-                lines.extend(execution_line(&entry, paint));
-                lines.extend(attempt_lines(&entry, paint));
+                lines.push(call_line(&entry, paint, width));
+                lines.extend(execution_line(&entry, paint, width));
+                lines.extend(attempt_lines(&entry, paint, width));
             }
         };
         let log = logbook::path(self.caller.runtime.config());
