@@ -170,6 +170,11 @@ fn past_calls_are_listed_newest_first_and_shown_with_their_programs() {
         "{last}"
     );
     assert_eq!(cli.json(&["trace", "show", "last"])["calls"].as_array().unwrap().len(), 1);
+    // The log says how much of an attempt's time the model took; a stored program needed none.
+    let attempt = |id: &str| cli.json(&["trace", "show", id])["calls"][0]["attempts"][0].clone();
+    assert_eq!(attempt("last")["generation_ms"], json!(0.0));
+    let (asked, whole) = (&attempt(id)["generation_ms"], &attempt(id)["duration_ms"]);
+    assert!(asked.as_f64().unwrap() <= whole.as_f64().unwrap(), "{asked} of {whole}");
     let none = cli.run_in("other", &["trace", "show", "last"]);
     none.exits(1).stderr_contains("no call is logged yet");
     cli.run_in("other", &["trace", "list"])
