@@ -213,7 +213,9 @@ impl DemoRun<'_> {
 
     /// A paragraph, broken between words.
     fn say_paragraph(&self, text: &str) {
-        broken(text, self.width).iter().for_each(|line| self.say(line));
+        for line in broken(text, self.width) {
+            self.say(&line);
+        }
     }
 
     fn opening(&self, version: InterpreterVersion) {
@@ -240,7 +242,9 @@ impl DemoRun<'_> {
             self.say(&format!("{shown}  {}", faint(promise)));
         } else {
             self.say(&shown);
-            broken(promise, self.width).iter().for_each(|line| self.say(&faint(line)));
+            for line in broken(promise, self.width) {
+                self.say(&faint(&line));
+            }
         }
         self.say("");
     }
@@ -270,9 +274,9 @@ impl DemoRun<'_> {
             ("kept in", home.display().to_string()),
         ] {
             let label = self.paint.in_style(Style::Faint, &format!("  {label:<14}"));
-            beside_label(&label, LABEL_COLUMNS, &text, self.width)
-                .iter()
-                .for_each(|it| self.say(it));
+            for line in beside_label(&label, LABEL_COLUMNS, &text, self.width) {
+                self.say(&line);
+            }
         }
         self.say("");
         self.say_paragraph(if tally.made_anew.load(Ordering::Relaxed) == 0 {

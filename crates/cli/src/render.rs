@@ -256,9 +256,8 @@ pub(crate) fn beside_label(
     width: usize,
 ) -> Vec<String> {
     let beside = width.saturating_sub(label_columns).max(1);
-    let fitted = |line: String| match paint::columns(&line) > beside {
-        true => broken(&line, beside),
-        false => vec![line],
+    let fitted = |line: String| {
+        if paint::columns(&line) > beside { broken(&line, beside) } else { vec![line] }
     };
     let margin = " ".repeat(label_columns);
     let lines = clean_lines(text).into_iter().flat_map(fitted).enumerate();

@@ -244,7 +244,9 @@ impl ToolsOptions {
             Column::number("corrected").expendable(2),
             Column::number("retries spent").expendable(1),
         ]);
-        healths.iter().for_each(|health| table.row(health_row(health)));
+        for health in &healths {
+            table.row(health_row(health));
+        }
         render::lines(&table.lines(render::room(Stream::Output), render::paint(Stream::Output)))
     }
 

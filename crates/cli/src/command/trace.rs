@@ -340,11 +340,10 @@ fn lines(trace: &str, calls: &[Value]) -> Vec<String> {
 /// Calls, model calls, tokens and money of a tree.
 fn totals(calls: &[Value]) -> String {
     let sum = |pointer: &str| calls.iter().map(|call| count(call, pointer)).sum::<u64>();
-    let cost: f64 = calls.iter().filter_map(cost).sum();
-    let cost = if calls.iter().any(|call| cost_is_known(call)) {
-        format!(", {}", dollars(cost))
-    } else {
-        String::new()
+    let costs: Vec<f64> = calls.iter().filter_map(cost).collect();
+    let cost = match costs.as_slice() {
+        [] => String::new(),
+        costs => format!(", {}", dollars(costs.iter().sum())),
     };
     format!(
         "{} call{}, {} model call{}, {} tokens sent ({} cached), {} received{cost}",
@@ -356,10 +355,6 @@ fn totals(calls: &[Value]) -> String {
         sum("/usage/cached_tokens"),
         sum("/usage/output_tokens"),
     )
-}
-
-fn cost_is_known(call: &Value) -> bool {
-    cost(call).is_some()
 }
 
 #[cfg(test)]

@@ -110,11 +110,11 @@ impl UsageOptions {
             render::notice(&format!("no such call is logged in {}", log.display()));
             return Ok(Exit::Ok);
         }
-        render::lines(&self.lines(groups, &total))?;
+        render::lines(&self.lines(&groups, &total))?;
         Ok(Exit::Ok)
     }
 
-    fn lines(&self, groups: Vec<(String, UsageRow)>, total: &UsageRow) -> Vec<String> {
+    fn lines(&self, groups: &[(String, UsageRow)], total: &UsageRow) -> Vec<String> {
         let paint = render::paint(Stream::Output);
         let mut table = Table::new(&[
             Column::text(self.by.map_or("", Grouping::name)).shrinks_to(8),
@@ -130,7 +130,7 @@ impl UsageOptions {
             Column::number("saved").expendable(1),
             Column::number("time saved").expendable(3),
         ]);
-        for (name, row) in &groups {
+        for (name, row) in groups {
             table.row(row.cells(cell(Style::Name, name)));
         }
         table.row(total.cells(cell(Style::Title, "total")));
@@ -333,7 +333,7 @@ impl UsageTally {
         match self.by {
             Some(Grouping::Day) => rows.reverse(),
             Some(Grouping::Role | Grouping::Tool) | None => {
-                rows.sort_by(|(_, a), (_, b)| b.usd.total_cmp(&a.usd).then(b.calls.cmp(&a.calls)))
+                rows.sort_by(|(_, a), (_, b)| b.usd.total_cmp(&a.usd).then(b.calls.cmp(&a.calls)));
             }
         }
         (rows, total)

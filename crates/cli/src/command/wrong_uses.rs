@@ -17,7 +17,7 @@ const NONSENSE: &str = "?nonsense?";
 /// Columns of what is printed, whatever the terminal of a test is.
 const COLUMNS: usize = 100;
 
-fn command() -> Command {
+fn whole_command() -> Command {
     CommandLine::command().term_width(COLUMNS)
 }
 
@@ -29,7 +29,7 @@ struct WrongUse {
 impl WrongUse {
     fn printed(&self) -> String {
         let line = std::iter::once("recurgent").chain(self.words.iter().map(String::as_str));
-        match command().try_get_matches_from(line) {
+        match whole_command().try_get_matches_from(line) {
             Err(error) => error.render().to_string().trim_end().to_owned(),
             Ok(_) => panic!("{:?} is accepted", self.words),
         }
@@ -64,7 +64,11 @@ fn wrong_uses(command: &Command, path: &[String]) -> Vec<WrongUse> {
         let line = std::iter::once("recurgent")
             .chain(path.iter().map(String::as_str))
             .chain(nonsense.iter().copied());
+<<<<<<< HEAD
         if self::command().try_get_matches_from(line).is_err() {
+=======
+        if whole_command().try_get_matches_from(line).is_err() {
+>>>>>>> seeing
             found.push(with(&nonsense));
         }
     }
@@ -90,7 +94,7 @@ fn given_positionals(command: &Command) -> Vec<String> {
 
 #[test]
 fn what_wrong_uses_print_is_as_recorded() {
-    let mut command = command();
+    let mut command = whole_command();
     command.build();
     let uses = wrong_uses(&command, &[]);
     assert!(uses.len() > 100, "the tree has more than {} wrong uses", uses.len());
@@ -119,7 +123,7 @@ fn updates_golden() -> bool {
 /// Every message says what is wrong and how to learn more.
 #[test]
 fn wrong_uses_say_what_is_wrong() {
-    let mut command = command();
+    let mut command = whole_command();
     command.build();
     for wrong in wrong_uses(&command, &[]) {
         let printed = wrong.printed();

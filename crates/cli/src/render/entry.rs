@@ -91,11 +91,14 @@ pub(crate) fn cost(entry: &Value) -> Option<f64> {
 
 /// An amount of money to two digits that say something.
 pub(crate) fn dollars(usd: f64) -> String {
-    match usd {
-        _ if usd == 0.0 => "$0".to_owned(),
-        _ if usd < 0.01 => format!("${usd:.5}"),
-        _ if usd < 1.0 => format!("${usd:.3}"),
-        _ => format!("${usd:.2}"),
+    if usd <= 0.0 {
+        "$0".to_owned()
+    } else if usd < 0.01 {
+        format!("${usd:.5}")
+    } else if usd < 1.0 {
+        format!("${usd:.3}")
+    } else {
+        format!("${usd:.2}")
     }
 }
 

@@ -330,9 +330,10 @@ impl LiveTrace {
         let gap = " ".repeat(room.saturating_sub(taken + columns(suffix)));
         let text = self.paint.in_style(style, &text);
         let suffix = self.paint.in_style(Style::Faint, suffix);
-        let mut lines = match is_narrow {
-            true => vec![format!("{corner}{text}"), format!("{margin}{gap}{suffix}")],
-            false => vec![format!("{corner}{text}{gap}{suffix}")],
+        let mut lines = if is_narrow {
+            vec![format!("{corner}{text}"), format!("{margin}{gap}{suffix}")]
+        } else {
+            vec![format!("{corner}{text}{gap}{suffix}")]
         };
         lines.extend(below.iter().map(|line| format!("{margin}{line}")));
         if subject.depth == 0 {

@@ -91,9 +91,9 @@ fn assert_fits(text: &str, columns: usize) {
     }
 }
 
-/// C7, C8: past calls are listed, and the last one is shown with its program, prints and times.
+/// C8: past calls are listed, newest first, and chosen by filters.
 #[test]
-fn past_calls_are_listed_newest_first_and_shown_with_their_programs() {
+fn past_calls_are_listed_newest_first() {
     let cli = cli();
     let listed = cli.json(&["trace", "list"]);
     let calls = listed["calls"].as_array().unwrap();
@@ -131,6 +131,12 @@ fn past_calls_are_listed_newest_first_and_shown_with_their_programs() {
         let listed = cli.json(&[&["trace", "list"], filter].concat());
         assert_eq!(listed["calls"].as_array().unwrap().len(), count, "{filter:?}");
     }
+}
+
+/// C7, C8: the id of a list is enough to show a call with its programs, prints and times.
+#[test]
+fn a_call_is_shown_by_the_id_of_the_list() {
+    let cli = cli();
     let shown = cli.run(&["trace", "list"]).exits(0).stdout.clone();
     let heading = shown.lines().next().unwrap();
     for title in [
@@ -170,6 +176,11 @@ fn past_calls_are_listed_newest_first_and_shown_with_their_programs() {
         "{last}"
     );
     assert_eq!(cli.json(&["trace", "show", "last"])["calls"].as_array().unwrap().len(), 1);
+    // The log says how much of an attempt's time the model took; a stored program needed none.
+    let attempt = |id: &str| cli.json(&["trace", "show", id])["calls"][0]["attempts"][0].clone();
+    assert_eq!(attempt("last")["generation_ms"], json!(0.0));
+    let (asked, whole) = (&attempt(id)["generation_ms"], &attempt(id)["duration_ms"]);
+    assert!(asked.as_f64().unwrap() <= whole.as_f64().unwrap(), "{asked} of {whole}");
     let none = cli.run_in("other", &["trace", "show", "last"]);
     none.exits(1).stderr_contains("no call is logged yet");
     cli.run_in("other", &["trace", "list"])

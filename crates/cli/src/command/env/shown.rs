@@ -71,7 +71,9 @@ pub(super) fn table(stored: &[Stored]) -> Vec<String> {
         Column::text("last used (UTC)").expendable(1),
         Column::text("packages").shrinks_to(10),
     ]);
-    stored.iter().for_each(|stored| table.row(row(stored)));
+    for stored in stored {
+        table.row(row(stored));
+    }
     table.lines(render::room(Stream::Output), render::paint(Stream::Output))
 }
 
