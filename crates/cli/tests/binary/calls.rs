@@ -236,7 +236,7 @@ fn arguments_are_json_if_they_parse_and_text_if_not() {
         (&["3", "-4", "-0.5"], json!({"args": [3, -4, -0.5], "kwargs": {}})),
         (&["NaN", "three", "\"3\""], json!({"args": ["NaN", "three", "3"], "kwargs": {}})),
         (
-            &["[1, {\"a\": null}]", "@file"],
+            &["[1, {\"a\": null}]", "@@file"],
             json!({"args": [[1, {"a": null}], "@file"], "kwargs": {}}),
         ),
         (

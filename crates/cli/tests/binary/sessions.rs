@@ -17,7 +17,7 @@ fn a_session_outlives_its_process() {
     call(&["add", "3"]).exits(0).prints("8\n");
     call(&["memory"]).exits(0).prints("8\n");
     // Outside the session there is no memory, and no model is configured that could write a program.
-    cli.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
+    cli.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(3);
 
     let listed = cli.run(&["sessions", "list", "--json"]).exits(0).json();
     let row = &listed["sessions"][0];
