@@ -195,3 +195,26 @@ fn a_damaged_session_can_always_be_repaired() {
     cli.run(&["sessions", "rm", "desk"]).exits(0);
     add().exits(0);
 }
+
+/// A follow-up question means little without what came before it.
+#[test]
+fn a_follow_up_is_written_with_the_last_turns_in_view() {
+    let code = "def ask(question):\n    return 'about ' + question";
+    let cli = CliFixture::new(&json!({"guide.ask": [{"code": code}]}).to_string());
+    let ask = |question: &str| {
+        let line = ["ask", "guide", question, "--session", "desk", "--set", "debug=true"];
+        cli.run(&line).exits(0);
+        let log = fs::read_to_string(cli.path("state/recurgent.jsonl")).unwrap();
+        let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        last["user_prompt"].as_str().unwrap().to_owned()
+    };
+    let first = ask("what is the capital of Norway?");
+    assert!(!first.contains("latest_turns"), "{first}");
+    let second = ask("and of Sweden?");
+    let turns = second.lines().find_map(|line| line.strip_prefix("latest_turns: ")).unwrap();
+    let turns: Value = serde_json::from_str(turns).unwrap();
+    let question = "what is the capital of Norway?";
+    let expected =
+        json!([{"method": "ask", "args": [question], "value": format!("about {question}")}]);
+    assert_eq!(turns, expected);
+}
