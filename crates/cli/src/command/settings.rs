@@ -104,7 +104,7 @@ impl SettingFlags {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
         let (read, write) = (joined(&self.read)?, joined(&self.write)?);
-        self.place.config(&[
+        let config = self.place.config(&[
             ("guest", self.guest.map(Language::name)),
             ("provider", provider),
             ("profile", self.profile.as_deref()),
@@ -117,7 +117,13 @@ impl SettingFlags {
             ("write_paths", write.as_deref()),
             ("workspace", self.workspace.as_deref()),
             ("workspace_write", self.workspace_write.then_some("true")),
-        ])
+        ])?;
+        if self.workspace_write && config.settings().workspace.is_none() {
+            return Err(CommandFault::usage(
+                "--workspace-write needs a workspace; add --workspace DIR",
+            ));
+        }
+        Ok(config)
     }
 }
 

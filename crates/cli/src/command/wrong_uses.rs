@@ -64,11 +64,7 @@ fn wrong_uses(command: &Command, path: &[String]) -> Vec<WrongUse> {
         let line = std::iter::once("recurgent")
             .chain(path.iter().map(String::as_str))
             .chain(nonsense.iter().copied());
-<<<<<<< HEAD
-        if self::command().try_get_matches_from(line).is_err() {
-=======
         if whole_command().try_get_matches_from(line).is_err() {
->>>>>>> seeing
             found.push(with(&nonsense));
         }
     }

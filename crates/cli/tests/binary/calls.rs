@@ -109,6 +109,8 @@ fn a_line_that_makes_no_sense_exits_with_2() {
         (&["call", "echo", "back", "@absent.txt"], "usage", "write @@absent.txt for the text"),
         (&["call", "echo", "back", "-", "-"], "usage", "standard input can be one argument only"),
         (&["call", "echo", "back", "--deliverable", "@absent"], "usage", "cannot read absent"),
+        (&["call", "echo", "back", "--workspace-write"], "usage", "add --workspace DIR"),
+        (&["call", "echo", "back", "--workspace", "absent"], "usage", "a directory that exists"),
         (&["call", "echo", "memory="], "usage", "takes one value and was given 0"),
         (&["call", "echo", "memory=", "1", "2"], "usage", "takes one value and was given 2"),
         (&["call", "", "back"], "invalid_call", "must not be empty"),
@@ -236,7 +238,7 @@ fn arguments_are_json_if_they_parse_and_text_if_not() {
         (&["3", "-4", "-0.5"], json!({"args": [3, -4, -0.5], "kwargs": {}})),
         (&["NaN", "three", "\"3\""], json!({"args": ["NaN", "three", "3"], "kwargs": {}})),
         (
-            &["[1, {\"a\": null}]", "@file"],
+            &["[1, {\"a\": null}]", "@@file"],
             json!({"args": [[1, {"a": null}], "@file"], "kwargs": {}}),
         ),
         (

@@ -54,15 +54,17 @@ impl Config {
         let origin = SettingOrigin::File(path.to_owned());
         let mut chosen = None;
         for (name, value) in table {
-            match value {
-                toml::Value::Table(profiles) if name == PROFILES => {
-                    self.profiles = read_profiles(profiles, &origin, &fault)?;
-                }
-                value if name == PROFILE => chosen = Some(text_of_value(&name, value, &fault)?),
-                value => {
-                    find(&name, &origin)?;
-                    self.put(&name, &text_of_value(&name, value, &fault)?, &origin)?;
-                }
+            find(&name, &origin)?;
+            if let (PROFILES, toml::Value::Table(profiles)) = (name.as_str(), &value) {
+                self.profiles = read_profiles(profiles.clone(), &origin, &fault)?;
+                continue;
+            }
+            let text = text_of_value(&name, value, &fault)?;
+            // Its settings replace others of the file, which must be read before.
+            if name == PROFILE {
+                chosen = Some(text);
+            } else {
+                self.put(&name, &text, &origin)?;
             }
         }
         chosen.map_or(Ok(()), |name| self.put(PROFILE, &name, &origin))

@@ -9,9 +9,9 @@ mod protocol;
 
 use std::path::PathBuf;
 
+use lifecycle::dialect::function_name;
 use lifecycle::draft::{Draft, DraftFault, Usage, salvage};
-use lifecycle::prompt::Prompt;
-use sha2::{Digest as _, Sha256};
+use lifecycle::prompt::{Prompt, PromptForm};
 
 pub use client::{EngineClient, EngineFailure};
 pub use launch::{EngineLaunch, LOG_FILE, SOCKET_FILE, is_own_peer, prepare_folder};
@@ -29,6 +29,8 @@ const OUTPUT_TOKENS: u32 = 1024;
 /// Sampling of a first attempt and of a retry, unless configured: small models rarely repair a program but may write
 /// another.
 const TEMPERATURES: (f64, f64) = (0.0, 0.8);
+/// Programs that are written and compared for a fresh call, unless configured.
+const CANDIDATES: u32 = 3;
 /// The share of probability that is sampled from.
 const TOP_P: f32 = 0.95;
 /// Characters of an unreadable answer that are shown.
@@ -67,47 +69,115 @@ impl Embedded {
         }
     }
 
+    /// Several programs are compared with each other, so they are sampled as a retry is.
     #[expect(clippy::cast_possible_truncation, reason = "a temperature has few digits")]
-    fn request(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> GenerateRequest {
+    fn request(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        samples: usize,
+    ) -> GenerateRequest {
         let longest = request.max_output_tokens.unwrap_or(u32::MAX).min(self.max_output_tokens);
-        let temperature = if request.is_retry { self.retry_temperature } else { self.temperature };
+        let is_varied = request.is_retry || request.sample > 0 || samples > 1;
+        let temperature = if is_varied { self.retry_temperature } else { self.temperature };
         GenerateRequest {
             model: self.model.path.clone(),
             system: prompt.system.clone(),
             user: prompt.user.clone(),
-            form: AnswerForm::Text,
-            samples: 1,
+            form: form(prompt, request),
+            samples,
             temperature: temperature as f32,
             top_p: TOP_P,
-            seed: seed(prompt),
+            seed: request.seed.wrapping_add(request.sample as u64),
             max_tokens: longest,
+        }
+    }
+
+    /// One answer for each sample, or one fault for all. The prompt is charged to the first answer.
+    fn ask(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        samples: usize,
+    ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
+        let order = self.request(prompt, request, samples);
+        let answer = self.client.generate(&order, request.timeout, request.cancellation);
+        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
+        let total = Usage {
+            input_tokens: answer.usage.prompt_tokens,
+            output_tokens: answer.usage.output_tokens,
+            cached_tokens: answer.usage.reused_tokens,
+            ..Usage::default()
+        };
+        if answer.texts.is_empty() {
+            let fault = DraftFault::Unavailable("the engine sent no answer".to_owned());
+            return Err(DraftFault::Charged(Box::new(fault), total));
+        }
+        let drafts = answer.texts.into_iter().enumerate().map(|(index, text)| {
+            let usage = if index == 0 { total } else { Usage::default() };
+            draft_of(&text, prompt, request, usage)
+        });
+        Ok(drafts.collect())
+    }
+}
+
+/// With a head, a program that begins with it; otherwise any text.
+fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
+    match &prompt.head {
+        Some(head) => AnswerForm::Program {
+            language: request.language.name().to_owned(),
+            head: head.clone(),
+            method: function_name(request.language, request.method.as_str()),
+        },
+        None => AnswerForm::Text,
+    }
+}
+
+fn draft_of(
+    text: &GeneratedText,
+    prompt: &Prompt,
+    request: &DraftRequest<'_>,
+    usage: Usage,
+) -> Result<Draft, DraftFault> {
+    let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
+    match text.ending {
+        AnswerEnding::Length => Err(charged(DraftFault::Truncated)),
+        AnswerEnding::Cancelled => Err(charged(DraftFault::Cancelled)),
+        AnswerEnding::Stop | AnswerEnding::Repetition => {
+            let has_program = prompt.head.is_some() || salvage(&text.text).is_some();
+            if has_program && !text.text.trim().is_empty() {
+                Ok(Draft::of_program(request.language, &text.text, usage))
+            } else {
+                Err(charged(unreadable(&text.text)))
+            }
         }
     }
 }
 
 impl Provider for Embedded {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let order = self.request(prompt, request);
-        let answer = self.client.generate(&order, request.timeout, request.cancellation);
-        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
-        let usage = Usage {
-            input_tokens: answer.usage.prompt_tokens,
-            output_tokens: answer.usage.output_tokens,
-            cached_tokens: answer.usage.reused_tokens,
-            ..Usage::default()
-        };
-        let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
-        let Some(text) = answer.texts.into_iter().next() else {
-            return Err(charged(DraftFault::Unavailable("the engine sent no answer".to_owned())));
-        };
-        match text.ending {
-            AnswerEnding::Length => Err(charged(DraftFault::Truncated)),
-            AnswerEnding::Cancelled => Err(charged(DraftFault::Cancelled)),
-            AnswerEnding::Stop | AnswerEnding::Repetition => match salvage(&text.text) {
-                Some(payload) => Ok(Draft { payload, usage }),
-                None => Err(charged(unreadable(&text.text))),
-            },
-        }
+        self.drafts(prompt, request, 1).into_iter().next().unwrap_or_else(|| {
+            Err(DraftFault::Unavailable("the engine sent no answer".to_owned()))
+        })
+    }
+
+    /// The samples share the prompt, so that it is read once.
+    fn drafts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        count: usize,
+    ) -> Vec<Result<Draft, DraftFault>> {
+        self.ask(prompt, request, count).unwrap_or_else(|fault| vec![Err(fault)])
+    }
+
+    fn candidates(&self) -> u32 {
+        CANDIDATES
+    }
+
+    /// A small model writes programs better than JSON that holds programs.
+    fn form(&self) -> PromptForm {
+        PromptForm::Program
     }
 
     fn model<'a>(&'a self, _asked: &'a str) -> &'a str {
@@ -122,10 +192,4 @@ impl Provider for Embedded {
 fn unreadable(text: &str) -> DraftFault {
     let start: String = text.trim().chars().take(SHOWN_CHARS).collect();
     DraftFault::Malformed(format!("the answer has no program; it begins: {start:?}"))
-}
-
-/// The same prompt gives the same answer; a retry, whose prompt says what was wrong, another.
-fn seed(prompt: &Prompt) -> u64 {
-    let digest = Sha256::new().chain_update(&prompt.system).chain_update(&prompt.user).finalize();
-    digest.iter().take(6).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lifecycle::draft::{Draft, DraftFault};
-use lifecycle::prompt::Prompt;
+use lifecycle::prompt::{Prompt, PromptForm};
 use serde_json::Value;
 
 use super::choose::{ProviderChoice, ProviderOptions, choose_local, no_model};
@@ -56,6 +56,27 @@ impl Provider for Local {
             Ok(provider) => provider.draft(prompt, request),
             Err(why) => Err(no_model(request, &why)),
         }
+    }
+
+    fn drafts(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        count: usize,
+    ) -> Vec<Result<Draft, DraftFault>> {
+        match self.provider() {
+            Ok(provider) => provider.drafts(prompt, request, count),
+            Err(why) => vec![Err(no_model(request, &why))],
+        }
+    }
+
+    /// Without a model of this machine there is nothing to compare, and the prompt is not sent.
+    fn candidates(&self) -> u32 {
+        self.provider().map_or(1, |provider| provider.candidates())
+    }
+
+    fn form(&self) -> PromptForm {
+        self.provider().map_or(PromptForm::Payload, |provider| provider.form())
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {

@@ -82,7 +82,9 @@ fn addresses_of_the_environment_are_used() {
                 service.address_source.unwrap_or("usual"),
                 service.key_source.as_deref().unwrap_or("none"),
             ),
-            other => format!("{other:?}"),
+            other @ (ProviderChoice::Scripted(_)
+            | ProviderChoice::Replay(_)
+            | ProviderChoice::None { .. }) => format!("{other:?}"),
         }
     };
     let local = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
