@@ -348,7 +348,7 @@ fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
             (_, None) => match kind.cause() {
                 Cause::Intrinsic if in_a_call => {
                     "`recurgent trace show last` shows the programs that were tried"
-                },
+                }
                 Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => return None,
             },
         },

@@ -169,7 +169,8 @@ impl CallInProgress<'_> {
             || self.tree.reserve(prompt, provider.max_output_tokens(), provider.pricing(model));
         let mut reserved = vec![reserve()?];
         // Of several programs, as many are asked for as the allowance permits.
-        while reserved.len() < generate.candidates() && self.tree.reserve_model_call().is_ok() {
+        let wanted = generate.candidates(provider.candidates());
+        while reserved.len() < wanted && self.tree.reserve_model_call().is_ok() {
             let Ok(another) = reserve() else { break };
             reserved.push(another);
         }

@@ -14,9 +14,9 @@ use lifecycle::standing::StandingMode;
 use super::value::{
     DEEPEST, Expected, LogTarget, MANY, ToText, count, directory, flag, gems, indexes,
     installer_proxy, language, list, log_target, manifest_mode, model, model_mirror, name, network,
-    optional_address, optional_count, optional_number, optional_path, optional_seconds, paths, ports,
-    provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
-    tier,
+    optional_address, optional_count, optional_number, optional_path, optional_seconds, paths,
+    ports, provider_setting, python_packages, rules, seconds, service_proxy, source_mode,
+    standing_mode, tier,
 };
 use crate::grants::Network;
 use crate::models::{DEFAULT_HUB, ModelMirror};

@@ -156,9 +156,10 @@ fn draft_of(
 
 impl Provider for Embedded {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        self.drafts(prompt, request, 1).into_iter().next().unwrap_or_else(|| {
-            Err(DraftFault::Unavailable("the engine sent no answer".to_owned()))
-        })
+        self.drafts(prompt, request, 1)
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Err(DraftFault::Unavailable("the engine sent no answer".to_owned())))
     }
 
     /// The samples share the prompt, so that it is read once.
