@@ -5,6 +5,9 @@ use crate::numeric;
 /// Tokens beyond the most probable ones are never sampled: their share is noise, and sorting fewer is fast.
 const MAX_CANDIDATES: usize = 256;
 
+/// A score that is this much below the greatest, in units of the temperature, has a probability of less than 1e-6.
+const NEGLIGIBLE: f32 = 14.0;
+
 /// How tokens are chosen. A temperature of zero takes the most probable one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SamplingRule {
@@ -48,29 +51,30 @@ impl SeededRandom {
     }
 }
 
-/// Chooses a token. Those that `is_allowed` refuses are never chosen; there is always one that it allows, or none is
-/// returned.
+/// Chooses a token. Those that `is_allowed` refuses are never chosen; if it refuses all, none is.
 pub(crate) fn choose(
     scores: &[f32],
     rule: SamplingRule,
     random: &mut SeededRandom,
     is_allowed: impl Fn(u32) -> bool,
 ) -> Option<ChosenToken> {
-    let total = numeric::log_sum_exp(scores);
-    let mut candidates: Vec<(u32, f32)> =
-        (0_u32..).zip(scores.iter().copied()).filter(|(token, _)| is_allowed(*token)).collect();
-    let better = |left: &(u32, f32), right: &(u32, f32)| right.1.total_cmp(&left.1);
-    let kept = if rule.temperature > 0.0 { MAX_CANDIDATES } else { 1 };
-    if candidates.len() > kept {
-        candidates.select_nth_unstable_by(kept - 1, better);
-        candidates.truncate(kept);
+    let floor = numeric::vectorised(|| numeric::most(scores)) - rule.temperature * NEGLIGIBLE;
+    let above = |floor: f32| -> Vec<(u32, f32)> {
+        let all = (0..).zip(scores.iter().copied());
+        all.filter(|(token, score)| *score >= floor && is_allowed(*token)).collect()
+    };
+    let mut candidates = above(floor);
+    if candidates.is_empty() {
+        candidates = above(f32::NEG_INFINITY);
     }
-    candidates.sort_by(|left, right| better(left, right).then(left.0.cmp(&right.0)));
+    candidates.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+    candidates.truncate(MAX_CANDIDATES);
     let chosen = if rule.temperature > 0.0 {
         sample(&candidates, rule, random.fraction())
     } else {
         candidates.first()
     };
+    let total = numeric::log_sum_exp(scores);
     chosen.map(|(token, score)| ChosenToken { token: *token, log_probability: score - total })
 }
 
