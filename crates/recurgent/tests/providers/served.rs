@@ -84,6 +84,7 @@ fn addresses_of_the_environment_are_used() {
             ),
             other @ (ProviderChoice::Scripted(_)
             | ProviderChoice::Replay(_)
+            | ProviderChoice::Embedded(_)
             | ProviderChoice::None { .. }) => format!("{other:?}"),
         }
     };
