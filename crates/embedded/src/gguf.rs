@@ -47,8 +47,8 @@ pub(crate) enum MetadataValue<'a> {
     Integer(i128),
     /// A floating-point number.
     Float(f64),
-    /// A truth value.
-    Bool(bool),
+    /// A truth value, which no setting of a model needs.
+    Bool,
     /// A text.
     Text(&'a str),
     /// A list of values of one type.
@@ -149,7 +149,7 @@ impl<'a> MetadataValue<'a> {
         match self {
             Self::Integer(_) => "an integer",
             Self::Float(_) => "a number",
-            Self::Bool(_) => "a truth value",
+            Self::Bool => "a truth value",
             Self::Text(_) => "a text",
             Self::List(_) => "a list",
         }
@@ -159,7 +159,7 @@ impl<'a> MetadataValue<'a> {
     pub(crate) fn as_text(&self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
-            Self::Integer(_) | Self::Float(_) | Self::Bool(_) | Self::List(_) => None,
+            Self::Integer(_) | Self::Float(_) | Self::Bool | Self::List(_) => None,
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> MetadataValue<'a> {
     pub(crate) fn as_integer(&self) -> Option<i128> {
         match self {
             Self::Integer(number) => Some(*number),
-            Self::Text(_) | Self::Float(_) | Self::Bool(_) | Self::List(_) => None,
+            Self::Text(_) | Self::Float(_) | Self::Bool | Self::List(_) => None,
         }
     }
 }
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
             4 => Integer(self.u32()?.into()),
             5 => Integer(i32::from_le_bytes(self.array()?).into()),
             6 => Float(f32::from_le_bytes(self.array()?).into()),
-            7 => Bool(u8::from_le_bytes(self.array()?) != 0),
+            7 => self.array::<1>().map(|_| Bool)?,
             8 => Text(self.text()?),
             9 => self.list(nesting)?,
             10 => Integer(self.u64()?.into()),
