@@ -58,11 +58,10 @@ fn arguments(words: &[String]) -> Result<Vec<Value>, CommandFault> {
         words.iter().partition(|word| is_content(word));
     let words = words.into_iter().map(|word| reader.text(word)).collect::<Result<Vec<_>, _>>()?;
     let mut contents = contents.into_iter();
-    let question = match words.is_empty() {
-        true => {
-            contents.next().map(|content| reader.text(content)).transpose()?.unwrap_or_default()
-        }
-        false => words.join(" "),
+    let question = if words.is_empty() {
+        contents.next().map(|content| reader.text(content)).transpose()?.unwrap_or_default()
+    } else {
+        words.join(" ")
     };
     if question.trim().is_empty() {
         return Err(CommandFault::usage("the question must not be empty; ask in a sentence"));

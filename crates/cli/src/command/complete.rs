@@ -67,7 +67,7 @@ pub(super) fn script<C: CommandFactory>(shell: Shell) -> Vec<u8> {
         Shell::Zsh => ZSH.into(),
         Shell::Fish => FISH.into(),
         // Commands and flags only.
-        other => {
+        other @ (Shell::Elvish | Shell::PowerShell | _) => {
             let mut script = Vec::new();
             clap_complete::generate(other, &mut C::command(), "recurgent", &mut script);
             script

@@ -1,5 +1,6 @@
 //! `recurgent init`: writes a configuration file and checks it.
 
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -182,7 +183,7 @@ fn file_text(chosen: &[Chosen]) -> String {
             Some((_, value)) => ("", value.clone()),
             None => ("# ", key.default()),
         };
-        text.push_str(&format!("\n# {}\n{mark}{} = {}\n", key.help(), key.name, quoted(&value)));
+        let _ = write!(text, "\n# {}\n{mark}{} = {}\n", key.help(), key.name, quoted(&value)); // writing to a string does not fail
     }
     text.push_str(
         "\n# Several services: name them, and choose one with `profile` above or --profile NAME.\n\
