@@ -8,6 +8,7 @@ pub mod library;
 mod normal_form;
 mod operand;
 mod python;
+mod raising;
 mod recorder;
 mod ruby;
 mod sending;
@@ -24,6 +25,7 @@ use serde_json::Value;
 pub use library::{Facts, LibraryUse, UseKind};
 pub use normal_form::is_same_program;
 pub use operand::Operand;
+pub use raising::RaiseStatement;
 pub use signature::{ArgumentMatch, Parameter, ParameterKind, Signature};
 
 /// The longest program that is read.
@@ -169,6 +171,8 @@ pub struct Inspection {
     pub context: Vec<ContextUse>,
     /// Every value the program may give as its (or a function's) success.
     pub returned: Vec<ReturnedValue>,
+    /// Every statement that raises an exception.
+    pub raises: Vec<RaiseStatement>,
     /// Whether `args` or `kwargs` is read.
     pub reads_arguments: bool,
     /// Whether its last statement only prints: the value of `rows.each { |row| puts row }` is not a result.
@@ -345,6 +349,8 @@ impl Import {
 pub struct PathUse {
     /// `os.system`, `Net::HTTP`.
     pub path: String,
+    /// Whether an import names it: nothing is done with it there.
+    pub imported: bool,
     /// Where.
     pub position: Position,
 }

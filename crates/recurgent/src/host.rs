@@ -152,7 +152,8 @@ impl<'a> Host<'a> {
         for source in &by_tools.sources {
             observation.add(source.clone());
         }
-        Observation { complete, sent: by_tools.sent.clone(), ..observation }
+        let (sent, agent_answered) = (by_tools.sent.clone(), by_tools.agent_answered);
+        Observation { complete, sent, agent_answered, ..observation }
     }
 
     /// Why the agent cannot remember what the program leaves.
@@ -194,6 +195,7 @@ impl<'a> Host<'a> {
             Ask::Call { agent, method, args, kwargs } => {
                 let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
                 self.reached_by_tools.add_call(outcome.role.as_str(), &outcome.observed);
+                self.reached_by_tools.agent_answered |= outcome.is_ok();
                 self.failed_call = outcome.failure().map(|failure| failure.kind.code().to_owned());
                 Ok(Answer::Outcome(Box::new(outcome)))
             }

@@ -52,6 +52,7 @@ pub(super) fn bundle(connection: &Connection, role: Option<&Role>) -> Result<Bun
         artifacts: artifacts(&snapshot, only)?,
         patterns: patterns(&snapshot, role)?,
         notes: Vec::new(),
+        tolerated: Vec::new(),
     })
 }
 
