@@ -6,8 +6,8 @@
 //! Counting is the one thing a store does by itself, in a single statement, so that no process overwrites what
 //! another counted: [`VersionTally`] says what to add.
 
-use crate::admission::{Admission, Case, Incumbent, admit};
-use crate::artifact::{Artifact, Author, Generation, RunVerdict};
+use crate::admission::{Admission, Applicant, Case, Incumbent, admit};
+use crate::artifact::{Artifact, Author, Generation, RunVerdict, Trigger};
 use crate::program::Checksum;
 use crate::select::{Miss, unfit};
 use crate::standing::{Decision, Evidence, Standing, StandingMode, Window, decide};
@@ -85,6 +85,8 @@ pub enum Verdict {
     Passed,
     /// It did not reproduce this one, which its incumbent does.
     Failed(Box<Case>),
+    /// No recorded call is left to show that it keeps the incumbent's answers.
+    Unproven,
 }
 
 /// What one call adds to the counters of the version that ran.
@@ -142,14 +144,19 @@ pub fn admitted(
         pinned: row.pinned,
         cases: incumbent.map_or(0, |found| found.track_record.cases),
     });
+    let applicant = Applicant {
+        reusable: new.cacheability.cacheable(),
+        pure: generation.pure,
+        widens: generation.trigger == Trigger::Widening,
+    };
     let admission = match generation.author {
         // A person's word outranks what was recorded; the runtime has tried the program before.
         Author::Person => Admission::TakesOver,
         Author::Model if is_rejected => Admission::KeptRejected,
         Author::Model if generation.outranks_recorded => {
-            admit(new, generation.pure, rival.map(Incumbent::unrecorded))
+            admit(applicant, rival.map(Incumbent::unrecorded))
         }
-        Author::Model => admit(new, generation.pure, rival),
+        Author::Model => admit(applicant, rival),
     };
     let decision = first_decision(admission, generation);
     let mut changes = Vec::new();
@@ -165,7 +172,7 @@ pub fn admitted(
     }
     let runs = changes.contains(&RowChange::Run(number));
     if runs && generation.outranks_recorded {
-        changes.extend(versions.iter().map(|row| RowChange::DropCases(row.checksum.clone())));
+        changes.extend(voided(versions));
     }
     let current = if runs { number } else { artifact.map_or(number, |row| row.current) };
     changes.extend(decision.clone().map(|made| RowChange::Stand(new.checksum.clone(), made)));
@@ -259,6 +266,12 @@ pub fn keeps_imported(is_current: bool, newer: usize) -> bool {
     is_current || newer < MAX_VERSIONS - 1
 }
 
+/// The running version missed an example: what it and its predecessors answered no longer binds. The version
+/// reproduced their recorded calls, so those may be wrong in the same way.
+pub fn voided(versions: &[VersionRow]) -> Vec<RowChange> {
+    versions.iter().map(|row| RowChange::DropCases(row.checksum.clone())).collect()
+}
+
 /// Whether an accepted call is recorded: only calls of the version that runs bind its successors.
 pub fn records_case(admission: Option<Admission>) -> bool {
     admission.is_none_or(|made| made == Admission::TakesOver)
@@ -301,7 +314,7 @@ pub fn concluded(
             let stand = changed.then(|| RowChange::Stand(challenger.clone(), decision));
             (true, [RowChange::Run(rival.number)].into_iter().chain(stand).collect())
         }
-        Verdict::Passed => (false, withdrawn.into_iter().collect()),
+        Verdict::Passed | Verdict::Unproven => (false, withdrawn.into_iter().collect()),
         Verdict::Failed(case) => {
             let failed = RowChange::Fail(rival.number, case.clone());
             (false, withdrawn.into_iter().chain([failed]).collect())

@@ -167,7 +167,8 @@ impl<'a> Host<'a> {
             (by_tools, true) => by_tools.clone(),
             (by_tools, false) => Some(by_tools.iter().flatten().cloned().chain(changed).collect()),
         };
-        Observation { complete, sent, ..observation }
+        let agent_answered = by_tools.agent_answered;
+        Observation { complete, sent, agent_answered, ..observation }
     }
 
     /// Why the agent cannot remember what the program leaves.
@@ -209,6 +210,7 @@ impl<'a> Host<'a> {
             Ask::Call { agent, method, args, kwargs } => {
                 let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
                 self.reached_by_tools.add_call(outcome.role.as_str(), &outcome.observed);
+                self.reached_by_tools.agent_answered |= outcome.is_ok();
                 self.failed_call = outcome.failure().map(|failure| failure.kind.code().to_owned());
                 Ok(Answer::Outcome(Box::new(outcome)))
             }

@@ -127,7 +127,9 @@ fn note_admission(outcome: &Outcome) {
     let made = outcome.details.as_ref().and_then(|details| details.admission);
     let why = match made {
         None | Some(Admission::TakesOver) => return,
-        Some(Admission::AwaitsTrial | Admission::KeptUntried) => "recorded calls bind it",
+        Some(Admission::AwaitsTrial | Admission::KeptUntried) => {
+            "it must first reproduce the recorded calls of the stored one"
+        }
         Some(Admission::KeptForPinned) => {
             "the stored one is pinned; `recurgent tools pin --off` changes that"
         }

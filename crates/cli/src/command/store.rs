@@ -144,6 +144,7 @@ pub(super) fn import(
     let exit = if refused { Exit::Failed } else { Exit::Ok };
     let groups = [
         ("taken", &merged.taken, Style::Good),
+        ("noted", &merged.noted, Style::Faint),
         ("skipped", &merged.skipped, Style::Faint),
         ("conflicts", &merged.conflicts, Style::Warning),
         ("refused", &read.refused, Style::Bad),

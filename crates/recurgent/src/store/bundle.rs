@@ -27,6 +27,8 @@ pub struct Bundle {
     pub sessions: Vec<SessionEntry>,
     /// What was left out when the bundle was read, and why; a merge reports it as skipped.
     pub notes: Vec<ImportNote>,
+    /// What was read with tolerance, and how; a merge takes it all the same.
+    pub tolerated: Vec<ImportNote>,
 }
 
 /// A tool of the registry.
@@ -191,6 +193,8 @@ pub struct ImportNote {
 pub struct Merged {
     /// What the store now has.
     pub taken: Vec<ImportNote>,
+    /// What was read with tolerance, and how.
+    pub noted: Vec<ImportNote>,
     /// What it had already, or has newer.
     pub skipped: Vec<ImportNote>,
     /// What contradicts it: neither side is the newer one.

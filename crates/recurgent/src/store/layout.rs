@@ -195,7 +195,7 @@ pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
     if is_there(registry) {
         let mut refused = Vec::new();
         read.file(directory, registry, |value, bundle| {
-            bundle.tools = wire::read_registry(value, &mut refused, &mut bundle.notes)?;
+            bundle.tools = wire::read_registry(value, &mut refused, &mut bundle.tolerated)?;
             Ok(())
         });
         read.refused.extend(refused);

@@ -107,7 +107,8 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
             "usage_count": 4, "success_count": 2, "failure_count": 1},
         "shelf": {"purpose": "keep", "methods": 7},
         "": {"purpose": "nothing"},
-        "poet": {"purpose": "rhyme", "methods": ["rhyme"]},
+        "poet": {"purpose": "rhyme", "methods": "rhyme"},
+        "fetcher": {"purpose": "fetch", "methods": {"fetch": {"arity": 1}}},
     }});
     let (code, first) = ("result = args[0] * 2", "result = args[0] + args[0]");
     let (head, older) = (Checksum::of(code), Checksum::of(first));
@@ -151,7 +152,15 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
         .into_iter()
         .map(|known| known.tool.name.to_string())
         .collect();
-    assert_eq!(names, ["converter", "poet"]);
+    assert_eq!(names, ["converter", "fetcher", "poet"]);
+    let fetcher = store.tools(Some(&role("fetcher")), 1).unwrap().remove(0);
+    assert_eq!(fetcher.methods, ["fetch"]);
+    let noted: Vec<_> = merged.noted.iter().map(|note| note.what.as_str()).collect();
+    for name in ["converter", "fetcher", "poet"] {
+        let what = format!("tool {name:?} of registry.json");
+        assert!(noted.contains(&what.as_str()), "{name} is taken with a note: {noted:?}");
+        assert!(!skipped.contains(&what.as_str()), "{name} is not skipped: {skipped:?}");
+    }
     let converter = store.tools(Some(&role("converter")), 1).unwrap().remove(0);
     let contract = converter.tool.contract.unwrap();
     assert_eq!(contract.intent_signature.as_deref(), Some("boil water"));

@@ -143,6 +143,11 @@ pub(super) fn settle(
                 receipt.decision = score(transaction, key, checksum, *verdict, &call)?;
                 version = Some(checksum);
             }
+            ArtifactChange::VoidCases => {
+                if let Some(loaded) = load(transaction, key)? {
+                    apply(transaction, loaded.id, &version_policy::voided(&loaded.versions))?;
+                }
+            }
             ArtifactChange::RepairWritten { checksum } => {
                 run(transaction, COUNT_REPAIR, bound(key, [checksum.as_str()]))?;
             }

@@ -35,7 +35,11 @@ pub(in crate::store::sqlite) fn merge(
     transaction: &Connection,
     bundle: &Bundle,
 ) -> Result<Merged, SqliteFault> {
-    let mut merged = Merged { skipped: bundle.notes.clone(), ..Merged::default() };
+    let mut merged = Merged {
+        skipped: bundle.notes.clone(),
+        noted: bundle.tolerated.clone(),
+        ..Merged::default()
+    };
     for tool in &bundle.tools {
         merge_tool(transaction, tool, &mut merged)?;
     }
