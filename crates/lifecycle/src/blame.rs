@@ -15,7 +15,7 @@ use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use classes::{
     ARGUMENT, CONVERSIONS, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE,
-    SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
+    REFUSED_ERRNO, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
 };
 use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts};
 

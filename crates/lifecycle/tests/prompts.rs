@@ -188,7 +188,7 @@ fn older_history_is_mentioned_when_there_is_any() {
 #[test]
 fn grants_and_turns_are_shown_when_there_are_any() {
     let request = request(Language::Python, vec![json!("sales.csv")]);
-    let plain = build(&request, &PromptContext::default(), None).user;
+    let plain = build(&request, &PromptContext::default(), None, PromptForm::Payload).user;
     assert!(!plain.contains("granted") && !plain.contains("latest_turns"), "{plain}");
     let turn = json!({"method": "ask", "args": ["my password=hunter2 and what?"], "value": "x".repeat(9000)});
     let prompt_context = PromptContext {
@@ -196,7 +196,7 @@ fn grants_and_turns_are_shown_when_there_are_any() {
         turns: vec![turn; 4],
         ..PromptContext::default()
     };
-    let user = build(&request, &prompt_context, None).user;
+    let user = build(&request, &prompt_context, None, PromptForm::Payload).user;
     assert!(
         user.contains("\ngranted: {\"network\":\"off\",\"read\":[\"/data/sales.csv\"]}\n"),
         "{user}"
