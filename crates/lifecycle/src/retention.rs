@@ -22,7 +22,7 @@ pub fn excess_records(count: u64) -> Option<u64> {
     (count > MAX_HISTORY + HISTORY_BATCH).then(|| count - MAX_HISTORY)
 }
 
-/// The last record to drop, whoever its owner is, when the newest has this id. Ids only grow.
+/// The last record to drop, of any owner, when the newest has this id. Ids only grow.
 pub fn last_expired_record(newest: u64) -> Option<u64> {
     newest.checked_sub(MAX_RECORDS).filter(|last| *last > 0 && newest.is_multiple_of(HISTORY_BATCH))
 }
