@@ -8,7 +8,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use super::install::InstallRequest;
 use super::partial::{PartialFile, SourceFault};
-use crate::provider::{ServiceAddress, read_roots};
+use crate::provider::{ProxyAddress, ServiceAddress, read_roots};
 
 /// Time to reach a server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ fn agent(address: &str, request: &InstallRequest<'_>) -> Result<ureq::Agent, Sou
     let parsed = address.parse::<ServiceAddress>().map_err(|problem| fault(problem.to_string()))?;
     let proxy = options.proxy.as_ref().filter(|_| !parsed.is_this_machine());
     let config = ureq::Agent::config_builder()
-        .proxy(proxy.and_then(|proxy| proxy.for_services()))
+        .proxy(proxy.and_then(ProxyAddress::for_services))
         .tls_config(TlsConfig::builder().root_certs(roots.unwrap_or(RootCerts::WebPki)).build())
         .https_only(parsed.is_encrypted())
         .http_status_as_error(false)

@@ -1,5 +1,6 @@
 //! Installing a model: its bytes from the first source that has them, checked, then renamed into place.
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use super::known::is_plain;
 use super::partial::{PartialFile, SourceFault};
 use super::{InstalledModel, KnownModel, ModelFolder, ModelOptions, download, wheels};
 use crate::guest::Cancellation;
@@ -279,9 +281,12 @@ fn complete_from(
             let (done, total) = (partial.done(), request.model.bytes);
             return Err(SourceFault::Source(format!("it ended after {done} of {total} bytes")));
         }
-        let found = checksum(partial.path(), request).map_err(|fault| match fault {
-            InstallFault::Cancelled => SourceFault::Cancelled,
-            other => SourceFault::Source(other.to_string()),
+        let found = checksum(partial.path(), request).map_err(|fault| {
+            if matches!(fault, InstallFault::Cancelled) {
+                SourceFault::Cancelled
+            } else {
+                SourceFault::Source(fault.to_string())
+            }
         })?;
         if found == request.model.sha256 {
             return Ok(());
@@ -327,7 +332,10 @@ fn checksum(path: &Path, request: &InstallRequest<'_>) -> Result<String, Install
         done += bytes.len() as u64;
         (request.report)(InstallProgress::Verified { done, total: request.model.bytes });
     }
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(digest.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
+        text
+    }))
 }
 
 impl KnownModel {
@@ -354,7 +362,7 @@ impl KnownModel {
         let file = name
             .ok_or_else(|| wrong("rename it: letters, digits and . _ - only, ending with .gguf"))?;
         let mut model = Self {
-            name: file.trim_end_matches(".gguf").to_owned(),
+            name: stem.to_owned(),
             file: file.to_owned(),
             bytes,
             sha256: String::new(),
