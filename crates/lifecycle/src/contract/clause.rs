@@ -10,14 +10,7 @@ use crate::excerpt::shortened;
 use super::breach::{MAX_NAME, described};
 use super::constraint::Constraint;
 use super::decimal::{Decimal, compare};
-use super::word::{ContractWord, are_alike, plain};
 use super::{ContractFault, given};
-
-/// Whether a bound allows more than another of the same word.
-fn is_looser(word: &str, one: &Value, other: &Value) -> bool {
-    let (Some(one), Some(other)) = (one.as_f64(), other.as_f64()) else { return false };
-    if plain(word).starts_with("max") { one > other } else { one < other }
-}
 
 /// One object of constraints as written: its keys, and those under its `constraints`.
 pub(super) struct Clause<'a> {
@@ -30,34 +23,12 @@ impl<'a> Clause<'a> {
     pub(super) fn open(own: &'a Map<String, Value>, at: &'a str) -> Result<Self, ContractFault> {
         let nested = given(own, "constraints");
         let clause = Self { at, own, nested: nested.and_then(Value::as_object) };
-        for place in std::iter::once(own).chain(clause.nested) {
-            clause.refuse_second_spelling(place)?;
-        }
         match nested {
             Some(other) if clause.nested.is_none() => {
                 Err(clause.unusable("constraints", other, "an object such as {\"min_items\": 1}"))
             }
             Some(_) | None => Ok(clause),
         }
-    }
-
-    /// A constraint that is written twice, as `min_items` and `minItems`, is not understood: the stricter one would stay.
-    fn refuse_second_spelling(&self, place: &Map<String, Value>) -> Result<(), ContractFault> {
-        let words: Vec<(&String, &Value)> =
-            place.iter().filter(|(_, value)| !value.is_null()).collect();
-        let twins = words.iter().enumerate().find_map(|(index, (first, one))| {
-            let is_constraint = matches!(ContractWord::of(first), ContractWord::Constraint(_));
-            let mut later = words.iter().skip(index + 1).filter(|_| is_constraint);
-            let (second, other) = later.find(|(second, _)| are_alike(first, second))?;
-            let is_first_looser = is_looser(first, one, other);
-            Some(if is_first_looser { (first, second) } else { (second, first) })
-        });
-        let Some((looser, stricter)) = twins else { return Ok(()) };
-        Err(ContractFault::Unusable {
-            path: format!("{}.{looser}", self.at),
-            found: format!("a second spelling of `{stricter}`"),
-            instead: "one of them",
-        })
     }
 
     fn find(&self, key: &str) -> Option<&'a Value> {

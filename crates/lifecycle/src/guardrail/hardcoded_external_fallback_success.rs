@@ -201,7 +201,10 @@ fn made_up_names<'a>(
 fn is_made_up(value: &Operand, recovers: bool, names: &BTreeSet<&str>) -> bool {
     let named = |member: &Operand| member.name().is_some_and(|name| names.contains(name));
     let records = |member: &Operand| member.literal().is_some_and(has_records);
-    let says_so = |member: &&Operand| member.text().is_some_and(is_admitting_text);
+    let says_so = |member: &&Operand| {
+        let constants = member.literal().and_then(Value::as_object);
+        member.text().is_some_and(is_admitting_text) || constants.is_some_and(is_admitting)
+    };
     if value.members().iter().any(says_so) {
         return false;
     }
