@@ -91,20 +91,24 @@ pub(crate) enum Served {
 }
 
 /// Serves until it is asked to end or is idle for long.
-pub(crate) fn serve(options: ServerOptions, stop: Arc<StopSignal>) -> Result<Served, CommandFault> {
+pub(crate) fn serve(
+    options: ServerOptions,
+    stop: &Arc<StopSignal>,
+) -> Result<Served, CommandFault> {
     prepare_folder(&options.folder).map_err(CommandFault::setup)?;
     let socket = options.folder.join(SOCKET_FILE);
     let Some(lock) = take_lock(&options.folder, &socket)? else { return Ok(Served::AnotherRuns) };
     let listener = listen(&socket)?;
     let log = Arc::new(EngineLog::new(options.folder.join(LOG_FILE)));
     log.line(&format!("process {} listens at {}", std::process::id(), socket.display()));
-    let queue = RequestQueue::new(options.idle_limit, Arc::clone(&stop), Arc::clone(&log));
+    let queue = RequestQueue::new(options.idle_limit, Arc::clone(stop), Arc::clone(&log));
     let queue = Arc::new(queue);
-    let engine = EngineThread::start(options.engine, Arc::clone(&queue)).map_err(no_thread)?;
+    let engine = EngineThread::start(options.engine, Arc::clone(&queue))
+        .map_err(|error| no_thread(&error))?;
     if let Some(http) = options.http {
         http::start(http, options.models, &queue)?;
     }
-    let why = accept_until_end(&listener, &stop, &queue);
+    let why = accept_until_end(&listener, stop, &queue);
     // Without its file, no client connects any more; the next engine waits for the lock.
     let _ = fs::remove_file(&socket);
     drop(listener);
@@ -115,7 +119,7 @@ pub(crate) fn serve(options: ServerOptions, stop: Arc<StopSignal>) -> Result<Ser
     Ok(Served::Ended)
 }
 
-fn no_thread(error: io::Error) -> CommandFault {
+fn no_thread(error: &io::Error) -> CommandFault {
     CommandFault::setup(format!("no thread for the engine: {error}; free some memory"))
 }
 

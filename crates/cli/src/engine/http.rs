@@ -26,7 +26,7 @@ use crate::render;
 use message::{HttpRequest, read_request};
 
 /// Time a client has to send its request.
-const READ_LIMIT: Duration = Duration::from_secs(60);
+const READ_LIMIT: Duration = Duration::from_mins(1);
 /// Time a client may take to read a piece of the answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Tokens of an answer whose request names no limit.
@@ -210,7 +210,11 @@ fn turns(messages: &[Value]) -> Option<(String, String)> {
     }
     let user = match rest.as_slice() {
         [(_, text)] => text.clone(),
-        turns => turns.iter().map(|(role, text)| format!("[{role}]\n{text}\n\n")).collect(),
+        turns => turns
+            .iter()
+            .map(|(role, text)| format!("[{role}]\n{text}"))
+            .collect::<Vec<_>>()
+            .join("\n\n"),
     };
     Some((system.join("\n\n"), user))
 }
@@ -240,7 +244,7 @@ struct Chat {
 }
 
 impl Chat {
-    fn envelope(&self, object: &str, choices: Value) -> Value {
+    fn envelope(&self, object: &str, choices: &[Value]) -> Value {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         json!({
             "id": format!("chatcmpl-{}", since.as_nanos()), "object": object,
@@ -258,7 +262,7 @@ impl Chat {
             })
         };
         let choices: Vec<Value> = answer.texts.iter().enumerate().map(choice).collect();
-        let mut body = self.envelope("chat.completion", choices.into());
+        let mut body = self.envelope("chat.completion", &choices);
         if let Some(fields) = body.as_object_mut() {
             let usage = &answer.usage;
             let used = json!({
@@ -301,16 +305,13 @@ struct HttpClient {
 impl HttpClient {
     /// Sends a piece of a streamed answer.
     fn send_event(&mut self, choice: Value) {
-        let mut text = String::new();
-        if !self.streamed {
-            self.streamed = true;
-            text.push_str(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
-            );
-        }
-        let chunk = self.chat.envelope("chat.completion.chunk", json!([choice]));
-        text.push_str(&format!("data: {chunk}\n\n"));
-        self.is_broken |= self.stream.write_all(text.as_bytes()).is_err();
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        let text = if self.streamed { "" } else { head };
+        self.streamed = true;
+        let chunk = self.chat.envelope("chat.completion.chunk", &[choice]);
+        let piece = format!("{text}data: {chunk}\n\n");
+        self.is_broken |= self.stream.write_all(piece.as_bytes()).is_err();
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::net::RecvFlags;
 use super::queue::{Audience, QueuedRequest, RequestFault, RequestQueue};
 
 /// Time a client has to send its request.
-const READ_LIMIT: Duration = Duration::from_secs(60);
+const READ_LIMIT: Duration = Duration::from_mins(1);
 /// Time a client may take to read a line. One that does not read counts as gone.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a refused request that are read, so that the client reads why it is refused instead of a broken pipe.

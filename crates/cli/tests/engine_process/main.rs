@@ -12,7 +12,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[expect(dead_code, reason = "other tests use the rest")]
+#[expect(
+    dead_code,
+    clippy::needless_for_each,
+    clippy::needless_pass_by_value,
+    reason = "it is of another crate, whose tests use the rest"
+)]
 #[path = "../../../embedded/tests/engine/tiny.rs"]
 mod tiny;
 

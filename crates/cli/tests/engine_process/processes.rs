@@ -106,7 +106,9 @@ fn many_starters_at_once_share_one_engine() {
     std::thread::scope(|scope| {
         let starter = || check_program(&ask(&fixture.client(), &fixture.short()).unwrap());
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(starter)).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     assert_eq!(fixture.running().unwrap().answered, 4);
     assert_eq!(fixture.log().matches("listens at").count(), 1, "{}", fixture.log());

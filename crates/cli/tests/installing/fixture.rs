@@ -42,7 +42,8 @@ impl InstallFixture {
 
     fn write_table(&self) {
         let digest = Sha256::digest(&self.model);
-        let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = digits.concat();
         let table = format!(
             "[tiny]\nfile = \"tiny.gguf\"\nbytes = {}\nsha256 = \"{sha256}\"\nlicence = \"MIT\"\nrepository = \"maker/tiny\"\n\
              [tiny.wheels]\npackage = \"tiny-part\"\nversion = \"1.0\"\nparts = {}\npart_bytes = {PART_BYTES}\n",

@@ -1,8 +1,6 @@
 //! Installing a model from each source, with everything that can go wrong on the way.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     reason = "a test that cannot continue panics"

@@ -63,7 +63,7 @@ fn find(
     cancellation: &Cancellation,
 ) -> Result<KnownModel, CommandFault> {
     if let Some(file) = asked.from {
-        return KnownModel::of_file(file, options, cancellation).map_err(fault);
+        return KnownModel::of_file(file, options, cancellation).map_err(|problem| fault(&problem));
     }
     options.known_model(asked.name).cloned().ok_or_else(|| {
         let known: Vec<&str> = options.known.iter().map(|model| model.name.as_str()).collect();
@@ -115,10 +115,10 @@ fn fetch(
     let request = InstallRequest { options, model, from, cancellation, report: &report };
     let installed = install(&request);
     meter.borrow_mut().end();
-    installed.map_err(fault)
+    installed.map_err(|problem| fault(&problem))
 }
 
-fn fault(fault: InstallFault) -> CommandFault {
+fn fault(fault: &InstallFault) -> CommandFault {
     match fault {
         InstallFault::Cancelled => CommandFault::cancelled(fault.to_string()),
         InstallFault::Homeless

@@ -57,9 +57,9 @@ impl ServeOptions {
             http: self.http_options()?,
             models: model_options(config)?.folder(),
         };
-        let stop = Arc::new(StopSignal::new().map_err(unwatched)?);
+        let stop = Arc::new(StopSignal::new().map_err(|error| unwatched(&error))?);
         stop_on_signal(Arc::clone(&stop), self.detach)?;
-        match engine::serve(options, stop)? {
+        match engine::serve(options, &stop)? {
             Served::AnotherRuns if !self.detach => Err(CommandFault::failed(
                 "an engine runs already; end it with `recurgent model stop`, then try again",
             )),
@@ -123,7 +123,7 @@ pub(super) fn run_prepared(is_bare: bool) -> CommandFault {
 }
 
 fn stop_on_signal(stop: Arc<StopSignal>, is_detached: bool) -> Result<(), CommandFault> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(unwatched)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| unwatched(&error))?;
     let handle = move || {
         for signal in signals.forever() {
             // The terminal that a client ran in may close.
@@ -132,10 +132,13 @@ fn stop_on_signal(stop: Arc<StopSignal>, is_detached: bool) -> Result<(), Comman
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(handle).map_err(unwatched)?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(handle)
+        .map_err(|error| unwatched(&error))?;
     Ok(())
 }
 
-fn unwatched(error: std::io::Error) -> CommandFault {
+fn unwatched(error: &std::io::Error) -> CommandFault {
     CommandFault::setup(format!("cannot listen for signals: {error}; run again"))
 }

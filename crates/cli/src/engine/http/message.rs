@@ -167,7 +167,7 @@ mod tests {
         };
         assert_eq!(status(b"\x16\x03\x01\r\n\r\n"), Some(400));
         assert_eq!(
-            status(&[b"GET / HTTP/1.1\r\na: ".as_slice(), &[b'x'; 70_000]].concat()),
+            status(&[b"GET / HTTP/1.1\r\na: ".as_slice(), &vec![b'x'; 70_000]].concat()),
             Some(431)
         );
         assert_eq!(status(b"POST / HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n"), Some(413));
