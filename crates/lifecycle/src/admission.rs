@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::artifact::{Artifact, RunVerdict};
+use crate::artifact::{Artifact, RunVerdict, Trigger};
 use crate::context::{Context, ContextChanges};
 use crate::contract::canonical;
 use crate::execution::ReportEnding;
@@ -86,8 +86,15 @@ pub struct Applicant {
     pub reusable: bool,
     /// Whether its answers depend on arguments and memory alone.
     pub pure: bool,
+    /// Why it was written.
+    pub trigger: Trigger,
+}
+
+impl Applicant {
     /// Whether it was written because of the caller's arguments, not because the incumbent was wrong.
-    pub widens: bool,
+    fn widens(self) -> bool {
+        self.trigger == Trigger::Widening
+    }
 }
 
 /// **The admission table.** What becomes of a new program that worked in its own call.
@@ -101,8 +108,8 @@ pub fn admit(new: Applicant, incumbent: Option<Incumbent>) -> Admission {
             Admission::KeptForReusable
         }
         // A caller's mistake says nothing against the incumbent.
-        Some(incumbent) if new.widens && incumbent.cases == 0 => Admission::KeptUntried,
-        Some(incumbent) if !new.widens && (incumbent.miss.is_some() || incumbent.cases == 0) => {
+        Some(incumbent) if new.widens() && incumbent.cases == 0 => Admission::KeptUntried,
+        Some(incumbent) if !new.widens() && (incumbent.miss.is_some() || incumbent.cases == 0) => {
             Admission::TakesOver
         }
         Some(_) if new.pure => Admission::AwaitsTrial,

@@ -7,7 +7,7 @@
 //! another counted: [`VersionTally`] says what to add.
 
 use crate::admission::{Admission, Applicant, Case, Incumbent, admit};
-use crate::artifact::{Artifact, Author, Generation, RunVerdict, Trigger};
+use crate::artifact::{Artifact, Author, Generation, RunVerdict};
 use crate::program::Checksum;
 use crate::select::{Miss, unfit};
 use crate::standing::{Decision, Evidence, Standing, StandingMode, Window, decide};
@@ -147,7 +147,7 @@ pub fn admitted(
     let applicant = Applicant {
         reusable: new.cacheability.cacheable(),
         pure: generation.pure,
-        widens: generation.trigger == Trigger::Widening,
+        trigger: generation.trigger,
     };
     let admission = match generation.author {
         // A person's word outranks what was recorded; the runtime has tried the program before.

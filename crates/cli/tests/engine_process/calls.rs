@@ -23,7 +23,7 @@ fn json(command: Command) -> Value {
 fn an_installed_model_writes_programs_when_nothing_is_configured() {
     let fixture = EngineFixture::new();
     let (exit, _, stderr) = run(fixture.command(&["call", "oracle", "seven"]));
-    assert_eq!(exit, 1);
+    assert_eq!(exit, 3);
     assert!(stderr.contains("recurgent model install --yes"), "{stderr}");
     let file = fixture.path("scripted.gguf").display().to_string();
     let installed = json(fixture.command(&["model", "install", "--from", &file, "--json"]));

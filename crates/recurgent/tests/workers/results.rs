@@ -115,6 +115,7 @@ fn a_method_of_an_object_is_called_with_the_arguments_of_the_call() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of programs and what they give")]
 fn a_result_is_assigned_returned_or_the_last_expression() {
     check(&[
         ("result = 7", "result = 7", json!(7), ResultFrom::Assigned),
