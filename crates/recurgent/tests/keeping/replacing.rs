@@ -268,7 +268,7 @@ fn a_typo_does_not_replace_a_program_without_recorded_calls() {
             );
             let c = fixture.agent("c");
             assert_eq!(fixture.call(&c, "day", &[json!("2030-01-05")], 1), json!(5));
-            assert_eq!(fixture.call(&c, "day", &[typo.clone()], 1), json!(0), "{typo}");
+            assert_eq!(fixture.call(&c, "day", std::slice::from_ref(&typo), 1), json!(0), "{typo}");
             let entry = log(fixture).pop().unwrap();
             assert_eq!(entry["artifact_admission"], json!("kept_untried"));
             assert_eq!(entry["artifact_generation_trigger"], json!("widening"));
