@@ -90,7 +90,8 @@ fn asks_for_more(message: &str, is_last: bool) -> bool {
         return message.starts_with("unexpected end-of-input");
     }
     let is_open = OPEN.iter().any(|part| message.contains(part));
-    is_open || (is_last && message.starts_with("expected "))
+    let is_separate = message.contains("newline or semicolon");
+    is_open || (is_last && !is_separate && message.starts_with("expected "))
 }
 
 #[cfg(test)]
