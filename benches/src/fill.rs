@@ -31,8 +31,7 @@ pub(crate) fn add_tools(fixture: &Fixture, tools: Range<usize>) {
                 .flat_map(|tool| one.tools.iter().map(|entry| named(entry, *tool)))
                 .collect(),
             artifacts: batch.iter().flat_map(|tool| copies(&one, *tool)).collect(),
-            patterns: Vec::new(),
-            notes: Vec::new(),
+            ..Bundle::default()
         };
         let taken = store.merge(&bundle).unwrap().taken.len();
         assert_eq!(taken, batch.len() * (1 + METHODS), "the store did not take all");

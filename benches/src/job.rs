@@ -34,7 +34,7 @@ impl std::fmt::Debug for Job {
 /// The result of a measurement, printed as one line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum TurnEvent<T> {
+enum MeasurementResult<T> {
     Measured(T),
     Skipped(String),
 }
@@ -84,11 +84,11 @@ impl Job {
     /// Measures in this process and returns the result as one line.
     pub(crate) fn measure(&self, options: MeasurementOptions) -> String {
         if let Err(missing) = self.probe(options.language) {
-            return said(&TurnEvent::<()>::Skipped(missing));
+            return said(&MeasurementResult::<()>::Skipped(missing));
         }
         match self {
-            Self::Row(cost) => said(&TurnEvent::Measured((cost.measure)(options))),
-            Self::Curve(curve) => said(&TurnEvent::Measured((curve.measure)(options))),
+            Self::Row(cost) => said(&MeasurementResult::Measured((cost.measure)(options))),
+            Self::Curve(curve) => said(&MeasurementResult::Measured((curve.measure)(options))),
         }
     }
 
@@ -115,8 +115,8 @@ impl Job {
     ) -> Result<T, Missing> {
         let line = self.run(options).map_err(Missing::Broken)?;
         match serde_json::from_str(&line) {
-            Ok(TurnEvent::Measured(found)) => Ok(found),
-            Ok(TurnEvent::Skipped(why)) => Err(Missing::Skipped(why)),
+            Ok(MeasurementResult::Measured(found)) => Ok(found),
+            Ok(MeasurementResult::Skipped(why)) => Err(Missing::Skipped(why)),
             Err(problem) => Err(Missing::Broken(format!("it said {line:?}: {problem}"))),
         }
     }
@@ -150,6 +150,6 @@ impl Job {
     }
 }
 
-fn said<T: Serialize>(said: &TurnEvent<T>) -> String {
+fn said<T: Serialize>(said: &MeasurementResult<T>) -> String {
     serde_json::to_string(said).unwrap()
 }

@@ -4,11 +4,16 @@ mod age;
 mod agent;
 mod ask;
 mod call;
+mod complete;
 mod config;
 mod conformance;
 mod demo;
 mod doctor;
 mod env;
+mod filter;
+mod init;
+mod input;
+mod man;
 mod model;
 mod repl;
 mod sessions;
@@ -16,12 +21,13 @@ mod settings;
 mod store;
 mod tools;
 mod trace;
+mod usage;
 mod watch;
 
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::exit::{CommandFault, Exit, exit_code_help};
 use crate::render;
@@ -31,12 +37,18 @@ Examples:
   recurgent demo                                        see it work, without a model or network
   recurgent call calculator add 3 4                     call any method on any role
   recurgent call calculator add 3 --session desk        memory that outlives the process
-  recurgent ask \"travel planner\" \"what should I pack for Oslo?\"
+  recurgent ask calculator \"what is 15% of 240?\"          ask in plain words
+  recurgent call editor word_count @report.txt          a file as an argument
   recurgent repl calculator                             talk to an agent
   recurgent watch                                       every call, as it happens
   recurgent model install                               a model on this machine: no key, no network
+  recurgent trace list                                  the last calls, newest first
+  recurgent trace show last                             what the last call did, and why
+  recurgent usage --by day                              model calls made and avoided, tokens, money
+  recurgent tools list                                  what is stored
   recurgent env list                                    packages programs were given
   recurgent tools recommend                             what should be done about your tools
+  recurgent init                                        write a configuration file
   recurgent doctor                                      what is missing on this machine";
 
 /// An agent runtime that grows software through use
@@ -61,6 +73,7 @@ enum Verb {
     Ask(ask::AskOptions),
     Repl(repl::ReplOptions),
     Demo(demo::DemoOptions),
+    Init(init::InitOptions),
     Doctor(doctor::DoctorOptions),
     Config(config::ConfigOptions),
     Tools(tools::ToolsOptions),
@@ -70,14 +83,18 @@ enum Verb {
     Model(model::ModelCommand),
     Watch(watch::WatchOptions),
     Trace(trace::TraceOptions),
+    Usage(usage::UsageOptions),
     Conformance(conformance::ConformanceOptions),
-    /// Print a completion script for a shell
+    /// Print a completion script for a shell, which knows roles, methods, sessions and tools
     ///
-    /// For bash: recurgent completions bash > ~/.local/share/bash-completion/completions/recurgent
+    /// For bash, in ~/.bashrc: source <(recurgent completions bash)
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+    #[command(hide = true)]
+    Complete(complete::CompleteOptions),
+    Man(man::ManOptions),
 }
 
 /// Runs the command of a command line.
@@ -96,6 +113,7 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Ask(options) => options.run(),
         Verb::Repl(options) => options.run(),
         Verb::Demo(options) => options.run(),
+        Verb::Init(options) => options.run(),
         Verb::Doctor(options) => options.run(),
         Verb::Config(options) => options.run(),
         Verb::Tools(options) => options.run(),
@@ -105,13 +123,14 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
         Verb::Model(options) => options.run(),
         Verb::Watch(options) => options.run(),
         Verb::Trace(options) => options.run(),
+        Verb::Usage(options) => options.run(),
         Verb::Conformance(options) => options.run(),
         Verb::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), "recurgent", &mut script);
-            render::bytes(&script)?;
+            render::bytes(&complete::script::<CommandLine>(shell))?;
             Ok(Exit::Ok)
         }
+        Verb::Complete(options) => options.run::<CommandLine>(),
+        Verb::Man(options) => options.run::<CommandLine>(),
     }
 }
 
@@ -137,7 +156,12 @@ fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault>
 }
 
 #[cfg(test)]
+mod wrong_uses;
+
+#[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

@@ -19,13 +19,16 @@ use recurgent::{
 };
 use serde_json::Value;
 
-use crate::render::paint::{Paint, Style};
-use crate::render::story_line as say;
-use crate::render::trace::{Detail, LiveTrace, WIDTH, duration};
+use crate::render::paint::{Paint, Style, broken, columns};
+use crate::render::story::StoryOutput;
+use crate::render::trace::{Detail, LiveTrace, duration, width};
+use crate::render::{Stream, beside_label};
 use feeds::Feeds;
 
 /// Most tools named in the summary.
 const MAX_TOOLS: usize = 8;
+/// Columns of a label of the summary.
+const LABEL_COLUMNS: usize = 16;
 
 /// How the demo is to run.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) colour: bool,
     /// Ends the demo early.
     pub(crate) cancellation: Cancellation,
+    /// Where it is shown.
+    pub(crate) story: StoryOutput,
 }
 
 /// Why the demo did not come to its end.
@@ -121,11 +126,12 @@ pub(crate) fn run(config: &Config, plan: &Plan) -> Result<(), DemoFault> {
     let runtime = Runtime::builder(own_config(config, plan, &home)?)
         .provider(Arc::new(recording(plan.guest).map_err(SetupFault::from)?))
         .observer(Box::new(Counting(Arc::clone(&tally))))
-        .observer(Box::new(LiveTrace::on_stdout(Detail::Full, plan.colour)))
+        .observer(Box::new(LiveTrace::on_stdout(Detail::Full, plan.colour, plan.story.clone())))
         .build()?;
     let interpreter = runtime.workers().probe(plan.guest).map_err(DemoFault::Guest)?;
     let feeds = Feeds::serve().map_err(DemoFault::Feeds)?;
-    let demo = DemoRun { runtime: &runtime, plan, paint: Paint { colour: plan.colour } };
+    let (paint, width) = (Paint { colour: plan.colour }, width(Stream::Output));
+    let demo = DemoRun { runtime: &runtime, plan, paint, width };
     demo.opening(interpreter.version);
     chapters::calculator(&demo)?;
     chapters::assistant(&demo, &feeds)?;
@@ -196,30 +202,58 @@ pub(crate) struct DemoRun<'a> {
     runtime: &'a Runtime,
     plan: &'a Plan,
     paint: Paint,
+    /// Columns a line may take.
+    width: usize,
 }
 
 impl DemoRun<'_> {
+    fn say(&self, text: &str) {
+        self.plan.story.clone().line(text);
+    }
+
+    /// A paragraph, broken between words.
+    fn say_paragraph(&self, text: &str) {
+        for line in broken(text, self.width) {
+            self.say(&line);
+        }
+    }
+
     fn opening(&self, version: InterpreterVersion) {
         let guest = match self.plan.guest {
             Language::Python => "Python",
             Language::Ruby => "Ruby",
         };
-        say(&self.paint.in_style(Style::Title, &format!("recurgent demo, in {guest} {version}")));
-        say("No network and no key: the model's replies come from a recording.");
-        say("Everything else is real: each program is vetted, then run in a worker process.");
-        say("`generated`: the model wrote it just now. `stored`: it ran without the model.\n");
+        let title = format!("recurgent demo, in {guest} {version}");
+        self.say(&self.paint.in_style(Style::Title, &title));
+        for text in [
+            "No network and no key: the model's replies come from a recording.",
+            "Everything else is real: each program is vetted, then run in a worker process.",
+            "`generated`: the model wrote it just now. `stored`: it ran without the model.",
+        ] {
+            self.say_paragraph(text);
+        }
+        self.say("");
     }
 
     fn chapter(&self, title: &str, promise: &str) {
-        let title = self.paint.in_style(Style::Title, title);
-        say(&format!("{title}  {}\n", self.paint.in_style(Style::Faint, promise)));
+        let faint = |text: &str| self.paint.in_style(Style::Faint, text);
+        let shown = self.paint.in_style(Style::Title, title);
+        if columns(title) + 2 + columns(promise) <= self.width {
+            self.say(&format!("{shown}  {}", faint(promise)));
+        } else {
+            self.say(&shown);
+            for line in broken(promise, self.width) {
+                self.say(&faint(&line));
+            }
+        }
+        self.say("");
     }
 
     /// A line that is not a call, with a note to its right.
     fn print_note(&self, text: &str, note: &str) {
-        let gap = " ".repeat(WIDTH.saturating_sub(2 + text.len() + note.len()));
+        let gap = " ".repeat(self.width.saturating_sub(2 + text.len() + note.len()).max(2));
         let note = self.paint.in_style(Style::Faint, note);
-        say(&format!("  {}{gap}{note}\n", self.paint.in_style(Style::Name, text)));
+        self.say(&format!("  {}{gap}{note}\n", self.paint.in_style(Style::Name, text)));
     }
 
     fn agent(&self, role: &str) -> Result<Agent, DemoFault> {
@@ -239,16 +273,39 @@ impl DemoRun<'_> {
             ("time", duration(began.elapsed())),
             ("kept in", home.display().to_string()),
         ] {
-            let label = self.paint.in_style(Style::Faint, &format!("{label:<14}"));
-            say(&format!("  {label}{text}"));
+            let label = self.paint.in_style(Style::Faint, &format!("  {label:<14}"));
+            for line in beside_label(&label, LABEL_COLUMNS, &text, self.width) {
+                self.say(&line);
+            }
         }
-        say(if tally.made_anew.load(Ordering::Relaxed) == 0 {
-            "\nOnly `ask` needed the model: every question is its own, so its programs are not\n\
-             reused. Start over with --fresh."
+        self.say("");
+        self.say_paragraph(if tally.made_anew.load(Ordering::Relaxed) == 0 {
+            "Only `ask` needed the model: every question is its own, so its programs are not reused. \
+             Start over with --fresh."
         } else {
-            "\nRun it again: what is stored now will need no model. Start over with --fresh."
+            "Run it again: what is stored now will need no model. Start over with --fresh."
         });
+        self.say_where_to_look(home);
         Ok(())
+    }
+
+    /// The commands that show what the demo kept: its state is its own, so they name it.
+    fn say_where_to_look(&self, home: &Path) {
+        self.say_paragraph("Look at what it kept:");
+        let home = shell_word(&home.to_string_lossy());
+        for command in ["tools list", "trace show last", "usage"] {
+            self.say(&format!("  recurgent {command} --state-dir {home}"));
+        }
+    }
+}
+
+/// A word that a shell takes as it is.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    if text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

@@ -53,10 +53,10 @@ impl Exit {
         match &failure.kind {
             FailureKind::Cancelled => Self::Cancelled,
             FailureKind::GuestUnavailable | FailureKind::SandboxUnavailable => Self::Unavailable,
-            FailureKind::StoreUnavailable => Self::Setup,
+            // Without a model, or with a key that is refused, no call that needs one can succeed.
+            FailureKind::StoreUnavailable | FailureKind::ProviderAuth => Self::Setup,
             FailureKind::Provider
             | FailureKind::RateLimited
-            | FailureKind::ProviderAuth
             | FailureKind::ProviderRefusal
             | FailureKind::Timeout(_)
             | FailureKind::ResourceLimit(_)

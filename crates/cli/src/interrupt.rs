@@ -17,9 +17,17 @@ use crate::render;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     /// The running call that was not asked to stop yet.
-    running: Arc<Mutex<Option<Cancellation>>>,
+    running: Arc<Mutex<Option<Interruptible>>>,
     /// The state of the terminal before line editing.
     terminal: Option<Termios>,
+}
+
+/// What a signal stops.
+#[derive(Debug)]
+struct Interruptible {
+    cancellation: Cancellation,
+    /// What to say when it is asked to stop.
+    notice: &'static str,
 }
 
 impl Interrupt {
@@ -39,23 +47,32 @@ impl Interrupt {
 
     /// Makes signals stop what `call` does with the token it is given; nothing else, once it returns.
     pub(crate) fn during<T>(&self, call: impl FnOnce(Cancellation) -> T) -> T {
+        self.announcing("stopping the call; once more to leave at once", call)
+    }
+
+    /// The same for `work` that is not a call: `notice` says what stops.
+    pub(crate) fn announcing<T>(
+        &self,
+        notice: &'static str,
+        work: impl FnOnce(Cancellation) -> T,
+    ) -> T {
         let cancellation = Cancellation::default();
-        self.set(Some(cancellation.clone()));
-        let answer = call(cancellation);
+        self.set(Some(Interruptible { cancellation: cancellation.clone(), notice }));
+        let answer = work(cancellation);
         self.set(None);
         answer
     }
 
-    fn set(&self, running: Option<Cancellation>) {
+    fn set(&self, running: Option<Interruptible>) {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
     }
 
     fn signalled(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         match running {
-            Some(cancellation) => {
+            Some(Interruptible { cancellation, notice }) => {
                 cancellation.cancel();
-                render::progress("stopping the call; once more to leave at once");
+                render::progress(notice);
             }
             None => self.leave(),
         }

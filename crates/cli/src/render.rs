@@ -4,8 +4,12 @@
 
 pub(crate) mod entry;
 pub(crate) mod paint;
+pub(crate) mod story;
+pub(crate) mod table;
+pub(crate) mod timing;
 pub(crate) mod trace;
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -13,17 +17,32 @@ use anstream::{AutoStream, ColorChoice};
 use lifecycle::outcome::Cause;
 use recurgent::{Failure, FailureKind, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value};
 
 use crate::exit::{CommandFault, Exit};
-use paint::{Paint, Style, clean, clip};
+use paint::{Paint, Style, broken, clean, clean_lines, clip, folded};
 
 /// Lines of a failure's message that are shown.
 const MAX_MESSAGE_LINES: usize = 20;
 /// Metadata fields of a failure that are shown.
 const MAX_METADATA: usize = 10;
+/// Metadata that repeats the sentence of a failure, or is for programs.
+const SAID_METADATA: [&str; 7] = [
+    "guardrail_class",
+    "last_violation_message",
+    "last_violation_subtype",
+    "normalization_policy",
+    "normalized",
+    "raw_error_message",
+    "retry_after_ms",
+];
 /// Columns of one metadata value that are shown.
 const MAX_METADATA_COLUMNS: usize = 160;
+/// Narrowest and widest layout; a terminal may be neither.
+const LAYOUT_COLUMNS: std::ops::RangeInclusive<usize> = 40..=200;
+/// Columns of a layout if neither a terminal nor `COLUMNS` says how many there are.
+const DEFAULT_COLUMNS: usize = 100;
 
 /// Where text is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +67,34 @@ pub(crate) fn is_terminal(stream: Stream) -> bool {
     match stream {
         Stream::Output => io::stdout().is_terminal(),
         Stream::Error => io::stderr().is_terminal(),
+    }
+}
+
+/// Columns that a layout may take on a stream: those of the terminal, else of `COLUMNS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// How many.
+    pub(crate) columns: usize,
+    /// Whether more would not fit. Otherwise a program may read the output, and nothing is left out.
+    pub(crate) is_bound: bool,
+}
+
+/// The room that a stream has.
+pub(crate) fn room(stream: Stream) -> Room {
+    let size = match stream {
+        Stream::Output => tcgetwinsize(io::stdout()),
+        Stream::Error => tcgetwinsize(io::stderr()),
+    };
+    // Some terminals report 0 columns.
+    let terminal = size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    Room::of(terminal.or_else(recurgent::config::columns))
+}
+
+impl Room {
+    fn of(known: Option<usize>) -> Self {
+        let columns = known.unwrap_or(DEFAULT_COLUMNS);
+        let columns = columns.clamp(*LAYOUT_COLUMNS.start(), *LAYOUT_COLUMNS.end());
+        Self { columns, is_bound: known.is_some() }
     }
 }
 
@@ -89,14 +136,21 @@ pub(crate) fn json(value: &Value) -> Result<(), CommandFault> {
 
 /// Text for people; on a terminal it cannot move the cursor.
 pub(crate) fn text(text: &str) -> Result<(), CommandFault> {
-    let text = if is_terminal(Stream::Output) { clean_lines(text) } else { text.to_owned() };
+    let text =
+        if is_terminal(Stream::Output) { clean_lines(text).join("\n") } else { text.to_owned() };
     bytes(format!("{text}\n").as_bytes())
 }
 
-/// Lines this program composed itself, colour and all.
+/// Lines this program composed itself, colour and all; those that a terminal has no room for are broken between words.
 pub(crate) fn lines(lines: &[String]) -> Result<(), CommandFault> {
-    let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    let room = room(Stream::Output);
+    let fitted = lines.iter().flat_map(|line| fitted(line.trim_end(), room));
+    let text: String = fitted.flat_map(|line| [line, "\n".to_owned()]).collect();
     bytes(text.as_bytes())
+}
+
+fn fitted(line: &str, room: Room) -> Vec<String> {
+    if room.is_bound { folded(line, room.columns) } else { vec![line.to_owned()] }
 }
 
 /// Writes bytes to standard output. A reader that closed the pipe (`| head`) is not an error.
@@ -166,13 +220,13 @@ pub(crate) fn fault(fault: &CommandFault) {
         return;
     }
     let error = paint(Stream::Error).in_style(Style::Bad, "error:");
-    note(&format!("{error} {}", clean_lines(&fault.message)));
+    note(&format!("{error} {}", clean_lines(&fault.message).join("\n")));
 }
 
 /// A notice that is not a failure.
 pub(crate) fn notice(notice: &str) {
     let label = paint(Stream::Error).in_style(Style::Warning, "note:");
-    note(&format!("{label} {}", clean_lines(notice)));
+    note(&format!("{label} {}", clean_lines(notice).join("\n")));
 }
 
 /// A progress line, on a terminal only.
@@ -187,41 +241,73 @@ pub(crate) fn replace_line(text: &str) {
     let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
 }
 
-/// A line of a story that is shown as it happens. A closed output does not end it.
-pub(crate) fn story_line(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
+/// A label, and text beside it. Line breaks stay; lines that do not fit are broken between words, and all begin in the
+/// column of the first.
+pub(crate) fn beside(label: &str, label_columns: usize, text: &str, room: Room) -> Vec<String> {
+    let width = if room.is_bound { room.columns } else { usize::MAX };
+    beside_label(label, label_columns, text, width)
+}
+
+/// The same, in lines of at most `width` columns.
+pub(crate) fn beside_label(
+    label: &str,
+    label_columns: usize,
+    text: &str,
+    width: usize,
+) -> Vec<String> {
+    let beside = width.saturating_sub(label_columns).max(1);
+    let fitted = |line: String| {
+        if paint::columns(&line) > beside { broken(&line, beside) } else { vec![line] }
+    };
+    let margin = " ".repeat(label_columns);
+    let lines = clean_lines(text).into_iter().flat_map(fitted).enumerate();
+    lines.map(|(n, line)| format!("{}{line}", if n == 0 { label } else { &margin })).collect()
 }
 
 /// A closed terminal is ignored.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let room = room(Stream::Error);
+    let lines: Vec<String> = text.split('\n').flat_map(|line| fitted(line, room)).collect();
+    let _ = writeln!(io::stderr().lock(), "{}", lines.join("\n"));
 }
 
-/// What went wrong, what to do next, and the details that help.
+/// The sentence that matters, what to do next, then the details that help.
 fn failure_block(failure: &Failure, trace: Option<&str>, paint: Paint) -> String {
-    let code = paint.in_style(Style::Bad, &clean(failure.kind.code()));
-    let mut block = vec![format!("{} {code}", paint.in_style(Style::Bad, "error:"))];
-    let message = failure.message.lines().take(MAX_MESSAGE_LINES).map(clean);
+    let message = sentence(failure);
+    let mut message = message.lines().take(MAX_MESSAGE_LINES).map(clean);
+    let first = message.next().unwrap_or_default();
+    let mut block = vec![format!("{} {first}", paint.in_style(Style::Bad, "error:"))];
     block.extend(message.map(|line| format!("  {line}")));
-    let mut details = metadata_lines(&failure.metadata);
-    if let Some(trace) = trace {
-        details.push(("trace_id".to_owned(), trace.to_owned()));
+    if let Some(next) = next_step(failure, trace.is_some()) {
+        block.push(format!("  {} {next}", paint.in_style(Style::Title, "next:")));
     }
+    let mut details = vec![("error_type".to_owned(), clean(failure.kind.code()))];
+    details.extend(metadata_lines(&failure.metadata));
+    details.extend(trace.map(|trace| ("trace_id".to_owned(), trace.to_owned())));
     let width = details.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     block.extend(details.iter().map(|(name, value)| {
         format!("  {} {value}", paint.in_style(Style::Faint, &format!("{name:<width$}")))
     }));
-    if let Some(next) = next_step(failure, trace.is_some()) {
-        block.push(format!("  {} {next}", paint.in_style(Style::Title, "next:")));
-    }
     block.join("\n")
 }
 
-/// Metadata people can use: short values in the order they came.
+/// The message. That of spent guardrail retries is the same for every call, so the last violation is shown instead.
+fn sentence(failure: &Failure) -> Cow<'_, str> {
+    let violation = failure.metadata.get("last_violation_message").and_then(Value::as_str);
+    let is_normalized = failure.metadata.get("normalized") == Some(&Value::Bool(true));
+    match violation.filter(|_| is_normalized) {
+        Some(violation) => {
+            Cow::Owned(format!("no program of the model was allowed to run: {violation}"))
+        }
+        None => Cow::Borrowed(&failure.message),
+    }
+}
+
+/// Metadata people can use: short values in the order they came, without what the sentence says.
 fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
     metadata
         .iter()
-        .filter(|(_, value)| !value.is_null())
+        .filter(|(name, value)| !value.is_null() && !SAID_METADATA.contains(&name.as_str()))
         .take(MAX_METADATA)
         .map(|(name, value)| {
             let text = match value {
@@ -237,27 +323,47 @@ fn metadata_lines(metadata: &Map<String, Value>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What the message, which says what to do about this failure, cannot know: the commands there are.
-fn next_step(failure: &Failure, in_a_call: bool) -> Option<&'static str> {
-    match Exit::of_failure(failure) {
-        Exit::Cancelled => Some("nothing was kept of this call; run it again when you like"),
-        Exit::Unavailable | Exit::Setup => Some("`recurgent doctor` shows what is missing"),
-        // Only the service knows whether it will do better.
-        Exit::Ok | Exit::Failed | Exit::Usage if failure.kind == FailureKind::Provider => {
-            Some("`recurgent doctor --live` shows whether the service answers")
-        }
-        Exit::Ok | Exit::Failed | Exit::Usage if failure.kind.retriable() => {
-            Some("run it again; the same call may do better")
-        }
-        Exit::Ok | Exit::Failed | Exit::Usage => match failure.kind.cause() {
-            Cause::Intrinsic if in_a_call => Some("--trace shows the programs that were tried"),
-            Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => None,
+/// What the message, which says what to do about this failure, cannot know: the commands there are, and how long to wait.
+fn next_step(failure: &Failure, in_a_call: bool) -> Option<String> {
+    let wait = failure.metadata.get("retry_after_ms").and_then(Value::as_u64);
+    let step = match (Exit::of_failure(failure), &failure.kind) {
+        (Exit::Cancelled, _) => "nothing was kept of this call; run it again when you like",
+        (Exit::Unavailable | Exit::Setup, _) => "`recurgent doctor` shows what is missing",
+        (Exit::Ok | Exit::Failed | Exit::Usage, kind) => match (kind, wait) {
+            (_, Some(wait)) => {
+                let wait = patience(Duration::from_millis(wait));
+                return Some(format!("wait {wait}, then run it again; the service asked for that"));
+            }
+            // Only the service knows whether it will do better.
+            (FailureKind::Provider, None) => {
+                "`recurgent doctor --live` shows whether the service answers"
+            }
+            (FailureKind::Reported(_), None) if kind.retriable() => {
+                "run it again; the same call may do better"
+            }
+            (FailureKind::GuardrailRetryExhausted, None) => {
+                "rephrase the request; `recurgent trace show last` shows the programs that were tried"
+            }
+            (_, None) if kind.retriable() => kind.row().next_step,
+            (_, None) => match kind.cause() {
+                Cause::Intrinsic if in_a_call => {
+                    "`recurgent trace show last` shows the programs that were tried"
+                }
+                Cause::Intrinsic | Cause::Adaptive | Cause::Extrinsic => return None,
+            },
         },
-    }
+    };
+    Some(step.to_owned())
 }
 
-fn clean_lines(text: &str) -> String {
-    text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
+/// A wait in whole seconds or minutes, rounded up.
+fn patience(wait: Duration) -> String {
+    let seconds = wait.as_millis().div_ceil(1000);
+    match seconds {
+        0..=1 => "1 second".to_owned(),
+        2..=119 => format!("{seconds} seconds"),
+        _ => format!("{} minutes", seconds.div_ceil(60)),
+    }
 }
 
 #[cfg(test)]
@@ -276,19 +382,79 @@ mod tests {
                 .with("error_class", "ZeroDivisionError")
                 .with("budget", json!({"spent": 1}))
                 .with("env_id", Value::Null),
-            "error: execution\n  ZeroDivisionError: division by zero\n  line 2\n  \
-             error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1\n  \
-             next: --trace shows the programs that were tried",
+            "error: ZeroDivisionError: division by zero\n  line 2\n  \
+             next: `recurgent trace show last` shows the programs that were tried\n  error_type  execution\n  \
+             error_class ZeroDivisionError\n  budget      {\"spent\":1}\n  trace_id    t1",
         );
         check(
             &Failure::new(FailureKind::Cancelled, "stopped"),
-            "error: cancelled\n  stopped\n  trace_id t1\n  \
-             next: nothing was kept of this call; run it again when you like",
+            "error: stopped\n  next: nothing was kept of this call; run it again when you like\n  \
+             error_type cancelled\n  trace_id   t1",
         );
         check(
             &Failure::new(FailureKind::InvalidCall, "no\u{1b}[2J"),
-            "error: invalid_call\n  no\u{fffd}[2J\n  trace_id t1",
+            "error: no\u{fffd}[2J\n  error_type invalid_call\n  trace_id   t1",
         );
+    }
+
+    #[test]
+    fn a_layout_takes_what_the_terminal_has_within_bounds() {
+        let columns = |known| Room::of(known).columns;
+        assert_eq!([columns(Some(10)), columns(Some(90)), columns(Some(999))], [40, 90, 200]);
+        assert_eq!(Room::of(None), Room { columns: 100, is_bound: false });
+    }
+
+    #[test]
+    fn text_beside_a_label_is_broken_between_words_only_if_it_must_fit() {
+        let shown = |is_bound| beside("ok  ", 4, "one two\nthree", Room { columns: 9, is_bound });
+        assert_eq!(shown(true), ["ok  one", "    two", "    three"]);
+        assert_eq!(shown(false), ["ok  one two", "    three"]);
+    }
+
+    #[test]
+    fn the_violation_comes_before_the_names_of_its_metadata() {
+        let failure = Failure::new(FailureKind::GuardrailRetryExhausted, "couldn't be completed")
+            .with("guardrail_recovery_attempts", 1)
+            .with("guardrail_subtype", "process_escape")
+            .with("last_violation_message", "`os.fork` starts a process")
+            .with("normalized", true)
+            .with("raw_error_message", "guardrail retries exhausted");
+        check(
+            &failure,
+            "error: no program of the model was allowed to run: `os.fork` starts a process\n  \
+             next: rephrase the request; `recurgent trace show last` shows the programs that were tried\n  \
+             error_type                  guardrail_retry_exhausted\n  \
+             guardrail_recovery_attempts 1\n  guardrail_subtype           process_escape\n  \
+             trace_id                    t1",
+        );
+    }
+
+    #[test]
+    fn the_next_step_fits_the_failure() {
+        let limited = |ms: u64| {
+            Failure::new(FailureKind::RateLimited, "busy").with("retry_after_ms", json!(ms))
+        };
+        for (failure, expected) in [
+            (
+                limited(120_000),
+                Some("wait 2 minutes, then run it again; the service asked for that"),
+            ),
+            (
+                limited(31_500),
+                Some("wait 32 seconds, then run it again; the service asked for that"),
+            ),
+            (
+                Failure::new(FailureKind::RateLimited, "busy"),
+                Some("wait as long as the service asks, then run it again"),
+            ),
+            (
+                Failure::new(FailureKind::ProviderAuth, "no key"),
+                Some("`recurgent doctor` shows what is missing"),
+            ),
+            (Failure::new(FailureKind::InvalidCall, "no"), None),
+        ] {
+            assert_eq!(next_step(&failure, true).as_deref(), expected, "{failure:?}");
+        }
     }
 
     #[test]

@@ -98,6 +98,11 @@ fn the_page_about_tools_is_true() {
 }
 
 #[test]
+fn the_page_about_looking_at_calls_is_true() {
+    assert!(check_document("docs/observability.md") >= 5, "it shows something");
+}
+
+#[test]
 fn the_readme_program_is_the_first_example() {
     let readme = blocks(&read("README.md"));
     let program = &readme.iter().find(|block| block.info.starts_with("rust")).unwrap().text;

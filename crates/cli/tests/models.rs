@@ -75,7 +75,7 @@ fn what_a_service_answers_is_shown_with_what_to_do() {
     let line =
         ["call", "calculator", "add", "3", "--provider", "anthropic", "--base-url", &url, "--json"];
     let output = run(home.path(), &line, &[("ANTHROPIC_API_KEY", CANARY)]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(outcome["error_type"], "provider_auth");
     assert!(outcome["error_message"].as_str().unwrap().contains("check the key"), "{outcome}");
@@ -257,7 +257,9 @@ fn a_logged_call_runs_again_without_a_model() {
     let server = Server::new(vec![writes("import os\nos.fork()"), writes(program)]);
     let url = server.url("/v1");
     let call = |argument: &str| -> String {
-        let line = ["call", "doubler", "double", "--base-url", &url, "--json", "--", argument];
+        let server = ["--base-url", &url, "--model", "m"];
+        let line =
+            [&["call", "doubler", "double"][..], &server, &["--json", "--", argument]].concat();
         let output = run(home.path(), &line, &[]);
         let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
         outcome["trace_id"].as_str().unwrap().to_owned()

@@ -19,6 +19,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let rate = phase.tokens_per_processor_second();
         println!("{name}: {rate:.2} tokens per processor second ({phase:?})");
     }
-    println!("memory: {:.2} x the file", report.peak_memory_bytes as f64 / file as f64);
+    println!("memory: {} % of the file", 100 * report.peak_memory_bytes / file.max(1));
     Ok(())
 }

@@ -159,7 +159,7 @@ impl Engine {
     }
 
     fn prompt_tokens(&self, request: &GenerationRequest) -> Result<PromptTokens, EngineFault> {
-        self.check(request)?;
+        Self::check(request)?;
         let mut all = Vec::new();
         let begin = |tokens: &mut Vec<u32>, role: &str| {
             tokens.push(self.marks.start);
@@ -190,7 +190,7 @@ impl Engine {
         Ok(PromptTokens { all, stable })
     }
 
-    fn check(&self, request: &GenerationRequest) -> Result<(), EngineFault> {
+    fn check(request: &GenerationRequest) -> Result<(), EngineFault> {
         let (samples, bytes) = (request.samples, request.system.len() + request.user.len());
         let message = if !(1..=MAX_SAMPLES).contains(&samples) {
             format!("it asks for {samples} samples; ask for 1 to {MAX_SAMPLES}")
@@ -268,7 +268,9 @@ impl Engine {
         };
         let mut answers: Vec<GrowingAnswer> = (0..request.samples).map(new_answer).collect();
         loop {
-            answers.iter_mut().for_each(|answer| answer.advance(&rules));
+            for answer in &mut answers {
+                answer.advance(&rules);
+            }
             if report(&mut answers, listener).is_break() {
                 answers.iter_mut().for_each(GrowingAnswer::cancel);
             }

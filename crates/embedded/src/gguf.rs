@@ -47,7 +47,7 @@ pub(crate) enum MetadataValue<'a> {
     Integer(i128),
     /// A floating-point number.
     Float(f64),
-    /// A truth value. None is needed so far.
+    /// A truth value, which no setting of a model needs.
     Bool,
     /// A text.
     Text(&'a str),

@@ -57,7 +57,6 @@ pub(crate) fn rms_norm(rows: &[f32], weights: &[f32], epsilon: f32) -> Vec<f32> 
 }
 
 /// The exponential function, accurate to about seven digits, as arithmetic that can be vectorised.
-#[expect(clippy::inline_always, reason = "vector instructions are chosen by the caller")]
 #[inline(always)]
 fn exp(number: f32) -> f32 {
     /// The logarithm of 2 in two parts: the first has few digits, so that its multiples are exact.
@@ -90,9 +89,13 @@ pub(crate) fn gate(gate: &mut [f32], up: &[f32]) {
 #[inline(always)]
 pub(crate) fn softmax(scores: &mut [f32]) {
     let most = most(scores);
-    scores.iter_mut().for_each(|score| *score = exp(*score - most));
+    for score in scores.iter_mut() {
+        *score = exp(*score - most);
+    }
     let share = sum(scores, |score| score).recip();
-    scores.iter_mut().for_each(|score| *score *= share);
+    for score in scores.iter_mut() {
+        *score *= share;
+    }
 }
 
 /// The logarithm of the sum of exponentials: what is subtracted from a score to get a log-probability.

@@ -39,7 +39,7 @@ impl PrefixCache {
     /// Fills `cache` with what was computed for exactly these tokens.
     pub(crate) fn load(&self, tokens: &[u32], cache: &mut KvCache) -> bool {
         let path = self.path(tokens);
-        let loaded = self.try_load(&path, tokens, cache);
+        let loaded = Self::try_load(&path, tokens, cache);
         match loaded {
             Ok(true) => {
                 let touched = File::options().append(true).open(&path);
@@ -61,12 +61,14 @@ impl PrefixCache {
         let mut digest = Sha256::new();
         digest.update(VERSION.to_le_bytes());
         digest.update(self.model);
-        tokens.iter().for_each(|token| digest.update(token.to_le_bytes()));
-        let name: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        for token in tokens {
+            digest.update(token.to_le_bytes());
+        }
+        let name: String = lifecycle::program::hex(&digest.finalize());
         self.folder.join(name).with_extension(EXTENSION)
     }
 
-    fn try_load(&self, path: &Path, tokens: &[u32], cache: &mut KvCache) -> io::Result<bool> {
+    fn try_load(path: &Path, tokens: &[u32], cache: &mut KvCache) -> io::Result<bool> {
         let mut file = File::open(path)?;
         let expected = cache.saved_bytes(tokens.len()) + DIGEST_BYTES;
         if file.metadata()?.len() != expected as u64 {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::artifact::{Artifact, RunVerdict};
+use crate::artifact::{Artifact, RunVerdict, Trigger};
 use crate::context::{Context, ContextChanges};
 use crate::contract::canonical;
 use crate::execution::ReportEnding;
@@ -58,7 +58,8 @@ pub enum Admission {
     KeptForPinned,
     /// It is kept, and does not take over: it could not be reused, the incumbent can.
     KeptForReusable,
-    /// It is kept, and does not take over: recorded calls cannot be tried on a program with side effects.
+    /// It is kept, and does not take over: nothing shows that it keeps the incumbent's answers. It has side effects, so
+    /// recorded calls cannot be tried on it; or it was written for a caller's arguments, and no calls are recorded.
     KeptUntried,
     /// It is kept, and does not take over: a person rejected the same text before.
     KeptRejected,
@@ -78,20 +79,40 @@ impl Admission {
     }
 }
 
+/// A new program, as far as its admission depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applicant {
+    /// Whether it may serve other calls.
+    pub reusable: bool,
+    /// Whether its answers depend on arguments and memory alone.
+    pub pure: bool,
+    /// Why it was written.
+    pub trigger: Trigger,
+}
+
+impl Applicant {
+    /// Whether it was written because of the caller's arguments, not because the incumbent was wrong.
+    fn widens(self) -> bool {
+        self.trigger == Trigger::Widening
+    }
+}
+
 /// **The admission table.** What becomes of a new program that worked in its own call.
-pub fn admit(new: &Artifact, pure: bool, incumbent: Option<Incumbent>) -> Admission {
+pub fn admit(new: Applicant, incumbent: Option<Incumbent>) -> Admission {
     match incumbent {
         None => Admission::TakesOver,
         Some(incumbent) if incumbent.pinned => Admission::KeptForPinned,
         Some(incumbent)
-            if !new.cacheability.cacheable()
-                && matches!(incumbent.miss, None | Some(Miss::Degraded)) =>
+            if !new.reusable && matches!(incumbent.miss, None | Some(Miss::Degraded)) =>
         {
             Admission::KeptForReusable
         }
-        Some(incumbent) if incumbent.miss.is_some() => Admission::TakesOver,
-        Some(incumbent) if incumbent.cases == 0 => Admission::TakesOver,
-        Some(_) if pure => Admission::AwaitsTrial,
+        // A caller's mistake says nothing against the incumbent.
+        Some(incumbent) if new.widens() && incumbent.cases == 0 => Admission::KeptUntried,
+        Some(incumbent) if !new.widens() && (incumbent.miss.is_some() || incumbent.cases == 0) => {
+            Admission::TakesOver
+        }
+        Some(_) if new.pure => Admission::AwaitsTrial,
         Some(_) => Admission::KeptUntried,
     }
 }

@@ -224,6 +224,8 @@ pub enum Trigger {
     Fresh,
     /// The stored one failed and was repaired.
     Repair,
+    /// The stored one rejected arguments, and was written again so that it takes them.
+    Widening,
     /// The stored one failed after its repairs were spent.
     Regeneration,
     /// What was stored was made under another contract.
@@ -267,6 +269,7 @@ impl Trigger {
         match self {
             Self::Fresh => "fresh",
             Self::Repair => "repair",
+            Self::Widening => "widening",
             Self::Regeneration => "regeneration",
             Self::ContractChanged => "contract_changed",
             Self::RuntimeChanged => "runtime_changed",
@@ -385,6 +388,8 @@ pub enum ArtifactChange {
         /// How it did.
         verdict: RunVerdict,
     },
+    /// A stored program missed an example: the calls recorded of its artifact no longer bind.
+    VoidCases,
     /// A repair of a stored program was written, whether it worked or not.
     RepairWritten {
         /// Which was to be repaired.

@@ -201,6 +201,8 @@ pub struct Attempt {
     pub sent: Option<Vec<String>>,
     /// How long it took, model included.
     pub took: Duration,
+    /// How much of that the model took, with the pause before it; zero for a stored program.
+    pub generation: Duration,
     /// Its program was advised against or degraded, and ran because no better one could be obtained.
     pub last_resort: bool,
     /// How many programs agreed with its program, if several were written for the call.

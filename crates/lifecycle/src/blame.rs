@@ -8,14 +8,14 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use crate::dialect::Inspection;
 use crate::dialect::library::NETWORK;
+use crate::dialect::{Inspection, Position};
 use crate::execution::{ExceptionFacts, ExceptionLink, LinkKind};
 use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use classes::{
-    ARGUMENT, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE, SERVICE,
-    SERVICE_ERRNO, TIMEOUT, VALUE,
+    ARGUMENT, CONVERSIONS, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE,
+    REFUSED_ERRNO, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
 };
 use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts};
 
@@ -27,7 +27,8 @@ const ERROR_STATUS: u16 = 400;
 pub enum Blame {
     /// Something outside: a service, a file, a missing grant, another agent. Never counted, never repaired by a model.
     World,
-    /// The call: arguments of a shape, or a value, that the stored program was never accepted with. Not counted.
+    /// The call: arguments of a shape that the stored program was never accepted with, or a value that it rejects. Not
+    /// counted.
     Caller,
     /// The program. Counted, and repaired.
     Program,
@@ -51,12 +52,25 @@ pub struct GrantedAccess {
     pub hosts: Option<Vec<String>>,
     /// Files and directories they may read or write.
     pub paths: Vec<String>,
+    /// Relative names by which they find some of these.
+    pub names: Vec<String>,
+    /// The directory that they run in, if it is not a scratch directory of their own.
+    pub workspace: Option<Workspace>,
+}
+
+/// A directory that programs run in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its path.
+    pub path: String,
+    /// Whether programs may change it.
+    pub writable: bool,
 }
 
 impl Default for GrantedAccess {
     /// No network and no files.
     fn default() -> Self {
-        Self { hosts: Some(Vec::new()), paths: Vec::new() }
+        Self { hosts: Some(Vec::new()), paths: Vec::new(), names: Vec::new(), workspace: None }
     }
 }
 
@@ -85,6 +99,22 @@ impl GrantedAccess {
     fn granted_path(&self, path: &str) -> Option<&str> {
         self.paths.iter().find(|granted| is_granted(path, granted)).map(String::as_str)
     }
+
+    /// The workspace, if a path is in it. A relative path is.
+    fn workspace_of(&self, path: &str) -> Option<&Workspace> {
+        let is_in = |it: &&Workspace| !path.starts_with('/') || is_granted(path, &it.path);
+        self.workspace.as_ref().filter(is_in)
+    }
+
+    /// Whether a relative path is found, if its file exists.
+    fn is_reachable(&self, path: &str) -> bool {
+        let path = path.trim_start_matches("./");
+        let is_it = |name: &String| {
+            path.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.workspace.is_some() || self.names.iter().any(is_it)
+    }
 }
 
 /// Something outside that a program could not use.
@@ -101,8 +131,10 @@ pub enum Outside {
     File {
         /// Its path, if the guest reports it.
         path: Option<String>,
-        /// The granted file or directory, if the path is a relative one of it.
+        /// The granted file or directory, if the path is a relative one of it that is not found.
         granted_as: Option<String>,
+        /// Whether it is in a workspace.
+        in_workspace: bool,
     },
     /// Another agent's call failed.
     Agent,
@@ -131,6 +163,8 @@ pub enum Attribution {
 pub struct Incident<'a> {
     /// What the guest reports of it.
     pub facts: &'a ExceptionFacts,
+    /// Where it was raised in the program.
+    pub location: Option<Position>,
     /// The call.
     pub request: &'a CallRequest,
     /// What the program's syntax tree says.
@@ -143,8 +177,6 @@ pub struct Incident<'a> {
     pub failed_call: Option<&'a str>,
     /// Whether it was accepted with arguments of this shape before; `None`: it is new.
     pub proven: Option<bool>,
-    /// Whether its result depends on arguments and memory alone.
-    pub pure: bool,
 }
 
 /// **The blame table.** What an exception is attributed to.
@@ -215,24 +247,37 @@ impl ExceptionLink {
 }
 
 impl Incident<'_> {
-    /// The exception of the chain that decides. The exception itself does, unless it only passes on another: one that
-    /// it names as its cause, or one that was handled when a class without a meaning of its own was raised. An error
-    /// of type, value or name that is raised in a handler is an error of the handler.
+    /// The exception of the chain that decides. The exception itself does, unless it only passes on another. A class
+    /// without a meaning of its own always does. An error of type or value does if the program raises it on purpose,
+    /// by a `raise` statement or with a named cause, because of something outside or something that it cannot read;
+    /// else it is an error of the handler.
     fn decisive_link(&self) -> &ExceptionLink {
         let mut link = &self.facts.exception;
-        for cause in &self.facts.causes {
-            let is_own = link.is_data_error() && cause.kind != LinkKind::Named;
-            if is_own || link.is_mistake() || link.is_outside() {
+        let mut is_on_purpose = self.is_raised_on_purpose();
+        let mut behind = self.facts.causes.iter();
+        while let Some(cause) = behind.next() {
+            is_on_purpose |= cause.kind == LinkKind::Named;
+            let is_about_outside = |it: &ExceptionLink| it.is_outside() || it.is_a(FORMAT);
+            let passes_on =
+                is_on_purpose && std::iter::once(cause).chain(behind.clone()).any(is_about_outside);
+            if (link.is_data_error() && !passes_on) || link.is_mistake() || link.is_outside() {
                 break;
             }
-            link = cause;
+            (link, is_on_purpose) = (cause, false);
         }
         link
     }
 
+    /// Whether a `raise` statement of the program raised the exception.
+    fn is_raised_on_purpose(&self) -> bool {
+        let class = self.facts.exception.class_chain.first();
+        let (Some(class), Some(location)) = (class, self.location) else { return false };
+        self.inspection.raises_at(class, location.line)
+    }
+
     fn attribute_link(&self, link: &ExceptionLink) -> Attribution {
-        // A program that goes on with the value of a failed call mostly meets an error of its type, or raises one itself.
-        let suspected = self.failed_call.filter(|_| !link.is_mistake());
+        // A program that gives up by itself after a failed call reports that failure.
+        let suspected = self.failed_call.filter(|_| self.is_raised_on_purpose());
         if let Some(code) = link.failed_call.as_deref().or(suspected) {
             // Counted once, at the agent that failed; here only if the call itself was wrong.
             let is_own = INVALID_CALLS.contains(&code);
@@ -263,8 +308,7 @@ impl Incident<'_> {
         let is_caused_by_arguments = match self.proven {
             None => false,
             Some(false) => link.is_data_error(),
-            // A pure program repeats what it did with every value that it was accepted with, so this value is new to it.
-            Some(true) => self.pure && self.has_arguments() && link.is_value_error(),
+            Some(true) => self.has_arguments() && self.rejects_value(link) && !self.has_received(),
         };
         if is_caused_by_arguments { Attribution::Caller } else { Attribution::Program }
     }
@@ -274,6 +318,24 @@ impl Incident<'_> {
         !args.is_empty() || !kwargs.is_empty()
     }
 
+    /// Whether the exception says that a value will not do: by its class, or because a conversion raised it.
+    fn rejects_value(&self, link: &ExceptionLink) -> bool {
+        let converts = |line: u32| {
+            let mut calls = self.inspection.calls.iter().filter(|call| call.position.line == line);
+            calls.any(|call| call.path().is_some_and(|path| CONVERSIONS.contains(&path.as_str())))
+        };
+        let is_conversion =
+            || link.is_a(&["TypeError"]) && self.location.is_some_and(|at| converts(at.line));
+        link.is_value_error() || is_conversion()
+    }
+
+    /// Whether the run received data from outside, which may be what will not do.
+    fn has_received(&self) -> bool {
+        let Observation { complete, sources, agent_answered, .. } = self.observed;
+        let unseen = !complete && self.inspection.calls_any(NETWORK);
+        *agent_answered || !sources.is_empty() || unseen
+    }
+
     /// Whether the exception follows from what a service answered: an error that the program did not expect, or
     /// something that it cannot read although it was accepted before. A new program may simply read it wrongly.
     fn follows_answer(&self, link: &ExceptionLink) -> bool {
@@ -281,9 +343,9 @@ impl Incident<'_> {
         let is_proven = self.proven == Some(true);
         match self.facts.http_status {
             _ if link.is_mistake() => false,
-            Some(status) if status < ERROR_STATUS => false,
-            Some(_) => is_format || is_proven || !link.is_data_error(),
-            None => is_format && is_proven && self.has_fetched(),
+            Some(ERROR_STATUS..) => is_format || is_proven || !link.is_data_error(),
+            // Not every guest knows the status of a success, so it says nothing.
+            Some(_) | None => is_format && is_proven && self.has_fetched(),
         }
     }
 
@@ -305,10 +367,18 @@ impl Incident<'_> {
         let named = |text: &str| path.as_deref().is_some_and(|path| names_path(text, path));
         let chosen = !texts(self.request).any(named);
         let found = path.as_deref().and_then(|path| self.access.granted_path(path));
-        let is_relative = path.as_deref().is_some_and(|path| !path.starts_with('/'));
-        let granted_as = found.filter(|_| is_relative).map(str::to_owned);
-        let granted = found.is_some();
-        Attribution::World { outside: Outside::File { path, granted_as }, granted, chosen }
+        let is_lost = |path: &str| !path.starts_with('/') && !self.access.is_reachable(path);
+        let granted_as = found.filter(|_| path.as_deref().is_some_and(is_lost)).map(str::to_owned);
+        let workspace = path.as_deref().and_then(|path| self.access.workspace_of(path));
+        // What exists in a workspace can be read, so a refusal is one to change it.
+        let is_refused = link.has_errno(REFUSED_ERRNO);
+        let granted = match workspace {
+            Some(workspace) => workspace.writable || !is_refused,
+            None => found.is_some(),
+        };
+        let in_workspace = workspace.is_some();
+        let outside = Outside::File { path, granted_as, in_workspace };
+        Attribution::World { outside, granted, chosen }
     }
 }
 

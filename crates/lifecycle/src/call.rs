@@ -77,8 +77,9 @@ pub struct Policy {
     pub access: GrantedAccess,
     /// The longest wait before a model is asked again; a service that asks for a longer one is not asked.
     pub max_retry_delay: Duration,
-    /// Programs that a model is asked for at once; more than one are compared before an answer is accepted.
-    pub candidates: u32,
+    /// Programs that a model is asked for at once, unless as many as its provider usually asks for; more than one are compared
+    /// before an answer is accepted.
+    pub candidates: Option<u32>,
 }
 
 impl Default for Policy {
@@ -94,7 +95,7 @@ impl Default for Policy {
             contract_origin: ContractOrigin::Caller,
             access: GrantedAccess::default(),
             max_retry_delay: Duration::from_secs(30),
-            candidates: 1,
+            candidates: None,
         }
     }
 }

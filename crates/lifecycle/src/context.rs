@@ -16,6 +16,8 @@ const MAX_REMOVALS: usize = 256;
 
 /// Most that an agent may remember, of keys and of values as JSON: it must fit a worker's frame beside arguments.
 pub const MAX_CONTEXT_BYTES: usize = 24 << 20;
+/// Most memory that the values an agent remembers may take: many small values take far more than their JSON.
+pub const MAX_CONTEXT_MEMORY: usize = 64 << 20;
 
 /// Keys that are views the runtime provides, never part of the memory itself.
 pub const VIEWS: [&str; 2] = ["tools", HISTORY_KEY];
@@ -130,21 +132,35 @@ impl Context {
         self.decoded_bytes
     }
 
-    /// Why changes cannot be applied: the memory would be larger than [`MAX_CONTEXT_BYTES`], and larger than it is. A
-    /// memory that is too large can be made smaller.
+    /// Why changes cannot be applied: the memory would be larger than [`MAX_CONTEXT_BYTES`] or [`MAX_CONTEXT_MEMORY`],
+    /// and larger than it is. A memory that is too large can be made smaller.
     pub fn over_limit(&self, set: &Map<String, Value>, unset: &[String]) -> Option<String> {
         if set.is_empty() {
             return None;
         }
         let is_set = |key: &&String| set.contains_key(*key);
         let gone = set.keys().chain(unset.iter().filter(|key| !is_set(key)));
-        let gone: usize = gone.filter_map(|key| self.entries.get(key)).map(|it| it.bytes).sum();
-        let added = set.iter().map(|(key, value)| key.len() + encoded_bytes(value));
-        let after = (self.bytes - gone.min(self.bytes)).saturating_add(added.sum());
-        (after > MAX_CONTEXT_BYTES && after > self.bytes).then(|| {
+        let (mut bytes, mut memory) = (self.bytes, self.decoded_bytes);
+        for entry in gone.filter_map(|key| self.entries.get(key)) {
+            bytes = bytes.saturating_sub(entry.bytes);
+            memory = memory.saturating_sub(entry.decoded_bytes);
+        }
+        for (key, value) in set {
+            bytes = bytes.saturating_add(key.len() + encoded_bytes(value));
+            memory = memory.saturating_add(decoded_bytes(value));
+        }
+        let advice = "remember less, or remove keys it no longer needs";
+        if bytes > MAX_CONTEXT_BYTES && bytes > self.bytes {
+            return Some(format!(
+                "the agent would remember {bytes} bytes, and {MAX_CONTEXT_BYTES} is the most; {advice}"
+            ));
+        }
+        (memory > MAX_CONTEXT_MEMORY && memory > self.decoded_bytes).then(|| {
             format!(
-                "the agent would remember {after} bytes, and {MAX_CONTEXT_BYTES} is the most; remember less, or \
-                 remove keys it no longer needs"
+                "what the agent would remember takes {} MB of memory, and {} MB is the most: it has many small values; \
+                 {advice}",
+                memory >> 20,
+                MAX_CONTEXT_MEMORY >> 20
             )
         })
     }
@@ -255,6 +271,9 @@ mod tests {
         context.apply(set("a", small));
         context.apply(set("a", json!(1)));
         assert_eq!(context.decoded_bytes(), decoded_bytes(&json!(1)));
+        let many = json!((0..700_000).map(|n| (n.to_string(), json!(0))).collect::<Map<_, _>>());
+        let problem = context.over_limit(&set("b", many).set, &[]).unwrap();
+        assert!(problem.contains("many small values"), "{problem}");
     }
 
     #[test]

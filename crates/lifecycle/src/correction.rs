@@ -1,8 +1,9 @@
 //! Corrections: a caller asks again because the answer was not what was meant.
 //!
-//! Precision comes first: no word is evidence by itself. What counts is how two calls of one method differ. The same
-//! question with something added, the same values with an option added or given by name, and, after a failed or weak
-//! answer, one value that differs a little. Everything else is another question. Every detection names its evidence.
+//! Precision comes first: no word is evidence by itself. After a failed or weak answer, what counts is how two calls of
+//! one method differ: the same question with something added, the same values with an option added or given by name, one
+//! value that differs a little. After a good answer such a call is another question, and only one that says that the
+//! answer was wrong corrects it. Every detection names its evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +50,49 @@ const FILLERS: &[&str] = &[
 /// Words by which people go on to the next question.
 const GOING_ON: &[&str] =
     &["also", "and", "another", "continue", "else", "more", "next", "page", "then", "too"];
+/// Phrases that say that the answer before was wrong.
+const OBJECTIONS: &[&str] = &[
+    "i asked for",
+    "i didn't ask",
+    "i didn't mean",
+    "i meant",
+    "i said",
+    "is incorrect",
+    "is not what i",
+    "not what i asked",
+    "not what i meant",
+    "that is not right",
+    "that is wrong",
+    "that was wrong",
+    "that's incorrect",
+    "that's not right",
+    "that's not what",
+    "that's wrong",
+    "wrong answer",
+    "you forgot",
+    "you gave me",
+    "you ignored",
+    "you misread",
+    "you misunderstood",
+    "you returned",
+];
+/// Beginnings of a clause that says what the answer before is.
+const ABOUT_ANSWER: &[&str] = &["that is ", "that's ", "this is not ", "this isn't "];
+/// Words after them that approve of it.
+const APPROVING: &[&str] = &[
+    "all",
+    "clear",
+    "correct",
+    "fine",
+    "good",
+    "great",
+    "helpful",
+    "interesting",
+    "it",
+    "nice",
+    "perfect",
+    "right",
+];
 /// Options that ask for the next part of an answer.
 const PAGING: &[&str] = &["count", "cursor", "limit", "offset", "page", "skip", "start"];
 
@@ -227,7 +271,10 @@ impl<'a> Comparison<'a> {
         if self.before == self.after && self.dropped.is_empty() && self.added.is_empty() {
             return None;
         }
-        if self.added.iter().any(|word| GOING_ON.contains(word)) {
+        if self.objects() {
+            return Some("stated");
+        }
+        if !is_poor || self.added.iter().any(|word| GOING_ON.contains(word)) {
             return None;
         }
         if self.adds_option() {
@@ -236,10 +283,24 @@ impl<'a> Comparison<'a> {
         if self.names_values() {
             return Some("named_values");
         }
-        if is_poor && self.changes_little() {
+        if self.changes_little() {
             return Some("changed_value");
         }
-        self.restates(is_poor)
+        self.restates()
+    }
+
+    /// Whether a text of the second call says that the answer to the first was wrong, and the first had no such text: by
+    /// a phrase, or by what the answer is, beside words of the question ("ten songs please, that's three").
+    fn objects(&self) -> bool {
+        let says = |values: &BTreeMap<String, Value>| {
+            let texts = values.values().filter_map(Value::as_str);
+            let plain = |text: &str| text.to_lowercase().replace('\u{2019}', "'");
+            texts.map(plain).any(|text| {
+                let is_phrase = OBJECTIONS.iter().any(|phrase| text.contains(phrase));
+                is_phrase || (!self.kept.is_empty() && says_what_answer_is(&text))
+            })
+        };
+        says(self.after) && !says(self.before)
     }
 
     /// The same values, and one more by name that is not about the next part of the answer.
@@ -278,8 +339,8 @@ impl<'a> Comparison<'a> {
         matches!(changed.as_slice(), [(one, other)] if is_slip(one, other))
     }
 
-    /// The same question with something added, or, after a poor answer, most of it with something else.
-    fn restates(&self, is_poor: bool) -> Option<&'static str> {
+    /// The same question with something added, or most of it with something else.
+    fn restates(&self) -> Option<&'static str> {
         let content = |words: &[&str]| words.iter().filter(|word| !is_number(word)).count();
         let (kept, dropped) = (content(&self.kept), content(&self.dropped));
         if kept == 0 || content(&self.added) == 0 {
@@ -289,8 +350,17 @@ impl<'a> Comparison<'a> {
             return Some("refined_question");
         }
         let mostly = kept >= 2 && share(kept, kept + dropped) >= MIN_KEPT;
-        (is_poor && mostly).then_some("rephrased_question")
+        mostly.then_some("rephrased_question")
     }
+}
+
+/// Whether a clause of a text says what the answer is, without approval.
+fn says_what_answer_is(text: &str) -> bool {
+    text.split([',', '.', ';', '!', '?']).any(|clause| {
+        let rest = ABOUT_ANSWER.iter().find_map(|start| clause.trim().strip_prefix(start));
+        let word = rest.and_then(|rest| rest.split_whitespace().next());
+        word.is_some_and(|word| !APPROVING.contains(&word))
+    })
 }
 
 /// Whether a value differs from another as if by mistake: in its type, its sign, the order of its characters, or a few
@@ -448,12 +518,30 @@ mod tests {
 
     #[test]
     fn the_evidence_is_named() {
-        let first = event("c1", &json!("capital of Georgia"));
+        let first = weak(event("c1", &json!("capital of Georgia")));
         let again = event("c2", &json!("capital of Georgia in the Caucasus"));
         let found = detect(&first, &again, 1_012_000).unwrap();
-        assert_eq!((found.of_weak_success, found.seconds), (false, 12));
+        assert_eq!((found.of_weak_success, found.seconds), (true, 12));
         assert_eq!(found.shared_words, ["capital", "georgia"]);
         assert_eq!(found.changed_words, ["caucasu"]);
+    }
+
+    #[test]
+    fn after_a_good_answer_only_an_objection_is_a_correction() {
+        for (first, second, expected) in [
+            ("capital of Norway", "population of the capital of Norway", None),
+            ("movies in Oslo", "movies in Oslo tonight", None),
+            ("movies in Oslo", "no, and not in Bergen either", None),
+            ("movies in Oslo", "I meant movies in Oslo, Minnesota", Some("stated")),
+            ("spend in Q1", "That\u{2019}s wrong: spend in Q1", Some("stated")),
+            ("ten calm songs", "ten please, that's three", Some("stated")),
+            ("calm songs", "that's great, calm songs for work", None),
+            ("what is wrong with 'I said'?", "what is wrong with 'I said so'?", None),
+        ] {
+            let (first, again) = (event("c1", &json!(first)), event("c2", &json!(second)));
+            let found = detect(&first, &again, 1_010_000).map(|correction| correction.evidence);
+            assert_eq!(found.as_deref(), expected, "{second}");
+        }
     }
 
     #[test]
@@ -482,7 +570,7 @@ mod tests {
             depth: 1,
             ..event(call, &json!("Oslo"))
         };
-        let root = event("c1", &json!("movies in Oslo"));
+        let root = weak(event("c1", &json!("movies in Oslo")));
         let mut again = event("c2", &json!("movies in Oslo tonight"));
         again.user_correction = detect(&root, &again, 1_010_000);
         let early = PatternEvent { recorded_at_ms: 900_000, ..nested("n1", "c1") };

@@ -10,6 +10,7 @@ pub mod library;
 mod normal_form;
 mod operand;
 mod python;
+mod raising;
 mod recorder;
 mod ruby;
 mod sending;
@@ -28,6 +29,7 @@ pub use head::{function_name, head, parameter_name};
 pub use library::{Facts, LibraryUse, UseKind};
 pub use normal_form::is_same_program;
 pub use operand::Operand;
+pub use raising::RaiseStatement;
 pub use signature::{ArgumentMatch, Parameter, ParameterKind, Signature};
 
 /// The longest program that is read.
@@ -173,6 +175,8 @@ pub struct Inspection {
     pub context: Vec<ContextUse>,
     /// Every value the program may give as its (or a function's) success.
     pub returned: Vec<ReturnedValue>,
+    /// Every statement that raises an exception.
+    pub raises: Vec<RaiseStatement>,
     /// Whether `args` or `kwargs` is read.
     pub reads_arguments: bool,
     /// Whether its last statement only prints: the value of `rows.each { |row| puts row }` is not a result.
@@ -349,6 +353,8 @@ impl Import {
 pub struct PathUse {
     /// `os.system`, `Net::HTTP`.
     pub path: String,
+    /// Whether an import names it: nothing is done with it there.
+    pub imported: bool,
     /// Where.
     pub position: Position,
 }

@@ -16,6 +16,9 @@ pub const RESERVED: [&str; 7] = [
     "define_singleton_method",
 ];
 
+/// The method of a question in plain words.
+pub const ASK: &str = "ask";
+
 /// What using a name means.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Dispatch {
@@ -58,6 +61,11 @@ pub fn dispatch(name: &str, arguments: &Arguments, context: &Context) -> Dispatc
         Some(value) if arguments.is_empty() => Dispatch::Read(value.clone()),
         Some(_) | None => Dispatch::Call,
     }
+}
+
+/// Whether a name is that of a setter.
+pub fn is_setter(name: &str) -> bool {
+    setter_key(name).is_some()
 }
 
 /// Whether an agent answers to `name` without asking a model.

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::excerpt::shortened;
 use crate::outcome::Outcome;
 use crate::program::{Checksum, hex, type_name};
 use crate::redact::redacted_field;
@@ -17,10 +18,16 @@ pub const HISTORY_PAGE: u64 = 100;
 pub const MAX_RECORDED_VALUE_BYTES: usize = 2048;
 /// JSON text that a record or a log line holds of one list or map of values; the rest is summarised.
 pub const MAX_RECORDED_BYTES: usize = 64 * 1024;
+/// The same for the record of a call that a program made: programs can make many.
+const MAX_NESTED_BYTES: usize = 4 * 1024;
 /// The key of what stands for the rest of a map.
 const REST: &str = "…";
 /// Characters of a text kept in a preview.
 const PREVIEW_CHARS: usize = 160;
+/// Largest value of an earlier turn that a prompt holds whole.
+const MAX_TURN_VALUE_BYTES: usize = 240;
+/// Characters of a longer one that a prompt holds.
+const TURN_PREVIEW_CHARS: usize = 120;
 /// Largest value the content store takes.
 pub const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
@@ -114,13 +121,14 @@ pub fn record(
     };
     let args = request.arguments.args.iter().enumerate();
     let kwargs = request.arguments.kwargs.iter();
+    let room = if request.lineage.depth() == 0 { MAX_RECORDED_BYTES } else { MAX_NESTED_BYTES };
     json!({
         "call_id": request.id,
         "timestamp": moment.timestamp,
         "speaker": if request.lineage.depth() == 0 { "user" } else { "tool" },
         "method_name": request.method,
-        "args": list(args.map(|(index, value)| body(&index.to_string(), value))),
-        "kwargs": map(kwargs.map(|(key, value)| (key.clone(), body(key, value)))),
+        "args": list(args.map(|(index, value)| body(&index.to_string(), value)), room),
+        "kwargs": map(kwargs.map(|(key, value)| (key.clone(), body(key, value))), room),
         "outcome_summary": summary(outcome, at(VALUE)),
         "program_checksum": program,
         "trace_id": request.lineage.trace(),
@@ -153,6 +161,51 @@ fn summary(outcome: &Outcome, content: Option<&Content>) -> Value {
     Value::Object(summary)
 }
 
+/// The place of an earlier call's value among the stored contents, by its record.
+pub fn content_of(record: &Value) -> Option<&str> {
+    record.pointer("/outcome_summary/content_ref")?.as_str()
+}
+
+/// What a model is shown of an earlier call of its conversation: what was asked and what came of it.
+/// `value` is the stored value of the call, if it is still kept.
+pub fn turn(record: &Value, value: Option<&Value>) -> Value {
+    let field = |name: &str| match record.get(name) {
+        Some(Value::Array(args)) => args.iter().map(brief).collect(),
+        Some(Value::Object(kwargs)) => {
+            kwargs.iter().map(|(key, value)| (key.clone(), brief(value))).collect()
+        }
+        Some(other) => other.clone(),
+        None => Value::Null,
+    };
+    let is_given = |(_, value): &(&str, Value)| match value {
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Null => false,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    let error = record.pointer("/outcome_summary/error_type").cloned().unwrap_or_default();
+    let shown = [
+        ("method", field("method_name")),
+        ("args", field("args")),
+        ("kwargs", field("kwargs")),
+        ("error_type", error),
+        ("value", value.map(brief).unwrap_or_default()),
+    ];
+    let shown = shown.into_iter().filter(is_given);
+    Value::Object(shown.map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// A value, or the beginning of one that is too long for a prompt.
+fn brief(value: &Value) -> Value {
+    let bytes = encoded_bytes(value);
+    if bytes <= MAX_TURN_VALUE_BYTES {
+        return value.clone();
+    }
+    let whole = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let preview = shortened(&whole, TURN_PREVIEW_CHARS);
+    json!({"type": type_name(value), "bytes": bytes, "preview": preview})
+}
+
 /// A value, or a short description of one that is too large to keep here.
 pub fn bounded(value: &Value) -> Value {
     let bytes = encoded_bytes(value);
@@ -174,40 +227,41 @@ pub fn bounded(value: &Value) -> Value {
 
 /// [`bounded`], for a list of values.
 pub fn bounded_list(values: &[Value]) -> Vec<Value> {
-    list(values.iter().map(bounded))
+    list(values.iter().map(bounded), MAX_RECORDED_BYTES)
 }
 
 /// [`bounded`], for named values: a value that its name marks as a secret is not described either.
 pub fn bounded_map(values: &Map<String, Value>) -> Map<String, Value> {
     let shown =
         |(key, value): (&String, &Value)| (key.clone(), bounded(&redacted_field(key, value)));
-    map(values.iter().map(shown))
+    map(values.iter().map(shown), MAX_RECORDED_BYTES)
 }
 
-fn list(shown: impl ExactSizeIterator<Item = Value>) -> Vec<Value> {
-    let (mut kept, rest) = fitting(shown, encoded_bytes);
+fn list(shown: impl ExactSizeIterator<Item = Value>, room: usize) -> Vec<Value> {
+    let (mut kept, rest) = fitting(shown, room, encoded_bytes);
     kept.extend(rest);
     kept
 }
 
-fn map(shown: impl ExactSizeIterator<Item = (String, Value)>) -> Map<String, Value> {
-    let (kept, rest) = fitting(shown, |(key, value)| key.len() + encoded_bytes(value));
+fn map(shown: impl ExactSizeIterator<Item = (String, Value)>, room: usize) -> Map<String, Value> {
+    let (kept, rest) = fitting(shown, room, |(key, value)| key.len() + encoded_bytes(value));
     kept.into_iter().chain(rest.map(|rest| (REST.to_owned(), rest))).collect()
 }
 
 /// As many as there is room for, and what stands for the others.
 fn fitting<T>(
     shown: impl ExactSizeIterator<Item = T>,
+    room: usize,
     bytes: impl Fn(&T) -> usize,
 ) -> (Vec<T>, Option<Value>) {
-    let (count, mut room) = (shown.len(), Some(MAX_RECORDED_BYTES));
+    let (count, mut left) = (shown.len(), Some(room));
     let fits = |item: &T| {
-        room = room.and_then(|room| room.checked_sub(bytes(item)));
-        room.is_some()
+        left = left.and_then(|left| left.checked_sub(bytes(item)));
+        left.is_some()
     };
     let kept: Vec<T> = shown.take_while(fits).collect();
     let preview = format!("{} more", count - kept.len());
-    let rest = || json!({"type": "array", "bytes": MAX_RECORDED_BYTES, "preview": preview});
+    let rest = || json!({"type": "array", "bytes": room, "preview": preview});
     let is_cut = kept.len() < count;
     (kept, is_cut.then(rest))
 }
@@ -215,6 +269,26 @@ fn fitting<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_is_what_was_asked_and_what_came_of_it() {
+        let record = json!({
+            "call_id": "c1", "method_name": "ask", "args": ["how many?"], "kwargs": {},
+            "outcome_summary": {"status": "ok", "content_ref": "content:1"},
+        });
+        assert_eq!(content_of(&record), Some("content:1"));
+        let shown = turn(&record, Some(&json!(3)));
+        assert_eq!(shown, json!({"method": "ask", "args": ["how many?"], "value": 3}));
+        let long = turn(&record, Some(&json!("x".repeat(1 << 20))));
+        assert_eq!(long["value"]["preview"], format!("{}…", "x".repeat(TURN_PREVIEW_CHARS)));
+        let failed = json!({
+            "method_name": "add", "args": [], "kwargs": {"by": 1},
+            "outcome_summary": {"error_type": "timeout"},
+        });
+        assert_eq!(content_of(&failed), None);
+        let shown = turn(&failed, None);
+        assert_eq!(shown, json!({"method": "add", "kwargs": {"by": 1}, "error_type": "timeout"}));
+    }
 
     #[test]
     fn what_is_kept_of_many_values_is_bounded_too() {

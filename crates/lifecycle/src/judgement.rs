@@ -16,7 +16,6 @@ use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::provenance::Observation;
-use crate::purity::is_pure;
 use crate::request::CallRequest;
 
 /// The class guests raise in a program when the host refuses an ask because of a guardrail.
@@ -95,17 +94,17 @@ fn raised(
     let text = format!("{class}: {message}");
     let attribution = attribute(&Incident {
         facts,
+        location,
         request: inputs.request,
         inspection: inputs.program.inspection(),
         access: inputs.access,
         observed: inputs.observed,
         failed_call: inputs.failed_call,
         proven: inputs.proven,
-        pure: is_pure(inputs.program),
     });
     let (reason, failure) = match attribution {
         Attribution::Program => (Reason::Raised, Failure::new(FailureKind::Execution, text)),
-        Attribution::Caller => (Reason::CallerRaised, unproven(inputs, &text)),
+        Attribution::Caller => (Reason::CallerRaised, rejected_arguments(inputs, &text)),
         Attribution::World { outside, granted, chosen } => {
             let reason = match outside {
                 Outside::Agent => Reason::CallFailed,
@@ -143,19 +142,26 @@ pub(crate) fn unreported(
     Rejection::new(reason, failure.with("blame", Blame::World.name()))
 }
 
-/// The failure of a stored program on arguments it was never accepted with: its own error, and what it takes.
-fn unproven(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
-    let method = inputs.request.method.as_str();
-    let function = inputs.program.inspection().function(inputs.request.language, method);
-    let Some(signature) = function.and_then(|it| it.signature.as_ref()) else {
-        let message =
-            format!("{text}; the stored program was never called with such arguments, check them");
-        return Failure::new(FailureKind::Execution, message);
+/// The failure of a stored program on arguments that it does not accept: its own error, what it takes, and what to do.
+fn rejected_arguments(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
+    let CallRequest { role, method, .. } = inputs.request;
+    let function = inputs.program.inspection().function(inputs.request.language, method.as_str());
+    let signature = function.and_then(|it| it.signature.as_ref());
+    let takes = signature.map(|it| format!("takes ({it}) and ")).unwrap_or_default();
+    let advice = if inputs.proven == Some(true) {
+        format!(
+            "rejected these arguments: check them; if they are right, the program is wrong: `tools reject {role} \
+             {method}`, or call with `--regenerate`"
+        )
+    } else {
+        "was never accepted with such arguments, check them".to_owned()
     };
-    let message = format!(
-        "{text}; the stored program takes ({signature}) and was never called with such arguments, check them"
-    );
-    Failure::new(FailureKind::Execution, message).with("parameters", signature.to_string())
+    let failure =
+        Failure::new(FailureKind::Execution, format!("{text}; the stored program {takes}{advice}"));
+    match signature {
+        Some(signature) => failure.with("parameters", signature.to_string()),
+        None => failure,
+    }
 }
 
 /// The failure of a program that could not use something outside: what, why, and the grant to give if one is missing.
@@ -181,17 +187,25 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("host", host.as_deref())
                 .with("grant", grant)
         }
-        Outside::File { path, granted_as } if granted => {
+        Outside::File { path, granted_as, .. } if granted => {
             let advice = match granted_as {
                 Some(granted) => format!(
-                    "programs run in a directory of their own, so give the whole path; granted is `{granted}`"
+                    "relative paths begin where programs run, so give the whole path; granted is `{granted}`"
                 ),
-                None => "check that the file exists and can be read".to_owned(),
+                None => "check that the file exists and that its permissions allow this".to_owned(),
             };
             let message = format!("{text}; {advice}");
             Failure::new(FailureKind::Execution, message).with("path", path.as_deref())
         }
-        Outside::File { path, .. } => {
+        Outside::File { path, in_workspace: true, .. } => {
+            let grant = "--workspace-write";
+            let message =
+                format!("the program may not change the workspace ({text}); let it with `{grant}`");
+            Failure::new(FailureKind::UnsupportedCapability, message)
+                .with("path", path.as_deref())
+                .with("grant", grant)
+        }
+        Outside::File { path, in_workspace: false, .. } => {
             let grant = format!("--read {}", path.as_deref().unwrap_or("PATH"));
             let message = format!(
                 "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \

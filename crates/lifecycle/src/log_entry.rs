@@ -78,7 +78,7 @@ pub struct Debug {
 const MAX_FRAMES: usize = 10;
 
 /// Fields no two runs of the same call share, in an entry and in its attempts: ids, times, processes.
-pub const VOLATILE: [&str; 18] = [
+pub const VOLATILE: [&str; 19] = [
     "timestamp",
     "duration_ms",
     "trace_id",
@@ -90,6 +90,7 @@ pub const VOLATILE: [&str; 18] = [
     "worker_warm",
     "worker_restart_count",
     "isolation_ms",
+    "generation_ms",
     "env_prepare_ms",
     "env_resolve_ms",
     "env_install_ms",
@@ -321,6 +322,7 @@ fn one(
         "worker_pid": worker.and_then(|worker| worker.pid),
         "worker_warm": worker.map(|worker| worker.warm),
         "isolation_ms": worker.map(|worker| milliseconds(worker.isolation)),
+        "generation_ms": milliseconds(attempt.generation),
         "duration_ms": milliseconds(attempt.took),
     });
     if let (Some(agreement), Value::Object(tried)) = (attempt.agreement, &mut tried) {

@@ -343,7 +343,7 @@ failure_table! {
     Provider = "provider" true Extrinsic:
         "the model's service failed or rejected the request", "run it again later; check the model's name and the service's address";
     RateLimited = "rate_limited" true Extrinsic:
-        "the model's service asked us to slow down; metadata `retry_after_ms`", "wait that long and run it again";
+        "the model's service asked us to slow down; metadata `retry_after_ms`", "wait as long as the service asks, then run it again";
     ProviderAuth = "provider_auth" false Extrinsic:
         "no key is configured, or the service refused it", "set the provider's key, or name another provider";
     ProviderRefusal = "provider_refusal" false Extrinsic:

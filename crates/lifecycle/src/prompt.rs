@@ -50,6 +50,8 @@ const CONTRACT_BYTES: usize = 4 * 1024;
 const TOOLS_BYTES: usize = 4 * 1024;
 /// Bytes of the sibling methods and their state keys.
 const SIBLINGS_BYTES: usize = 2 * 1024;
+/// Bytes of the earlier turns of a conversation.
+const TURNS_BYTES: usize = 2 * 1024;
 /// Bytes of any other section.
 const SECTION_BYTES: usize = 1024;
 /// Bytes of a retry's feedback block, the failing program included.
@@ -148,6 +150,10 @@ pub struct PromptContext {
     pub rejections: Vec<PersonRejection>,
     /// Values that the call tree named as secrets.
     pub secrets: NamedSecrets,
+    /// What programs may reach outside their sandbox; null if nothing is granted.
+    pub grants: Value,
+    /// The latest turns of the conversation, oldest first.
+    pub turns: Vec<Value>,
     /// What an earlier program of this method takes, if there is one.
     pub signature: Option<Signature>,
 }
@@ -205,6 +211,9 @@ pub fn build(
         // Importable without being declared; to be declared, if at all, by the same constraint.
         section(&mut user, "installed_dependencies", &held.to_json(), SECTION_BYTES);
     }
+    if !prompt_context.grants.is_null() {
+        section(&mut user, "granted", &prompt_context.grants, SECTION_BYTES);
+    }
     if !prompt_context.tools.is_empty() {
         let shown = tools(&prompt_context.tools);
         section(&mut user, "known_tools", &redacted_description(&shown), TOOLS_BYTES);
@@ -217,6 +226,10 @@ pub fn build(
     }
     if prompt_context.history_count > 0 {
         section(&mut user, "history", &history(prompt_context.history_count), SECTION_BYTES);
+    }
+    if !prompt_context.turns.is_empty() {
+        let shown = Value::Array(prompt_context.turns.clone());
+        section(&mut user, "latest_turns", &redacted_field("", &shown), TURNS_BYTES);
     }
     if !prompt_context.rejections.is_empty() {
         let shown = rejections(&prompt_context.rejections);

@@ -28,6 +28,8 @@ pub struct Observation {
     /// The calls by which something may have been sent that changes the outside; of a run, by the tools that it
     /// called. `None`: nothing was sent.
     pub sent: Option<Vec<String>>,
+    /// Whether another agent answered a call of the program with a value.
+    pub agent_answered: bool,
 }
 
 /// A host that a run reached.

@@ -17,11 +17,13 @@ pub use named::NamedSecrets;
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";
 /// Names whose value is a secret, as whole words of a key.
-const SECRET_WORDS: [&str; 12] = [
+const SECRET_WORDS: [&str; 14] = [
     "password",
+    "passwords",
     "passwd",
     "passphrase",
     "secret",
+    "secrets",
     "apikey",
     "token",
     "authorization",
@@ -31,6 +33,8 @@ const SECRET_WORDS: [&str; 12] = [
     "passcode",
     "pwd",
 ];
+/// The ends of words that name a secret: `pgpassword`, `mysqlpasswd`.
+const SECRET_ENDS: [&str; 3] = ["password", "passwd", "passphrase"];
 /// The name of a secret only if it is the whole key: `gpio_pin` and `pin_version` are not secrets.
 const WHOLE_KEY: &str = "pin";
 /// Names whose value is a secret, as the last words of a key: `cookie_policy` and `otp_length` are not secrets.
@@ -41,7 +45,7 @@ const LAST_LETTERS: [&[u8]; 6] = [b"pin", b"otp", b"otp_code", b"otpcode", b"coo
 /// The field of a program's text.
 const PROGRAM_FIELD: &str = "code";
 /// The letters of which every such name has all of one of these: most names are ruled out quickly.
-const SECRET_LETTERS: [u32; 10] = [
+const SECRET_LETTERS: [u32; 11] = [
     letters("paswd"),
     letters("passphrase"),
     letters("passcode"),
@@ -52,11 +56,14 @@ const SECRET_LETTERS: [u32; 10] = [
     letters("token"),
     letters("authorization"),
     letters("credential"),
+    letters("amzsignature"),
 ];
 /// A named value without its secrets, as [`redacted`] gives it; copied only if it holds any.
 pub(crate) fn redacted_field<'a>(name: &str, value: &'a Value) -> Cow<'a, Value> {
     if is_secret(name, value) {
-        return Cow::Owned(Value::String(REDACTED.to_owned()));
+        let mut hidden = value.clone();
+        hide(&mut hidden);
+        return Cow::Owned(hidden);
     }
     if holds_secrets(value) { Cow::Owned(redacted(value.clone())) } else { Cow::Borrowed(value) }
 }
@@ -91,7 +98,7 @@ fn redact(value: &mut Value) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 if is_secret(name, value) {
-                    *value = Value::String(REDACTED.to_owned());
+                    hide(value);
                 } else {
                     redact_field(name, value);
                 }
@@ -145,8 +152,19 @@ pub(crate) fn redact_field(name: &str, value: &mut Value) {
     }
 }
 
+/// Whether a value stands under a secret's name: a text, a number, or a list or map that holds one.
 fn is_secret(name: &str, value: &Value) -> bool {
-    matches!(value, Value::String(_) | Value::Number(_)) && names_a_secret(name)
+    !matches!(value, Value::Null | Value::Bool(_)) && names_a_secret(name)
+}
+
+/// Replaces every text and number of a secret; its shape stays.
+fn hide(secret: &mut Value) {
+    match secret {
+        Value::String(_) | Value::Number(_) => *secret = Value::String(REDACTED.to_owned()),
+        Value::Array(items) => items.iter_mut().for_each(hide),
+        Value::Object(fields) => fields.values_mut().for_each(hide),
+        Value::Null | Value::Bool(_) => {}
+    }
 }
 
 /// `api_key`, `dbPassword`, `auth-token`, `password2`, `session_cookie`; but not `input_tokens` or `cookie_policy`.
@@ -160,14 +178,24 @@ pub(crate) fn names_a_secret(name: &str) -> bool {
     }
     let spaced = spaced(name);
     let words = || spaced.split(' ');
-    words().any(|word| SECRET_WORDS.contains(&word))
+    let is_secret_word = |word: &str| {
+        SECRET_WORDS.contains(&word) || SECRET_ENDS.iter().any(|end| word.ends_with(end))
+    };
+    words().any(is_secret_word)
         || words().zip(words().skip(1)).any(|pair| {
             matches!(
                 pair,
                 (
-                    "api" | "private" | "access" | "secret" | "signing" | "encryption" | "master",
+                    "api"
+                        | "private"
+                        | "access"
+                        | "account"
+                        | "secret"
+                        | "signing"
+                        | "encryption"
+                        | "master",
                     "key"
-                )
+                ) | ("amz", "signature")
             )
         })
         || words().flat_map(str::chars).eq("apikey".chars())
@@ -309,7 +337,14 @@ mod tests {
                 json!({"gpio_pin": 13, "pin_version": "1.2", "spin": 1, "pincode": "110001", "otp_length": 6, "cookie_policy": "strict", "bearer_name": "ada", "forbearer": 1}),
                 json!({"gpio_pin": 13, "pin_version": "1.2", "spin": 1, "pincode": "110001", "otp_length": 6, "cookie_policy": "strict", "bearer_name": "ada", "forbearer": 1}),
             ),
-            (json!({"secret": {"nested": "kept"}}), json!({"secret": {"nested": "kept"}})),
+            (
+                json!({"passwords": ["a", "b"], "secret": {"nested": "x", "n": 7, "on": true, "none": null}}),
+                json!({"passwords": ["[redacted]", "[redacted]"], "secret": {"nested": "[redacted]", "n": "[redacted]", "on": true, "none": null}}),
+            ),
+            (
+                json!({"PGPASSWORD": "x", "AccountKey": "x", "X-Amz-Signature": "x", "account": "ada"}),
+                json!({"PGPASSWORD": "[redacted]", "AccountKey": "[redacted]", "X-Amz-Signature": "[redacted]", "account": "ada"}),
+            ),
             (json!(["see sk-ant-api03-abcdefgh1234, ok?"]), json!(["see [redacted], ok?"])),
             (json!("a risk-free task"), json!("a risk-free task")),
             (json!("sk-abcdefghijk üsk-abcdefghijkl"), json!("sk-abcdefghijk ü[redacted]")),
@@ -319,6 +354,15 @@ mod tests {
             let clean = redacted(value);
             assert_eq!(clean, expected);
             assert_eq!(redacted(clean.clone()), clean, "a second time changes nothing");
+        }
+    }
+
+    /// One look at each byte: a text of many short words takes no longer than any other.
+    #[test]
+    fn a_chain_of_names_is_searched_in_linear_time() {
+        for word in ["a.", "e.", "t1x.", "-", "SG"] {
+            let text = word.repeat(500_000);
+            assert_eq!(redacted_text(text.clone()), text);
         }
     }
 
@@ -387,6 +431,14 @@ mod tests {
             ("x --token 12345678", "x --token [redacted]"),
             ("her passwd is hunter2.", "her passwd is [redacted]."),
             ("the API token is aBcDeF", "the API token is [redacted]"),
+            ("password = hunter22", "password = [redacted]"),
+            (
+                "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPx\nregion = eu",
+                "aws_secret_access_key = [redacted]\nregion = eu",
+            ),
+            ("PGPASSWORD=hunter2 psql", "PGPASSWORD=[redacted] psql"),
+            ("machine x login ada password hunter2", "machine x login ada password [redacted]"),
+            ("AccountKey=Abc123==;Endpoint=x", "AccountKey=[redacted];Endpoint=x"),
         ] {
             let clean = redacted_text(text.to_owned());
             assert_eq!(clean, expected);
@@ -406,6 +458,8 @@ mod tests {
             "--verbose hunter2",
             "password == other",
             "token = next(tokens)",
+            "password = getpass",
+            "the password policy is strict",
             "password=null",
             "http://ada@host/x:y@z",
             "secret::value",

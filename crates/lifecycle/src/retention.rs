@@ -4,8 +4,12 @@
 pub const MAX_HISTORY: u64 = 10_000;
 /// Records above [`MAX_HISTORY`] that are trimmed together.
 pub const HISTORY_BATCH: u64 = 500;
-/// Values of earlier calls kept in one store.
+/// Records kept for all owners together, trimmed as often.
+pub const MAX_RECORDS: u64 = 100_000;
+/// Values of earlier calls that can be read in one store.
 pub const MAX_CONTENTS: u64 = 128;
+/// Values above [`MAX_CONTENTS`] that are dropped together.
+const CONTENTS_BATCH: u64 = 16;
 /// The size of all of them together, as JSON.
 pub const MAX_CONTENTS_BYTES: u64 = 2 * 1024 * 1024;
 /// Agents without a session whose history is kept; the longest unused are dropped first.
@@ -16,6 +20,11 @@ const INSTANCES_BATCH: i64 = 100;
 /// How many of an owner's oldest records to drop. Most calls drop none: records are dropped in batches.
 pub fn excess_records(count: u64) -> Option<u64> {
     (count > MAX_HISTORY + HISTORY_BATCH).then(|| count - MAX_HISTORY)
+}
+
+/// The last record to drop, of any owner, when the newest has this id. Ids only grow.
+pub fn last_expired_record(newest: u64) -> Option<u64> {
+    newest.checked_sub(MAX_RECORDS).filter(|last| *last > 0 && newest.is_multiple_of(HISTORY_BATCH))
 }
 
 /// Whether to look for agents without a session that are unused: after the first call of every hundredth.
@@ -33,8 +42,9 @@ pub struct ContentBounds {
 impl ContentBounds {
     /// The bounds after a value was added: its id, and where its bytes end.
     pub fn after(newest: u64, end: u64) -> Self {
+        let first_id = newest.saturating_sub(MAX_CONTENTS - 1);
         Self {
-            first_id: newest.saturating_sub(MAX_CONTENTS - 1),
+            first_id: if newest.is_multiple_of(CONTENTS_BATCH) { first_id } else { 0 },
             first_byte: end.saturating_sub(MAX_CONTENTS_BYTES),
         }
     }
@@ -55,6 +65,13 @@ mod tests {
         for (count, dropped) in [(0, None), (most, None), (most + 1, Some(HISTORY_BATCH + 1))] {
             assert_eq!(excess_records(count), dropped, "{count}");
         }
+        for (newest, last) in [
+            (MAX_RECORDS, None),
+            (MAX_RECORDS + 1, None),
+            (MAX_RECORDS + HISTORY_BATCH, Some(HISTORY_BATCH)),
+        ] {
+            assert_eq!(last_expired_record(newest), last, "{newest}");
+        }
         for (owner, count, looks) in [(100, 1, true), (100, 2, false), (101, 1, false)] {
             assert_eq!(is_instance_batch(owner, count), looks, "{owner} {count}");
         }
@@ -62,8 +79,10 @@ mod tests {
 
     #[test]
     fn values_are_dropped_by_number_and_by_size() {
-        let few_bytes = ContentBounds::after(MAX_CONTENTS + 5, 10);
-        assert!(few_bytes.excludes(5, 0) && !few_bytes.excludes(6, 0));
+        let few_bytes = ContentBounds::after(MAX_CONTENTS + CONTENTS_BATCH, 10);
+        assert!(few_bytes.excludes(16, 0) && !few_bytes.excludes(17, 0));
+        let between = ContentBounds::after(MAX_CONTENTS + 5, 10);
+        assert!(!between.excludes(5, 0), "values are dropped in batches");
         let few_values = ContentBounds::after(3, MAX_CONTENTS_BYTES + 7);
         assert!(few_values.excludes(2, 6) && !few_values.excludes(2, 7));
     }

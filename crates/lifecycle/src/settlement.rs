@@ -9,7 +9,7 @@ use crate::artifact::{
     Artifact, ArtifactChange, ArtifactKey, Author, Generation, RUNTIME_VERSION, RunVerdict,
     ShapeDigest, TrackRecord, Trigger, TriggerFailure,
 };
-use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane};
+use crate::attempt::{Attempt, Origin, Reason, Rejection, RetryLane, StoredNext};
 use crate::blame::Blame;
 use crate::context::ContextChanges;
 use crate::contract::Fingerprint;
@@ -203,6 +203,8 @@ pub fn changes(call: &FinishedCall<'_>, event: PatternEvent, moment: &Timing) ->
     if artifacts.iter().any(blames) {
         artifacts.extend(repair_written(attempts));
     }
+    // Before the new program is admitted: what a wrong program answered does not bind its successor.
+    artifacts.extend(misses_example(attempts).then_some(ArtifactChange::VoidCases));
     artifacts.extend(accepted.and_then(|accepted| admit(call, accepted)));
     let mut kept = accepted.cloned().map(Kept::from);
     if let (1.., Some(kept)) = (request.lineage.depth(), &mut kept) {
@@ -295,6 +297,15 @@ fn answered(outcome: &Outcome) -> RunVerdict {
     }
 }
 
+/// Whether the stored program gave another answer than a person taught.
+fn misses_example(attempts: &[Attempt]) -> bool {
+    attempts.iter().any(|attempt| {
+        let is_stored = matches!(attempt.origin, Origin::Artifact(_));
+        let reason = attempt.rejection.as_ref().map(|rejection| rejection.reason);
+        is_stored && reason == Some(Reason::ExampleMissed)
+    })
+}
+
 /// A repair counts if a model wrote one; a service that was down wrote none.
 fn repair_written(attempts: &[Attempt]) -> Option<ArtifactChange> {
     attempts.iter().find_map(|attempt| match &attempt.origin {
@@ -307,7 +318,7 @@ fn repair_written(attempts: &[Attempt]) -> Option<ArtifactChange> {
 
 /// A new program that worked is kept; see [`crate::admission`] for whether it takes over.
 fn admit(call: &FinishedCall<'_>, accepted: &Accepted) -> Option<ArtifactChange> {
-    let trigger = trigger(&accepted.origin, call.selected)?;
+    let trigger = trigger(&accepted.origin, call.selected, call.attempts)?;
     let repairs = match accepted.origin {
         Origin::Repair { number, .. } => number,
         Origin::Fresh | Origin::Artifact(_) => 0,
@@ -349,13 +360,25 @@ fn admit(call: &FinishedCall<'_>, accepted: &Accepted) -> Option<ArtifactChange>
 }
 
 /// Why a program was written; `None`: it came from storage.
-pub(crate) fn trigger(origin: &Origin, selected: Result<&Artifact, Miss>) -> Option<Trigger> {
+pub(crate) fn trigger(
+    origin: &Origin,
+    selected: Result<&Artifact, Miss>,
+    attempts: &[Attempt],
+) -> Option<Trigger> {
     match (origin, selected) {
         (Origin::Artifact(_), _) => None,
+        (Origin::Repair { .. }, _) if is_widening(attempts) => Some(Trigger::Widening),
         (Origin::Repair { .. }, _) => Some(Trigger::Repair),
         (Origin::Fresh, Ok(_)) => Some(Trigger::Regeneration),
         (Origin::Fresh, Err(miss)) => Some(Trigger::of_miss(miss)),
     }
+}
+
+/// Whether the stored program was rejected because of the caller's arguments.
+fn is_widening(attempts: &[Attempt]) -> bool {
+    let stored = attempts.iter().find(|attempt| matches!(attempt.origin, Origin::Artifact(_)));
+    let rejection = stored.and_then(|attempt| attempt.rejection.as_ref());
+    rejection.is_some_and(|rejection| rejection.reason.row().stored == StoredNext::Widen)
 }
 
 /// The failure of the stored program or, if none ran, of the last attempt that was rejected.

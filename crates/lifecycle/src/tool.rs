@@ -48,14 +48,17 @@ impl ToolCount {
     /// What a finished call counts as.
     pub fn of(outcome: &Outcome, attempts: &[Attempt]) -> Self {
         let Some(failure) = outcome.failure() else { return Self::Success };
-        let was_accepted = attempts.last().is_some_and(|attempt| attempt.rejection.is_none());
+        // A model that could not be asked afterwards says nothing about the program that failed.
+        let last_run = attempts.iter().rfind(|attempt| attempt.worker.is_some());
+        let decisive = last_run.or(attempts.last());
+        let was_accepted = decisive.is_some_and(|attempt| attempt.rejection.is_none());
         let is_own = match failure.kind.cause() {
             Cause::Extrinsic => false,
             Cause::Intrinsic | Cause::Adaptive => {
                 !matches!(failure.kind, FailureKind::InvalidCall | FailureKind::BudgetExceeded)
             }
         };
-        let rejection = attempts.last().and_then(|attempt| attempt.rejection.as_ref());
+        let rejection = decisive.and_then(|attempt| attempt.rejection.as_ref());
         let is_excused = rejection.is_some_and(|rejection| rejection.blame() != Blame::Program);
         if was_accepted || is_excused || !is_own { Self::Neither } else { Self::Failure }
     }

@@ -6,7 +6,7 @@
 //! Counting is the one thing a store does by itself, in a single statement, so that no process overwrites what
 //! another counted: [`VersionTally`] says what to add.
 
-use crate::admission::{Admission, Case, Incumbent, admit};
+use crate::admission::{Admission, Applicant, Case, Incumbent, admit};
 use crate::artifact::{Artifact, Author, Generation, RunVerdict};
 use crate::program::Checksum;
 use crate::select::{Miss, unfit};
@@ -85,6 +85,8 @@ pub enum Verdict {
     Passed,
     /// It did not reproduce this one, which its incumbent does.
     Failed(Box<Case>),
+    /// No recorded call is left to show that it keeps the incumbent's answers.
+    Unproven,
 }
 
 /// What one call adds to the counters of the version that ran.
@@ -142,14 +144,19 @@ pub fn admitted(
         pinned: row.pinned,
         cases: incumbent.map_or(0, |found| found.track_record.cases),
     });
+    let applicant = Applicant {
+        reusable: new.cacheability.cacheable(),
+        pure: generation.pure,
+        trigger: generation.trigger,
+    };
     let admission = match generation.author {
         // A person's word outranks what was recorded; the runtime has tried the program before.
         Author::Person => Admission::TakesOver,
         Author::Model if is_rejected => Admission::KeptRejected,
         Author::Model if generation.outranks_recorded => {
-            admit(new, generation.pure, rival.map(Incumbent::unrecorded))
+            admit(applicant, rival.map(Incumbent::unrecorded))
         }
-        Author::Model => admit(new, generation.pure, rival),
+        Author::Model => admit(applicant, rival),
     };
     let decision = first_decision(admission, generation);
     let mut changes = Vec::new();
@@ -165,7 +172,7 @@ pub fn admitted(
     }
     let runs = changes.contains(&RowChange::Run(number));
     if runs && generation.outranks_recorded {
-        changes.extend(versions.iter().map(|row| RowChange::DropCases(row.checksum.clone())));
+        changes.extend(voided(versions));
     }
     let current = if runs { number } else { artifact.map_or(number, |row| row.current) };
     changes.extend(decision.clone().map(|made| RowChange::Stand(new.checksum.clone(), made)));
@@ -205,6 +212,64 @@ fn trimmed(current: u32, others: &[&VersionRow]) -> impl Iterator<Item = u32> {
         .into_iter()
         .take(excess)
         .filter(move |number| *number != current && Some(*number) != last_good)
+}
+
+/// The versions of an artifact that an import compares.
+#[derive(Debug, Clone, Copy)]
+pub struct ImportSide<'a> {
+    /// The one that runs.
+    pub current: &'a Checksum,
+    /// All of them, oldest first.
+    pub versions: &'a [Checksum],
+}
+
+/// What an import does to the versions of one artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportDecision {
+    /// The store has none, so all are added.
+    Added,
+    /// They follow on the version that runs, and replace what is stored.
+    Follows,
+    /// The same version runs already.
+    Same,
+    /// A newer version runs already.
+    Older,
+    /// The version that runs is pinned.
+    KeptForPinned,
+    /// A person rejected the version that would run.
+    KeptRejected,
+    /// Neither side is a later version of the other.
+    Unrelated,
+}
+
+/// An import offers the versions of an artifact; `rejected` are the programs of the method that people rejected here.
+pub fn imported(
+    offered: ImportSide<'_>,
+    here: Option<(&ArtifactRow, ImportSide<'_>)>,
+    rejected: &[Checksum],
+) -> ImportDecision {
+    let is_rejected = rejected.contains(offered.current);
+    match here {
+        Some((_, here)) if here.current == offered.current => ImportDecision::Same,
+        Some((_, here)) if here.versions.contains(offered.current) => ImportDecision::Older,
+        None | Some(_) if is_rejected => ImportDecision::KeptRejected,
+        None => ImportDecision::Added,
+        Some((_, here)) if !offered.versions.contains(here.current) => ImportDecision::Unrelated,
+        Some((row, _)) if row.pinned => ImportDecision::KeptForPinned,
+        Some(_) => ImportDecision::Follows,
+    }
+}
+
+/// Whether an imported version is kept: the one that runs, and the newest others. `newer` counts the other versions that
+/// are newer.
+pub fn keeps_imported(is_current: bool, newer: usize) -> bool {
+    is_current || newer < MAX_VERSIONS - 1
+}
+
+/// The running version missed an example: what it and its predecessors answered no longer binds. The version
+/// reproduced their recorded calls, so those may be wrong in the same way.
+pub fn voided(versions: &[VersionRow]) -> Vec<RowChange> {
+    versions.iter().map(|row| RowChange::DropCases(row.checksum.clone())).collect()
 }
 
 /// Whether an accepted call is recorded: only calls of the version that runs bind its successors.
@@ -249,7 +314,7 @@ pub fn concluded(
             let stand = changed.then(|| RowChange::Stand(challenger.clone(), decision));
             (true, [RowChange::Run(rival.number)].into_iter().chain(stand).collect())
         }
-        Verdict::Passed => (false, withdrawn.into_iter().collect()),
+        Verdict::Passed | Verdict::Unproven => (false, withdrawn.into_iter().collect()),
         Verdict::Failed(case) => {
             let failed = RowChange::Fail(rival.number, case.clone());
             (false, withdrawn.into_iter().chain([failed]).collect())
@@ -401,6 +466,30 @@ mod tests {
         good[0].standing = Standing::Durable;
         assert!(dropped(kept + 1, &good).is_empty(), "it is the way back");
         assert!(dropped(kept + 1, &rows[1..]).is_empty(), "there is room");
+    }
+
+    #[test]
+    fn an_import_replaces_only_what_it_follows_on_and_never_what_a_person_decided() {
+        let [a, b, c] = ["a", "b", "c"].map(Checksum::of);
+        let side = |current, versions| ImportSide { current, versions };
+        let (first, both) = (vec![a.clone()], vec![a.clone(), b.clone()]);
+        let (running, pinned) = (runs(1), ArtifactRow { pinned: true, ..runs(1) });
+        let offered = side(&b, &both);
+        let import = |row: &ArtifactRow, here, rejected: &[Checksum]| {
+            imported(offered, Some((row, here)), rejected)
+        };
+        assert_eq!(imported(offered, None, &[]), ImportDecision::Added);
+        assert_eq!(imported(offered, None, &both), ImportDecision::KeptRejected);
+        assert_eq!(import(&running, side(&a, &first), &[]), ImportDecision::Follows);
+        assert_eq!(import(&running, side(&a, &first), &first), ImportDecision::Follows);
+        assert_eq!(import(&pinned, side(&a, &first), &[]), ImportDecision::KeptForPinned);
+        assert_eq!(import(&running, side(&a, &first), &both), ImportDecision::KeptRejected);
+        assert_eq!(import(&running, side(&b, &both), &[]), ImportDecision::Same);
+        assert_eq!(import(&running, side(&a, &both), &[]), ImportDecision::Older);
+        let other = vec![c.clone()];
+        assert_eq!(import(&running, side(&c, &other), &[]), ImportDecision::Unrelated);
+        let kept = (0..40).filter(|newer| keeps_imported(false, *newer)).count();
+        assert_eq!(kept + usize::from(keeps_imported(true, 40)), MAX_VERSIONS);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn answer(step: Step, choice: usize, n: usize) -> Result<Step, Box<Commit>> {
     Ok(match step {
         Step::Recall(recall) => recall.recalled(recalls().swap_remove(choice)),
         Step::Generate(generate) if choice >= SECOND => {
-            assert_eq!(generate.candidates(), 2);
+            assert_eq!(generate.candidates(1), 2);
             let first = drafts(n).swap_remove(choice % SECOND);
             let second = drafts(n + 100).swap_remove(choice / SECOND - 1);
             generate.generated_all(vec![first, second], took)
@@ -226,7 +226,8 @@ fn replay(path: &[usize], world: &World) -> Step {
     let mut request = request();
     request.contract = request.contract.filter(|_| world.contract);
     let candidates = if world.rehearsals.len() > 1 { 2 } else { 1 };
-    let mut step = begin(request, Policy { candidates, ..policy(world.transport) });
+    let mut step =
+        begin(request, Policy { candidates: Some(candidates), ..policy(world.transport) });
     for (n, choice) in path.iter().enumerate() {
         step =
             answer(step, *choice, n).unwrap_or_else(|_| panic!("{path:?} goes on after its end"));

@@ -328,6 +328,7 @@ fn summary(commit: &Commit, asked: Vec<String>) -> Vec<String> {
                 program.repairs
             )
         }
+        ArtifactChange::VoidCases => "recorded calls void".to_owned(),
         ArtifactChange::RepairWritten { checksum } => {
             assert_eq!(*checksum, commit.selected().unwrap().checksum);
             "repair written".to_owned()

@@ -184,6 +184,28 @@ fn older_history_is_mentioned_when_there_is_any() {
     }
 }
 
+/// What is granted is said, and nothing is said when nothing is.
+#[test]
+fn grants_and_turns_are_shown_when_there_are_any() {
+    let request = request(Language::Python, vec![json!("sales.csv")]);
+    let plain = build(&request, &PromptContext::default(), None, PromptForm::Payload).user;
+    assert!(!plain.contains("granted") && !plain.contains("latest_turns"), "{plain}");
+    let turn = json!({"method": "ask", "args": ["my password=hunter2 and what?"], "value": "x".repeat(9000)});
+    let prompt_context = PromptContext {
+        grants: json!({"network": "off", "read": ["/data/sales.csv"]}),
+        turns: vec![turn; 4],
+        ..PromptContext::default()
+    };
+    let user = build(&request, &prompt_context, None, PromptForm::Payload).user;
+    assert!(
+        user.contains("\ngranted: {\"network\":\"off\",\"read\":[\"/data/sales.csv\"]}\n"),
+        "{user}"
+    );
+    assert!(user.contains("\nlatest_turns: [{\"method\":\"ask\""), "{user}");
+    assert!(!user.contains("hunter2"), "{user}");
+    assert!(user.len() < plain.len() + 4096, "{} bytes", user.len());
+}
+
 fn generate(step: Step) -> Box<Generate> {
     match step {
         Step::Generate(generate) => generate,
@@ -256,7 +278,7 @@ fn every_required_rule_is_stated() {
         history_count: 3,
         patterns: vec![repeated("http_fetch", "fetcher")],
         rejections: Vec::new(),
-        signature: None,
+        ..PromptContext::default()
     };
     for language in LANGUAGES {
         let mut request = request(language, vec![json!(3)]);
@@ -443,7 +465,7 @@ fn nothing_inserted_leaves_its_field() {
             history_count: 1,
             patterns: vec![repeated(&random.text(), &random.text())],
             rejections: Vec::new(),
-            signature: None,
+            ..PromptContext::default()
         };
         let feedback = json!({"error_message": random.text(), "code": random.text()});
         let prompt = build(&request, &prompt_context, Some(&feedback), PromptForm::Payload);

@@ -89,6 +89,7 @@ fn rejected(reason: Reason, origin: Origin) -> Attempt {
         observed: Observation::default(),
         sent: None,
         took: Duration::ZERO,
+        generation: Duration::ZERO,
         last_resort: false,
         agreement: None,
         superseded: false,

@@ -417,10 +417,7 @@ impl Agent {
             contract_origin: self.contract_origin,
             access: self.options.grants.access(),
             max_retry_delay: config.settings().max_retry_delay_seconds,
-            candidates: config
-                .settings()
-                .candidates
-                .unwrap_or(self.runtime.provider().candidates()),
+            candidates: config.settings().candidates,
         }
     }
 

@@ -9,9 +9,11 @@ use lifecycle::call::{
     self, Commit, Execute, Generate, Memory, Prepare, RehearsalRun, Rehearse, Settled, Step,
     StoreFault,
 };
+use lifecycle::dispatch::ASK;
 use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::event::EventKind;
 use lifecycle::execution::{Environment, FailedPreparation, FailedRun, Report, WorkerFault};
+use lifecycle::history;
 use lifecycle::log_entry::{self, Debug, EntryDetails};
 use lifecycle::outcome::{CallDetails, Outcome};
 use lifecycle::prompt::Prompt;
@@ -32,6 +34,9 @@ use crate::provider::DraftRequest;
 use crate::single_flight::FirstCallLock;
 use crate::tree::Tree;
 use crate::upkeep::{now, time_before};
+
+/// Earlier turns of a conversation that a model is shown.
+const MAX_TURNS: usize = 4;
 
 /// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
 pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
@@ -154,6 +159,8 @@ impl CallInProgress<'_> {
             .prompt_context(self.agent.owner(), generate.request())
             .map_err(DraftFault::Store)?;
         prompt_context.secrets = self.tree.secrets();
+        prompt_context.grants = options.grants.for_prompt();
+        prompt_context.turns = self.latest_turns(generate.request()).map_err(DraftFault::Store)?;
         prompt_context.signature = generate.earlier_signature();
         let (provider, model) = (runtime.provider(), options.model.as_str());
         let prompt = self.prompt.insert(generate.prompt(&prompt_context, provider.form()));
@@ -162,7 +169,8 @@ impl CallInProgress<'_> {
             || self.tree.reserve(prompt, provider.max_output_tokens(), provider.pricing(model));
         let mut reserved = vec![reserve()?];
         // Of several programs, as many are asked for as the allowance permits.
-        while reserved.len() < generate.candidates() && self.tree.reserve_model_call().is_ok() {
+        let wanted = generate.candidates(provider.candidates());
+        while reserved.len() < wanted && self.tree.reserve_model_call().is_ok() {
             let Ok(another) = reserve() else { break };
             reserved.push(another);
         }
@@ -186,6 +194,23 @@ impl CallInProgress<'_> {
             self.tree.settle(reserved, replies.get(index).and_then(used));
         }
         Ok(replies)
+    }
+
+    /// The latest turns of the conversation that a call belongs to: of its session, or of the agent if it is a question.
+    fn latest_turns(&self, request: &CallRequest) -> Result<Vec<Value>, StoreFault> {
+        let owner = self.agent.owner();
+        let is_follow_up = owner.session.is_some() || request.method.as_str() == ASK;
+        if request.lineage.depth() > 0 || !is_follow_up {
+            return Ok(Vec::new());
+        }
+        let (runtime, store) = (self.agent.runtime(), self.agent.runtime().store());
+        let kept_since = runtime.config().content_ttl().map(time_before);
+        let shown = |record: &Value| {
+            let content = history::content_of(record);
+            let value = content.map(|it| store.content(it, kept_since.as_deref())).transpose()?;
+            Ok(history::turn(record, value.flatten().as_ref()))
+        };
+        store.history(owner, MAX_TURNS, None)?.iter().map(shown).collect()
     }
 
     /// Installs the packages the program declares; observers are notified of what takes long.

@@ -4,6 +4,7 @@
 //! This is the only module that reads the process environment.
 
 mod agent;
+mod file;
 mod options;
 mod table;
 mod value;
@@ -16,8 +17,8 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use thiserror::Error;
 
-use crate::provider::{Secret, key_variables};
-use crate::regular_file::read_regular;
+use crate::provider::{Secret, ServiceAddress, address_variables, key_variables};
+use file::Profiles;
 
 #[doc(hidden)]
 pub use agent::AgentOptions;
@@ -42,6 +43,8 @@ pub enum SettingOrigin {
     Default,
     /// The configuration file.
     File(PathBuf),
+    /// A profile of the configuration file.
+    Profile(String),
     /// An environment variable.
     Environment(String),
     /// A flag of the command line.
@@ -55,6 +58,7 @@ impl fmt::Display for SettingOrigin {
         match self {
             Self::Default => f.write_str("default"),
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Profile(name) => write!(f, "profile {name}"),
             Self::Environment(name) => f.write_str(name),
             Self::Flag => f.write_str("flag"),
             Self::Code => f.write_str("code"),
@@ -104,6 +108,16 @@ pub enum ConfigFault {
         /// Why.
         problem: String,
     },
+    /// No profile has this name.
+    #[error(
+        "the configuration file has no profile {name:?}; there are: {known}; add [provider.{name}] to it"
+    )]
+    UnknownProfile {
+        /// As written.
+        name: String,
+        /// The names of the profiles.
+        known: String,
+    },
     /// An environment variable is not text. Its value is not shown, because it may be a key.
     #[error("the environment variable {variable} is not valid UTF-8; set it to text, or unset it")]
     NotText {
@@ -129,6 +143,9 @@ pub struct Config {
     /// The text of every value, and where it came from.
     texts: BTreeMap<&'static str, (String, SettingOrigin)>,
     keys: BTreeMap<&'static str, Secret>,
+    /// Addresses of model services, by the variables that other tools read.
+    addresses: BTreeMap<&'static str, ServiceAddress>,
+    profiles: Profiles,
     search_path: OsString,
     scratch: PathBuf,
     state_home: Option<PathBuf>,
@@ -175,6 +192,8 @@ impl Config {
             texts: texts.map(|(name, text)| (name, (text, SettingOrigin::Default))).collect(),
             settings,
             keys: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            profiles: Profiles::new(),
             search_path: Self::variable("PATH").unwrap_or_default(),
             scratch: std::env::temp_dir(),
             state_home: None,
@@ -219,34 +238,7 @@ impl Config {
         let key = parse_into(&mut layer, name, text, origin)?;
         self.settings.apply(&layer);
         self.texts.insert(key.name, (text.to_owned(), origin.clone()));
-        Ok(())
-    }
-
-    fn read_file(&mut self, path: &Path) -> Result<(), ConfigFault> {
-        let fault = |problem: String| ConfigFault::File { path: path.to_owned(), problem };
-        let text = read_regular(path).map_err(|error| fault(error.to_string()))?;
-        let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| fault(error.to_string()))?;
-        let origin = SettingOrigin::File(path.to_owned());
-        for (name, value) in table {
-            let key = find(&name, &origin)?;
-            let text = match value {
-                toml::Value::String(text) => text,
-                toml::Value::Integer(number) => number.to_string(),
-                toml::Value::Float(number) => number.to_string(),
-                toml::Value::Boolean(flag) => flag.to_string(),
-                toml::Value::Array(items) if items.iter().all(toml::Value::is_str) => {
-                    key.joined(&items.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>())
-                }
-                toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
-                    return Err(fault(format!(
-                        "`{name}` must be a text, a number, true/false or a list of texts"
-                    )));
-                }
-            };
-            self.put(&name, &text, &origin)?;
-        }
-        Ok(())
+        if key.name == "profile" { self.use_profile(text, origin) } else { Ok(()) }
     }
 
     fn read_environment(&mut self, variables: &[(OsString, OsString)]) -> Result<(), ConfigFault> {
@@ -255,6 +247,9 @@ impl Config {
             let key = key_variables().find(|name| *name == variable);
             if let Some(name) = key.filter(|_| !value.trim().is_empty()) {
                 self.keys.insert(name, Secret::new(value.trim()));
+            }
+            if let Some(name) = address_variables().find(|name| *name == variable) {
+                self.addresses.extend(address(name, value)?.map(|address| (name, address)));
             }
             let Some(name) = variable.strip_prefix(PREFIX).filter(|name| *name != "CONFIG") else {
                 continue;
@@ -312,13 +307,25 @@ fn text_of<'a>(
 ) -> Result<Option<(&'a str, &'a str)>, ConfigFault> {
     let name = variable.to_string_lossy();
     let is_setting = name.strip_prefix(PREFIX).is_some_and(|name| name != "CONFIG");
-    if !is_setting && !key_variables().any(|key| key == name) {
+    let is_service = key_variables().chain(address_variables()).any(|known| known == name);
+    if !is_setting && !is_service {
         return Ok(None);
     }
     match (variable.to_str(), value.to_str()) {
         (Some(variable), Some(value)) => Ok(Some((variable, value))),
         _ => Err(ConfigFault::NotText { variable: name.into_owned() }),
     }
+}
+
+/// The address of a model service in a variable of the environment; none if it is empty.
+fn address(variable: &str, text: &str) -> Result<Option<ServiceAddress>, ConfigFault> {
+    let key = find("base_url", &SettingOrigin::Environment(variable.to_owned()))?;
+    value::optional_address(text.trim()).map_err(|expected| ConfigFault::Invalid {
+        key: key.name,
+        origin: variable.to_owned(),
+        expected,
+        found: key.shown_briefly(text),
+    })
 }
 
 /// Sets one value of a layer from its text.
@@ -357,6 +364,12 @@ fn unknown(name: &str, origin: &SettingOrigin) -> ConfigFault {
         origin: origin.to_string(),
         suggestion: suggestion.map(str::to_owned),
     }
+}
+
+/// Columns of the terminal, as the shell says (`COLUMNS`).
+#[doc(hidden)]
+pub fn columns() -> Option<usize> {
+    Config::variable("COLUMNS")?.to_str()?.trim().parse().ok().filter(|columns| *columns > 0)
 }
 
 #[cfg(test)]

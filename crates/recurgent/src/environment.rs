@@ -79,6 +79,8 @@ pub struct EnvironmentOptions {
     pub hosts: Vec<String>,
     /// Resource limits of installing one environment.
     pub limits: InstallerLimits,
+    /// Disk space that all environments together may take; those unused longest are removed after a new one was built.
+    pub total_bytes: u64,
     /// Longest time choosing versions may take.
     pub resolve_limit: Duration,
     /// Longest time installing them may take.
@@ -267,7 +269,12 @@ impl Environments {
         let provided =
             provided.and_then(|ready| plan.check_policy(&ready.packages).map(|()| ready));
         match provided {
-            Ok(ready) => Ok(plan.environment(Some(ready), begun.elapsed())),
+            Ok(ready) => {
+                if let (false, Some(cache)) = (plan.cache_hit, self.cache()) {
+                    cache.shrink_to(self.options.total_bytes, &plan.id);
+                }
+                Ok(plan.environment(Some(ready), begun.elapsed()))
+            }
             Err(fault) => Err(FailedPreparation {
                 fault: fault.into_environment_fault(Some(&env_id)),
                 environment: Some(Box::new(Environment {

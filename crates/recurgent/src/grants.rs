@@ -3,11 +3,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use lifecycle::blame::GrantedAccess;
-use serde_json::{Value, json};
+use lifecycle::blame::{GrantedAccess, Workspace};
+use serde_json::{Map, Value, json};
 
 /// The name of this machine's loopback interface.
 pub(crate) const LOCALHOST: &str = "localhost";
@@ -25,6 +25,22 @@ pub struct Grants {
     pub read: Vec<PathBuf>,
     /// Files and directories they may write.
     pub write: Vec<PathBuf>,
+    /// The directory they run in, instead of scratch space of their own. They may read it.
+    pub workspace: Option<PathBuf>,
+    /// Whether they may change the workspace.
+    pub workspace_write: bool,
+    /// The caller's working directory: granted paths beneath it are also found by their names in it, where programs
+    /// have no workspace.
+    pub names_from: Option<PathBuf>,
+}
+
+/// A relative name by which programs find a granted path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GrantedName {
+    /// The name, relative to where programs run.
+    pub(crate) name: PathBuf,
+    /// The path.
+    pub(crate) path: PathBuf,
 }
 
 impl Grants {
@@ -36,14 +52,73 @@ impl Grants {
             Network::Hosts(hosts) => Some(hosts.clone()),
             Network::Open => None,
         };
-        let paths = self.read.iter().chain(&self.write);
-        let paths = paths.map(|path| path.to_string_lossy().into_owned()).collect();
-        GrantedAccess { hosts, paths }
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let paths = self.read.iter().chain(&self.write).chain(&self.workspace);
+        GrantedAccess {
+            hosts,
+            paths: paths.map(|path| text(path)).collect(),
+            names: self.names().iter().map(|granted| text(&granted.name)).collect(),
+            workspace: self
+                .workspace
+                .as_deref()
+                .map(|path| Workspace { path: text(path), writable: self.workspace_write }),
+        }
     }
 
     /// The form used in the log.
     pub fn to_json(&self) -> Value {
-        json!({"network": self.network.to_string(), "read": self.read, "write": self.write})
+        let mut shown = self.paths_and_network();
+        if let Some(workspace) = &self.workspace {
+            shown.insert("workspace".to_owned(), json!(workspace));
+            shown.insert("workspace_write".to_owned(), json!(self.workspace_write));
+        }
+        Value::Object(shown)
+    }
+
+    fn paths_and_network(&self) -> Map<String, Value> {
+        Map::from_iter([
+            ("network".to_owned(), json!(self.network.to_string())),
+            ("read".to_owned(), json!(self.read)),
+            ("write".to_owned(), json!(self.write)),
+        ])
+    }
+
+    /// What a model is shown; null if nothing is granted.
+    pub(crate) fn for_prompt(&self) -> Value {
+        let has_paths = !self.read.is_empty() || !self.write.is_empty();
+        if self.network == Network::Off && !has_paths && self.workspace.is_none() {
+            return Value::Null;
+        }
+        let mut shown = self.paths_and_network();
+        let is_used = |value: &Value| value.as_array().is_none_or(|paths| !paths.is_empty());
+        shown.retain(|_, value| is_used(value));
+        if let Some(workspace) = &self.workspace {
+            let access = if self.workspace_write { "read and change" } else { "read" };
+            let working_directory = json!({"path": workspace, "files": access});
+            shown.insert("working_directory".to_owned(), working_directory);
+        }
+        Value::Object(shown)
+    }
+
+    /// The granted paths that programs also find by relative names, none beneath another.
+    pub(crate) fn names(&self) -> Vec<GrantedName> {
+        let Some(from) = self.names_from.as_deref().filter(|_| self.workspace.is_none()) else {
+            return Vec::new();
+        };
+        let is_plain = |name: &Path| {
+            let mut parts = name.components();
+            name != Path::new("") && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        let named = |path: &PathBuf| {
+            let name = path.strip_prefix(from).ok().filter(|name| is_plain(name))?;
+            Some(GrantedName { name: name.components().collect(), path: path.clone() })
+        };
+        let mut names: Vec<GrantedName> =
+            self.read.iter().chain(&self.write).filter_map(named).collect();
+        names.sort();
+        // What is beneath another name comes after it.
+        names.dedup_by(|next, before| next.name.starts_with(&before.name));
+        names
     }
 }
 
@@ -179,6 +254,40 @@ mod tests {
                 assert_eq!(network.to_string().parse(), Ok(network));
             }
         }
+    }
+
+    #[test]
+    fn granted_paths_are_found_by_their_names_in_the_working_directory() {
+        let grants = Grants {
+            read: ["/w/a/b.csv", "/w/a", "/w/../x", "/v/c", "/w", "/w/d.csv"]
+                .map(PathBuf::from)
+                .into(),
+            write: vec!["/w/e/f".into()],
+            names_from: Some("/w".into()),
+            ..Grants::default()
+        };
+        let names = |grants: &Grants| -> Vec<String> {
+            grants.names().iter().map(|it| it.name.display().to_string()).collect()
+        };
+        assert_eq!(names(&grants), ["a", "d.csv", "e/f"]);
+        let in_workspace = Grants { workspace: Some("/w".into()), ..grants };
+        assert!(names(&in_workspace).is_empty());
+    }
+
+    #[test]
+    fn a_model_is_shown_what_is_granted_and_nothing_otherwise() {
+        assert_eq!(Grants::default().for_prompt(), Value::Null);
+        let grants = Grants {
+            network: Network::Hosts(vec!["a.example".into()]),
+            read: vec!["/data".into()],
+            workspace: Some("/w".into()),
+            ..Grants::default()
+        };
+        let working_directory = json!({"path": "/w", "files": "read"});
+        assert_eq!(
+            grants.for_prompt(),
+            json!({"network": "a.example", "read": ["/data"], "working_directory": working_directory})
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::guest::{Answer, Ask, Done, RunLimits, TurnEvent};
 use crate::tree::{AttemptTools, MemoryCharge, Tree};
 use crate::upkeep::time_before;
 use crate::worker::WorkerTurn;
+use crate::workspace::Snapshot;
 
 /// Most history records one ask may read.
 const MAX_HISTORY: usize = 1000;
@@ -48,12 +49,19 @@ pub(crate) struct Host<'a> {
     reached_by_tools: Observation,
     /// The error type of the last call, if it failed.
     failed_call: Option<String>,
+    /// The workspace that the program may change, as it was before.
+    workspace: Option<Snapshot>,
 }
 
 impl<'a> Host<'a> {
     pub(crate) fn new(agent: &'a Agent, order: Order<'a>, tree: &'a Tree) -> Self {
         let is_nested = order.request.lineage.depth() > 0;
-        let received_bytes = if is_nested { order.request.arguments.decoded_bytes() } else { 0 };
+        // The memory of a called agent is counted by the program that holds the agent.
+        let received_bytes = if is_nested {
+            order.request.arguments.decoded_bytes()
+        } else {
+            order.request.context.decoded_bytes()
+        };
         Self {
             agent,
             order,
@@ -66,11 +74,13 @@ impl<'a> Host<'a> {
             violations: Vec::new(),
             reached_by_tools: Observation::of_no_network(),
             failed_call: None,
+            workspace: None,
         }
     }
 
     /// Runs the ordered program to its end, or to the end of the tree's time.
     pub(crate) fn run(mut self, environment: &Environment) -> Result<Report, FailedRun> {
+        self.workspace = Snapshot::of_writable(&self.agent.options().grants);
         let mut turn = self.start(environment).map_err(FailedRun::not_started)?;
         match self.converse(&mut turn) {
             Ok(done) => Ok(self.report(done)),
@@ -152,7 +162,13 @@ impl<'a> Host<'a> {
         for source in &by_tools.sources {
             observation.add(source.clone());
         }
-        Observation { complete, sent: by_tools.sent.clone(), ..observation }
+        let changed = self.workspace.as_ref().map(Snapshot::changes).unwrap_or_default();
+        let sent = match (&by_tools.sent, changed.is_empty()) {
+            (by_tools, true) => by_tools.clone(),
+            (by_tools, false) => Some(by_tools.iter().flatten().cloned().chain(changed).collect()),
+        };
+        let agent_answered = by_tools.agent_answered;
+        Observation { complete, sent, agent_answered, ..observation }
     }
 
     /// Why the agent cannot remember what the program leaves.
@@ -194,6 +210,7 @@ impl<'a> Host<'a> {
             Ask::Call { agent, method, args, kwargs } => {
                 let outcome = self.held(&agent)?.call(&method, Arguments { args, kwargs })?;
                 self.reached_by_tools.add_call(outcome.role.as_str(), &outcome.observed);
+                self.reached_by_tools.agent_answered |= outcome.is_ok();
                 self.failed_call = outcome.failure().map(|failure| failure.kind.code().to_owned());
                 Ok(Answer::Outcome(Box::new(outcome)))
             }

@@ -40,6 +40,7 @@ mod single_flight;
 mod stored_programs;
 mod tree;
 mod trial;
+mod workspace;
 
 pub use agent::{Agent, AgentBuilder, AgentFault, CallFault};
 pub use arguments::{ArgumentList, IntoArguments};

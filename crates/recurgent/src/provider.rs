@@ -10,6 +10,7 @@ mod price;
 mod recording;
 mod scripted;
 mod secret;
+mod served;
 mod setting;
 mod wire;
 
@@ -48,7 +49,7 @@ pub use wire::Wire;
 /// The ports where model servers of one's own usually listen: Ollama, LM Studio, llama.cpp, vLLM.
 pub(crate) const LOCAL_SERVERS: [u16; 4] = [11434, 1234, 8080, 8000];
 
-pub(crate) use wire::{key_variables, key_variables_help, names_help};
+pub(crate) use wire::{address_variables, key_variables, key_variables_help, names_help};
 
 /// Writes programs.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -95,6 +96,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Most tokens one answer may have; 0 if answers use no tokens.
     fn max_output_tokens(&self) -> u32 {
         0
+    }
+
+    /// What people should know about the choice of the model.
+    fn notice(&self) -> Option<String> {
+        None
     }
 
     /// The number of recorded answers that were not used, by `role.method`. Some are left if a replay takes another

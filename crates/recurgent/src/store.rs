@@ -303,6 +303,9 @@ pub trait AdminStore {
     /// Everything about tools, programs and patterns, or what is known of one role.
     fn bundle(&self, role: Option<&Role>) -> Result<Bundle, StoreFault>;
 
+    /// Everything about tools, programs, patterns and sessions. What cannot be read is left out and named in its notes.
+    fn bundle_with_sessions(&self) -> Result<Bundle, StoreFault>;
+
     /// Takes in what is new in a bundle: all of that, or nothing.
     fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault>;
 

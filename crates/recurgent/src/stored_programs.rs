@@ -350,14 +350,43 @@ impl StoredPrograms<'_> {
         self.tested(key, &artifact, pure)
     }
 
-    /// Runs one example on the version that runs.
+    /// Runs a taught example on the version that runs. If it misses the example, the calls recorded of it no longer bind
+    /// its successors.
     pub fn test_example(
         &self,
         key: &ArtifactKey,
         example: Example,
     ) -> Result<TestedCall, ProgramFault> {
         let (artifact, pure) = self.running(key)?.ok_or_else(|| not_stored(key))?;
-        self.tested_example(key, &artifact, pure, example)
+        let tested = self.tested_example(key, &artifact, pure, example)?;
+        if tested.passed == Some(false) {
+            self.forget_recorded(key)?;
+        }
+        Ok(tested)
+    }
+
+    /// Whether a program misses an example that people taught.
+    fn misses_example(
+        self,
+        key: &ArtifactKey,
+        artifact: &Artifact,
+        pure: bool,
+    ) -> Result<bool, ProgramFault> {
+        for example in self.runtime.store().examples(&key.role, &key.method)? {
+            if self.tested_example(key, artifact, pure, example)?.passed == Some(false) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Forgets the calls that successors of the running version would have to reproduce.
+    fn forget_recorded(self, key: &ArtifactKey) -> Result<(), ProgramFault> {
+        let store = self.runtime.store();
+        for case in store.corpus(key)? {
+            store.forget_case(key, &case)?;
+        }
+        Ok(())
     }
 
     /// The text of the version that runs.
@@ -366,7 +395,8 @@ impl StoredPrograms<'_> {
         Ok(artifact.code)
     }
 
-    /// Makes a person's text the version that runs: vetted, and tested on the examples and the recorded calls. With
+    /// Makes a person's text the version that runs: vetted, and tested on the examples and the recorded calls. Calls
+    /// that were recorded of a version which misses an example do not count. With
     /// `force` it runs although a test fails: the recorded calls then no longer bind, and the examples it fails are
     /// forgotten. Without `dependencies` it keeps those of the version that runs.
     pub fn edit(
@@ -387,9 +417,18 @@ impl StoredPrograms<'_> {
             program.manifest = DependencyManifest::clone(&running.manifest);
         }
         let vetted = self.vetted(key, program)?;
-        let parent = running.map(|(running, _)| running.checksum);
+        let parent = running.as_ref().map(|(running, _)| running.checksum.clone());
         let mut generation = Generation::by_person(key, &vetted, parent);
-        let tested = self.tested(key, &generation.artifact, generation.pure)?;
+        let mut tested = self.tested(key, &generation.artifact, generation.pure)?;
+        let is_recorded = |call: &TestedCall| call.source == TestSource::Recorded;
+        let breaks_recorded =
+            tested.iter().any(|call| is_recorded(call) && call.passed == Some(false));
+        if let (true, Some((running, pure))) = (breaks_recorded, &running)
+            && self.misses_example(key, running, *pure)?
+        {
+            self.forget_recorded(key)?;
+            tested.retain(|call| !is_recorded(call));
+        }
         let checksum = generation.artifact.checksum.clone();
         let failed: Vec<&TestedCall> =
             tested.iter().filter(|call| call.passed == Some(false)).collect();

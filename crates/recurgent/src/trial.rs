@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use lifecycle::admission::{Case, Inputs, Observed};
-use lifecycle::artifact::{Artifact, ArtifactKey};
+use lifecycle::artifact::{Artifact, ArtifactKey, Trigger};
 use lifecycle::call::StoreFault;
 use lifecycle::context::{Context, ContextChanges};
 use lifecycle::example::Example;
@@ -251,12 +251,14 @@ impl TrialRunner {
                 return Ok(Verdict::Failed(Box::new(example.as_case())));
             }
         }
+        let mut reproduced = 0;
         for case in self.store.corpus(key)? {
             let repeats = |version: &StoredVersion| {
                 self.observe(key, &version.artifact, &case, cancellation)
                     .map(|observed| observed.as_ref() == Some(&case.observed))
             };
             if repeats(challenger)? {
+                reproduced += 1;
                 continue;
             }
             if !incumbent.pure || repeats(incumbent)? {
@@ -264,7 +266,9 @@ impl TrialRunner {
             }
             self.store.forget_case(key, &case)?;
         }
-        Ok(Verdict::Passed)
+        // What was written because of a caller's arguments must show more than that nothing speaks against it.
+        let is_unproven = challenger.trigger == Trigger::Widening && reproduced == 0;
+        Ok(if is_unproven { Verdict::Unproven } else { Verdict::Passed })
     }
 
     /// What comes of a recorded call with this program; `None`: nothing that could be accepted.

@@ -23,8 +23,8 @@ fn runtime(model: impl Into<Arc<Scripted>>, settings: &[(&str, &str)]) -> (TempD
 /// Programs that make the host keep values: memories of many agents, arguments passed down.
 #[rustfmt::skip]
 const HOARDERS: &[(&str, &str)] = &[
-    ("for i in range(40):\n    delegate(f'helper {i}', purpose='x').remember(many=[{'a': i}] * 100_000)\nresult = args[0]",
-     "40.times { |i| delegate(\"helper #{i}\", purpose: 'x').remember(many: [{ a: i }] * 100_000) }\nargs[0]"),
+    ("for i in range(40):\n    delegate(f'helper {i}', purpose='x').remember(many=[{'a': i}] * 60_000)\nresult = args[0]",
+     "40.times { |i| delegate(\"helper #{i}\", purpose: 'x').remember(many: [{ a: i }] * 60_000) }\nargs[0]"),
     ("result = delegate('helper', purpose='x').work([{'a': args[0]}] * 60_000)",
      "delegate('helper', purpose: 'x').work([{ a: args[0] }] * 60_000)"),
 ];

@@ -11,6 +11,7 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
+use super::input::ArgumentReader;
 use super::model::offering;
 use super::settings::SettingFlags;
 use crate::exit::CommandFault;
@@ -27,8 +28,9 @@ pub(crate) struct AgentFlags {
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]
     purpose: Option<String>,
-    /// What answers must look like: `{"type": "array", "min_items": 1}`, a type, JSON Schema, or prose, which is only shown to the model
-    #[arg(long, value_name = "JSON|TEXT", value_parser = deliverable)]
+    /// What answers must look like: `{"type": "array", "min_items": 1}`, a type, JSON Schema, or prose, which is only shown to the
+    /// model; @FILE is a file with it
+    #[arg(long, value_name = "JSON|TEXT|@FILE", value_parser = deliverable)]
     deliverable: Option<Value>,
     /// Write the model's answers to a new recording
     #[arg(long, value_name = "FILE")]
@@ -41,6 +43,11 @@ pub(crate) struct AgentFlags {
 }
 
 impl AgentFlags {
+    /// Whether memory and history are kept across processes.
+    pub(crate) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// Opens what an agent needs and makes it. No model is asked, no process started.
     /// With `regenerate`, calls do not use stored programs.
     pub(crate) fn open(&self, role: &Role, regenerate: bool) -> Result<Caller, CommandFault> {
@@ -60,7 +67,7 @@ impl AgentFlags {
         }
         let runtime = builder.build()?;
         let agent = self.agent(&runtime, role, regenerate)?;
-        let mut caller = Caller { agent, runtime, interrupt, store };
+        let mut caller = Caller { agent, runtime, interrupt, store, has_shown_model: false };
         caller.store.show_notices();
         Ok(caller)
     }
@@ -102,6 +109,7 @@ pub(crate) struct Caller {
     pub(crate) runtime: Runtime,
     interrupt: Interrupt,
     store: Notified,
+    has_shown_model: bool,
 }
 
 /// The store, and how many of its notices were shown: damage may be found at any time.
@@ -111,6 +119,7 @@ struct Notified {
 }
 
 impl Notified {
+    /// Shows what is new since the last time.
     fn show_notices(&mut self) {
         let notices = self.store.notices();
         notices.iter().skip(self.shown).for_each(|notice| render::notice(notice));
@@ -131,7 +140,18 @@ impl Caller {
             agent.call(method.as_str(), arguments)
         });
         self.store.show_notices();
+        self.show_model();
         Ok(outcome?)
+    }
+}
+
+impl Caller {
+    /// Says once which of a server's models is asked.
+    fn show_model(&mut self) {
+        if let Some(notice) = self.runtime.provider().notice().filter(|_| !self.has_shown_model) {
+            render::notice(&notice);
+            self.has_shown_model = true;
+        }
     }
 }
 
@@ -165,13 +185,14 @@ pub(crate) fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// A deliverable as JSON or prose; a text that begins like JSON must be JSON.
-fn deliverable(text: &str) -> Result<Value, String> {
-    match serde_json::from_str(text) {
+/// A deliverable as JSON or prose, typed or in a file; a text that begins like JSON must be JSON.
+fn deliverable(typed: &str) -> Result<Value, String> {
+    let text = ArgumentReader::default().text(typed).map_err(|fault| fault.message)?;
+    match serde_json::from_str(&text) {
         Ok(value) => Ok(value),
         Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
             Err(format!("it begins like JSON and is not: {error}; correct it, or write prose"))
         }
-        Err(_) => Ok(Value::String(text.to_owned())),
+        Err(_) => Ok(Value::String(text)),
     }
 }

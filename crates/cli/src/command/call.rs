@@ -1,10 +1,11 @@
 //! `recurgent call`: one call, one answer.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lifecycle::admission::{Admission, Inputs};
+use lifecycle::dispatch::is_setter;
 use lifecycle::example::{Example, ExpectedResult, same_value};
 use lifecycle::outcome::{Cause, FailureKind};
 use lifecycle::request::{Method, Role};
@@ -12,13 +13,11 @@ use recurgent::regular_file::{open_named, read_named};
 use recurgent::{Arguments, Outcome, ProgramFault};
 use serde_json::{Map, Value, json};
 
-use super::agent::{AgentFlags, Caller, outcome_json, value};
+use super::agent::{AgentFlags, Caller, outcome_json};
+use super::input::{ArgumentReader, INPUT_HELP, limited_bytes};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
 use crate::render;
-
-/// Longest `--args-file` that is read. The arguments of a call are bounded by `max_argument_bytes`.
-const MAX_ARGS_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +25,9 @@ Examples:
   recurgent call converter convert 100 --kw from=celsius --kw to=fahrenheit
   recurgent call calculator memory= 5 --session desk      write memory, no model
   recurgent call calculator memory --session desk         read it back
-  recurgent call editor summarise --args-file report.json --json
+  recurgent call editor word_count @report.txt            the content of a file
+  git log | recurgent call editor count_commits -         standard input
+  recurgent call ledger total sales.csv --read sales.csv  a file that programs may read
   recurgent call calculator add 3 --provider scripted:programs.yaml --guest ruby
   recurgent call calculator double 4 --expect 8           a wrong answer is rejected and learned from
   recurgent call calculator double 4 --frozen             stored programs only, never a model
@@ -34,15 +35,19 @@ Examples:
 Each ARG is JSON if it parses as JSON, otherwise text: 3 is a number, '\"3\"' and three are text.
 An ARG that begins with a dash and is not a number must come after --.";
 
+fn after_help() -> String {
+    format!("{EXAMPLES}\n{INPUT_HELP}")
+}
+
 /// Call any method on any role and print the answer
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = after_help())]
 pub(crate) struct CallOptions {
     /// The role to call, such as calculator
     role: String,
     /// The method, such as add; NAME= writes memory, and a memory key alone reads it
     method: String,
-    /// Arguments by position
+    /// Arguments by position; @FILE is a file's content, - standard input
     #[arg(allow_negative_numbers = true)]
     args: Vec<String>,
     /// An argument by name; may be repeated
@@ -71,11 +76,15 @@ impl CallOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
         let method = Method::parse(&self.method)?;
+        let mut reader = ArgumentReader::default();
         let args = match &self.args_file {
             Some(path) => read_args(path)?,
-            None => self.args.iter().map(|arg| value(arg)).collect(),
+            None => self.args.iter().map(|arg| reader.value(arg)).collect::<Result<_, _>>()?,
         };
-        let arguments = Arguments { args, kwargs: named_values(&self.kwargs)? };
+        let kwargs = named_values(&self.kwargs, &mut reader)?;
+        let expected = self.expect.as_deref().map(|text| reader.value(text)).transpose()?;
+        let arguments = Arguments { args, kwargs };
+        check_setter(&method, &arguments)?;
         let examples = self.example.as_deref().map(read_examples).transpose()?.unwrap_or_default();
         let mut caller = self.agent.open(&role, self.regenerate)?;
         for example in &examples {
@@ -86,7 +95,12 @@ impl CallOptions {
         if self.regenerate {
             note_admission(&outcome);
         }
-        let Some(expected) = self.expect.as_deref().map(value) else {
+        if is_setter(method.as_str()) && outcome.is_ok() && !self.agent.has_session() {
+            render::notice(
+                "nothing was kept: memory lasts as long as its process; add --session NAME to keep it",
+            );
+        }
+        let Some(expected) = expected else {
             return shown(&outcome, self.json);
         };
         let Arguments { args, kwargs } = arguments;
@@ -96,12 +110,26 @@ impl CallOptions {
     }
 }
 
+/// Refuses a setter without a value, or with several. Agents are tolerant: they take the first value, or null.
+fn check_setter(method: &Method, arguments: &Arguments) -> Result<(), CommandFault> {
+    let given = arguments.args.len();
+    if is_setter(method.as_str()) && (given != 1 || !arguments.kwargs.is_empty()) {
+        return Err(CommandFault::usage(format!(
+            "{method} takes one value and was given {}; give one (null clears it, '[1, 2]' keeps several)",
+            given + arguments.kwargs.len()
+        )));
+    }
+    Ok(())
+}
+
 /// Says why a program that was asked for is not kept to run from now on.
 fn note_admission(outcome: &Outcome) {
     let made = outcome.details.as_ref().and_then(|details| details.admission);
     let why = match made {
         None | Some(Admission::TakesOver) => return,
-        Some(Admission::AwaitsTrial | Admission::KeptUntried) => "recorded calls bind it",
+        Some(Admission::AwaitsTrial | Admission::KeptUntried) => {
+            "it must first reproduce the recorded calls of the stored one"
+        }
         Some(Admission::KeptForPinned) => {
             "the stored one is pinned; `recurgent tools pin --off` changes that"
         }
@@ -181,10 +209,13 @@ fn is_of_program(kind: &FailureKind) -> bool {
 }
 
 /// Arguments by name.
-pub(super) fn named_values(pairs: &[(String, String)]) -> Result<Map<String, Value>, CommandFault> {
+pub(super) fn named_values(
+    pairs: &[(String, String)],
+    reader: &mut ArgumentReader,
+) -> Result<Map<String, Value>, CommandFault> {
     let mut kwargs = Map::new();
     for (name, text) in pairs {
-        if kwargs.insert(name.clone(), value(text)).is_some() {
+        if kwargs.insert(name.clone(), reader.value(text)?).is_some() {
             return Err(CommandFault::usage(format!("--kw gives {name} twice; say it once")));
         }
     }
@@ -237,19 +268,13 @@ fn shown(outcome: &Outcome, as_json: bool) -> Result<Exit, CommandFault> {
 fn read_args(path: &Path) -> Result<Vec<Value>, CommandFault> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
-    let unreadable = |error: io::Error| CommandFault::usage(format!("cannot read {name}: {error}"));
-    let source: Box<dyn Read> = if is_stdin {
-        Box::new(io::stdin())
+    let text = if is_stdin {
+        limited_bytes(&name, io::stdin().lock())?
     } else {
-        Box::new(open_named(path).map_err(unreadable)?)
+        let file = open_named(path)
+            .map_err(|error| CommandFault::usage(format!("cannot read {name}: {error}")))?;
+        limited_bytes(&name, file)?
     };
-    let mut text = Vec::new();
-    source.take(MAX_ARGS_FILE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_ARGS_FILE_BYTES {
-        return Err(CommandFault::invalid_call(format!(
-            "{name} has more than {MAX_ARGS_FILE_BYTES} bytes; pass less (a path, an id)"
-        )));
-    }
     serde_json::from_slice(&text).map_err(|error| {
         CommandFault::usage(format!("{name} must hold one JSON array of arguments: {error}"))
     })

@@ -4,6 +4,7 @@ mod privacy;
 
 use clap::Args;
 use recurgent::config::{Config, Key, SettingOrigin};
+use recurgent::provider::{ProviderChoice, choose};
 use serde_json::{Value, json};
 
 use super::settings::SettingFlags;
@@ -54,7 +55,7 @@ fn as_json(config: &Config) -> Value {
     let settings: Vec<Value> = config
         .entries()
         .map(|(key, text, source)| {
-            let value = effective(config, key, text);
+            let (value, source) = effective(config, key, text, source);
             json!({"key": key.name, "value": value, "source": source.to_string(), "help": key.help()})
         })
         .collect();
@@ -62,10 +63,11 @@ fn as_json(config: &Config) -> Value {
 }
 
 fn as_table(config: &Config) -> Vec<String> {
-    let rows: Vec<(&Key, String, &SettingOrigin)> = config
-        .entries()
-        .map(|(key, text, source)| (key, effective(config, key, text).unwrap_or_default(), source))
-        .collect();
+    let row = |(key, text, source): (&'static Key, &str, &SettingOrigin)| {
+        let (value, source) = effective(config, key, text, source);
+        (key, value.unwrap_or_default(), source)
+    };
+    let rows: Vec<(&Key, String, SettingOrigin)> = config.entries().map(row).collect();
     let names = rows.iter().map(|(key, ..)| key.name.len()).max().unwrap_or_default();
     let values = rows.iter().map(|(_, value, _)| value.chars().count()).max().unwrap_or_default();
     let paint = render::paint(Stream::Output);
@@ -76,7 +78,7 @@ fn as_table(config: &Config) -> Vec<String> {
     };
     let heading = [paint.in_style(Style::Faint, &format!("configuration file: {file}"))];
     let table = rows.iter().map(|(key, value, source)| {
-        let style = if **source == SettingOrigin::Default { Style::Faint } else { Style::Good };
+        let style = if *source == SettingOrigin::Default { Style::Faint } else { Style::Good };
         let name = paint.in_style(Style::Name, &format!("{:<names$}", key.name));
         let source = paint.in_style(style, &source.to_string());
         format!("{name}  {value:<values$}  {source}")
@@ -84,15 +86,38 @@ fn as_table(config: &Config) -> Vec<String> {
     heading.into_iter().chain(table).collect()
 }
 
-/// The value that is used: some empty ones are worked out.
-fn effective(config: &Config, key: &Key, text: &str) -> Option<String> {
+/// The value that is used, and where it is from: some empty ones are worked out.
+fn effective(
+    config: &Config,
+    key: &Key,
+    text: &str,
+    source: &SettingOrigin,
+) -> (Option<String>, SettingOrigin) {
+    if key.name == "base_url" && *source == SettingOrigin::Default {
+        return address_of_environment(config).unwrap_or((None, SettingOrigin::Default));
+    }
     let found = match key.name {
         "state_dir" => config.state_dir().ok(),
         "log" => config.log_path().ok().flatten(),
         "cache_dir" => config.environment_options().cache,
         _ => None,
     };
-    found
+    let value = found
         .map(|path| path.display().to_string())
-        .or_else(|| Some(key.shown(text).into_owned()).filter(|text| !text.is_empty()))
+        .or_else(|| Some(key.shown(text).into_owned()).filter(|text| !text.is_empty()));
+    (value, source.clone())
+}
+
+/// The address of the service that would be asked, if a variable of other tools names it.
+fn address_of_environment(config: &Config) -> Option<(Option<String>, SettingOrigin)> {
+    match choose(&config.provider_options().ok()?).ok()? {
+        ProviderChoice::Service(service) => {
+            let variable = service.address_source?.to_owned();
+            Some((Some(service.base_url.to_string()), SettingOrigin::Environment(variable)))
+        }
+        ProviderChoice::Scripted(_)
+        | ProviderChoice::Replay(_)
+        | ProviderChoice::Embedded(_)
+        | ProviderChoice::None { .. } => None,
+    }
 }

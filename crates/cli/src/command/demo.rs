@@ -7,6 +7,7 @@ use super::settings::{StateFlags, language_parser};
 use crate::demo::{self, DemoFault, Plan};
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
+use crate::render::story::StoryOutput;
 use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
@@ -32,16 +33,20 @@ pub(crate) struct DemoOptions {
 impl DemoOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.place.config(&[("guest", self.guest.map(Language::name))])?;
-        let ended = Interrupt::install()?.during(|cancellation| {
+        let notice = "stopping the demo; once more to leave at once";
+        let (ended, story) = Interrupt::install()?.announcing(notice, |cancellation| {
+            let story = StoryOutput::new(cancellation.clone());
             let plan = Plan {
                 guest: config.agent_options().language,
                 fresh: self.fresh,
                 colour: render::coloured(Stream::Output),
                 cancellation,
+                story: story.clone(),
             };
-            demo::run(&config, &plan)
+            (demo::run(&config, &plan), story)
         });
-        ended.map(|()| Exit::Ok).map_err(fault)
+        // A reader that left (`| head`) has seen enough; whatever else ended the demo then does not count.
+        if story.ended()? { ended.map(|()| Exit::Ok).map_err(fault) } else { Ok(Exit::Ok) }
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::settings::SettingFlags;
 use crate::exit::{CommandFault, Exit};
-use crate::render::paint::{Style, clean};
+use crate::render::paint::Style;
 use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
@@ -30,6 +30,8 @@ Examples:
   recurgent doctor --guest ruby --json
   recurgent doctor --live --base-url http://127.0.0.1:8080/v1 --model qwen2.5-coder";
 
+/// Columns of a check's state and name.
+const LABEL_COLUMNS: usize = 18;
 /// Tokens the answer of a live check may have: models that think before they answer need more than it.
 const LIVE_OUTPUT_TOKENS: u32 = 4096;
 
@@ -94,17 +96,26 @@ impl DoctorOptions {
             Err(fault) if fault.exit == Exit::Usage => return Err(fault),
             Err(fault) => vec![failing("config", Exit::Setup, fault.message)],
         };
-        let exit = checks.iter().find_map(|check| match check.state {
-            State::Fail(exit) => Some(exit),
-            State::Ok | State::Warn => None,
-        });
-        if self.json {
-            render::json(&as_json(&checks, exit.is_none()))?;
-        } else {
-            render::lines(&as_lines(&checks))?;
-        }
-        Ok(exit.unwrap_or(Exit::Ok))
+        show(&checks, self.json)
     }
+}
+
+/// Shows what a configuration leads to.
+pub(super) fn report(config: &Config) -> Result<Exit, CommandFault> {
+    show(&examine(config), false)
+}
+
+fn show(checks: &[Check], as_json_object: bool) -> Result<Exit, CommandFault> {
+    let exit = checks.iter().find_map(|check| match check.state {
+        State::Fail(exit) => Some(exit),
+        State::Ok | State::Warn => None,
+    });
+    if as_json_object {
+        render::json(&as_json(checks, exit.is_none()))?;
+    } else {
+        render::lines(&as_lines(checks))?;
+    }
+    Ok(exit.unwrap_or(Exit::Ok))
 }
 
 fn as_json(checks: &[Check], healthy: bool) -> Value {
@@ -117,11 +128,13 @@ fn as_json(checks: &[Check], healthy: bool) -> Value {
 
 fn as_lines(checks: &[Check]) -> Vec<String> {
     let paint = render::paint(Stream::Output);
-    let line = |check: &Check| {
+    let room = render::room(Stream::Output);
+    let lines = |check: &Check| {
         let state = paint.in_style(check.state.style(), &format!("{:<4}", check.state.name()));
-        format!("{state}  {:<10}  {}", check.name, clean(&check.found))
+        let label = format!("{state}  {:<10}  ", check.name);
+        render::beside(&label, LABEL_COLUMNS.max(check.name.len() + 8), &check.found, room)
     };
-    checks.iter().map(line).collect()
+    checks.iter().flat_map(lines).collect()
 }
 
 fn ok(name: &'static str, found: impl Into<String>) -> Check {

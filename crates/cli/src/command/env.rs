@@ -18,7 +18,7 @@ use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
-use shown::{counted, details, row, short, summary, ticket_json, total};
+use shown::{counted, details, short, summary, table, ticket_json, total};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -136,7 +136,7 @@ impl EnvOptions {
             return Ok(Exit::Ok);
         }
         let paint = render::paint(Stream::Output);
-        let mut rows: Vec<String> = stored.iter().map(|stored| row(stored, paint)).collect();
+        let mut rows = table(&stored);
         let place = format!(
             "{}, {} in {}",
             counted(stored.len()),
@@ -206,7 +206,8 @@ impl EnvOptions {
             render::note(&paint.in_style(Style::Faint, &format!("{}…", clean(what))));
         };
         let ticket = preparation.on_progress(report).start();
-        interrupt.during(|cancellation| {
+        let notice = "stopping the build; once more to leave at once";
+        interrupt.announcing(notice, |cancellation| {
             while ticket.await_ready(POLL_INTERVAL) == PreparationStatus::Pending {
                 if cancellation.is_cancelled() {
                     ticket.cancel();
@@ -278,8 +279,7 @@ impl EnvOptions {
             }))?;
             return Ok(exit);
         }
-        let paint = render::paint(Stream::Output);
-        let mut lines: Vec<String> = gone.iter().map(|stored| row(stored, paint)).collect();
+        let mut lines = table(&gone);
         for (stored, why) in kept {
             render::notice(&format!("{} stays: {why}", short(&stored)));
         }

@@ -1,5 +1,6 @@
 //! `recurgent repl`: a conversation with one agent.
 
+mod conversation;
 mod input;
 mod line;
 
@@ -8,10 +9,11 @@ use lifecycle::request::{Method, Role};
 use recurgent::{Arguments, FailureKind};
 use serde_json::Value;
 
-use super::agent::{AgentFlags, Caller};
+use super::agent::{AgentFlags, Caller, value};
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
 use crate::render::{self, Stream};
+use conversation::Conversation;
 use input::{Input, ReadLine};
 use line::{DOT_COMMANDS, ReplCommand, ReplLine};
 
@@ -33,7 +35,8 @@ Examples:
   printf 'memory = 5\\nadd 3\\n' | recurgent repl calculator
 
 Without a terminal it reads lines, prompts for nothing, and exits with 1 if any call failed.
-Ctrl-C stops the running call, Ctrl-D leaves.";
+On a terminal Tab completes known methods, memory keys and commands, Ctrl-R searches earlier lines, and a line
+with an open bracket or quote goes on. Ctrl-C stops the running call, Ctrl-D leaves.";
 
 /// Talk to an agent, line by line
 #[derive(Debug, Args)]
@@ -57,18 +60,19 @@ enum Turn {
 impl ReplOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let role = Role::parse(&self.role)?;
-        let mut caller = self.agent.open(&role, false)?;
+        let caller = self.agent.open(&role, false)?;
         let mut input = Input::open(&caller)?;
+        let mut conversation = Conversation::new(caller);
         if input.is_terminal() {
             render::note(&format!(
-                "talking to {}; .help shows what can be typed",
+                "talking to {}; help shows what can be typed",
                 clean(role.as_str())
             ));
         }
         let mut exit = Exit::Ok;
         loop {
-            let turn = match input.next()? {
-                ReadLine::Line(text) => take(&mut caller, &text)?,
+            let turn = match input.next(|| conversation.names())? {
+                ReadLine::Line(text) => take(&mut conversation, &text)?,
                 ReadLine::Nothing => Turn::Done,
                 ReadLine::End => Turn::Quit,
             };
@@ -83,26 +87,32 @@ impl ReplOptions {
     }
 }
 
-fn take(caller: &mut Caller, text: &str) -> Result<Turn, CommandFault> {
+fn take(conversation: &mut Conversation, text: &str) -> Result<Turn, CommandFault> {
     match line::parse(text) {
         Ok(ReplLine::Blank) => Ok(Turn::Done),
-        Ok(ReplLine::ReplCommand(ReplCommand::Quit)) => Ok(Turn::Quit),
-        Ok(ReplLine::ReplCommand(dot)) => Ok(match show(caller, dot) {
-            Ok(()) => Turn::Done,
-            Err(fault) => failed(&fault),
-        }),
-        Ok(ReplLine::Call { method, arguments }) => call(caller, &method, arguments),
+        Ok(ReplLine::ReplCommand { command: ReplCommand::Quit, .. }) => Ok(Turn::Quit),
+        Ok(ReplLine::ReplCommand { command, rest }) => {
+            Ok(match show(conversation, command, &rest) {
+                Ok(()) => Turn::Done,
+                Err(fault) => failed(&fault),
+            })
+        }
+        Ok(ReplLine::Call { method, arguments }) => call(conversation, &method, arguments),
         Err(problem) => Ok(failed(&CommandFault::usage(problem))),
     }
 }
 
 /// A call that cannot be made ends the line, not the conversation.
-fn call(caller: &mut Caller, method: &str, arguments: Arguments) -> Result<Turn, CommandFault> {
+fn call(
+    conversation: &mut Conversation,
+    method: &str,
+    arguments: Arguments,
+) -> Result<Turn, CommandFault> {
     let method = match Method::parse(method) {
         Ok(method) => method,
         Err(fault) => return Ok(failed(&fault.into())),
     };
-    let outcome = match caller.call(&method, arguments) {
+    let outcome = match conversation.call(method, arguments) {
         Ok(outcome) => outcome,
         Err(fault) => return Ok(failed(&fault)),
     };
@@ -119,8 +129,9 @@ fn failed(fault: &CommandFault) -> Turn {
     Turn::Failed
 }
 
-fn show(caller: &Caller, dot: ReplCommand) -> Result<(), CommandFault> {
-    match dot {
+fn show(conversation: &Conversation, command: ReplCommand, rest: &str) -> Result<(), CommandFault> {
+    let caller = &conversation.caller;
+    match command {
         ReplCommand::Help => {
             let dots =
                 DOT_COMMANDS.map(|(name, _, help)| format!("  {name:<40}  {help}")).join("\n");
@@ -132,6 +143,16 @@ fn show(caller: &Caller, dot: ReplCommand) -> Result<(), CommandFault> {
         }
         ReplCommand::Tools => render::lines(&tools(caller)?),
         ReplCommand::History => render::lines(&history(caller)?),
+        ReplCommand::Why => render::lines(&conversation.why()?),
+        ReplCommand::Cost => render::lines(&conversation.cost()),
+        ReplCommand::Reject => {
+            render::note(&conversation.reject(rest)?);
+            Ok(())
+        }
+        ReplCommand::Teach => {
+            render::note(&conversation.teach(value(rest))?);
+            Ok(())
+        }
         ReplCommand::Quit => Ok(()),
     }
 }
@@ -172,12 +193,20 @@ fn history(caller: &Caller) -> Result<Vec<String>, CommandFault> {
                 (text(record, "/timestamp"), text(record, "/outcome_summary/status"));
             let style = if status == "ok" { Style::Good } else { Style::Bad };
             format!(
-                "{} {} {}{}",
+                "{} {} {}({})",
                 paint.in_style(Style::Faint, &when),
                 paint.in_style(style, &format!("{status:<5}")),
                 text(record, "/method_name"),
-                text(record, "/args"),
+                clean(&arguments(record)),
             )
         })
         .collect())
+}
+
+/// The arguments of a history record, as in a program.
+fn arguments(record: &Value) -> String {
+    let args = record.get("args").and_then(Value::as_array).into_iter().flatten();
+    let kwargs = record.get("kwargs").and_then(Value::as_object).into_iter().flatten();
+    let named = kwargs.map(|(name, value)| format!("{name}: {value}"));
+    args.map(Value::to_string).chain(named).collect::<Vec<_>>().join(", ")
 }

@@ -11,8 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::settings::StateFlags;
 use super::store::opened;
+use super::trace::full_call_id;
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
+use crate::render::table::{Column, Table, cell, plain};
 use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
@@ -53,7 +55,7 @@ enum Verb {
         /// Maximum number of calls per agent
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
-        /// Only calls before this one
+        /// Only calls before this one; the beginning of its id will do
         #[arg(long, value_name = "CALL_ID")]
         before: Option<String>,
     },
@@ -83,6 +85,8 @@ impl SessionsOptions {
             Verb::List => self.list(&store.sessions()?),
             Verb::Show { name } => self.show(&store, name.trim()),
             Verb::History { name, limit, before } => {
+                let config = self.state.config(&[])?;
+                let before = before.as_deref().map(|id| full_call_id(id, &config)).transpose()?;
                 self.history(&store, name.trim(), usize::from(*limit), before.as_deref())
             }
             Verb::Forget { name, key } => self.forget(&store, name.trim(), key),
@@ -102,20 +106,24 @@ impl SessionsOptions {
                 "no sessions yet; `recurgent call ROLE METHOD --session NAME` makes one",
             );
         }
-        let paint = render::paint(Stream::Output);
-        let rows: Vec<String> = sessions
-            .iter()
-            .map(|session| {
-                let (name, role) = (clean(&session.name), clean(&session.role));
-                let facts = format!(
-                    "keys {}, calls {}, {}",
-                    session.keys, session.history_count, session.updated_at
-                );
-                let name = paint.in_style(Style::Name, &format!("{name:<20}"));
-                format!("{name} {role:<20} {}", paint.in_style(Style::Faint, &facts))
-            })
-            .collect();
-        render::lines(&rows)
+        let mut table = Table::new(&[
+            Column::text("session").shrinks_to(8),
+            Column::text("role").shrinks_to(8),
+            Column::number("keys"),
+            Column::number("calls"),
+            Column::text("last written (UTC)").expendable(1),
+        ]);
+        for session in sessions {
+            let written = session.updated_at.get(..16).unwrap_or(&session.updated_at);
+            table.row(vec![
+                cell(Style::Name, &session.name),
+                plain(&session.role),
+                plain(session.keys.to_string()),
+                plain(session.history_count.to_string()),
+                cell(Style::Faint, written.replace('T', " ")),
+            ]);
+        }
+        render::lines(&table.lines(render::room(Stream::Output), render::paint(Stream::Output)))
     }
 
     fn show(&self, store: &SqliteStore, name: &str) -> Result<(), CommandFault> {

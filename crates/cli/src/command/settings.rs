@@ -45,7 +45,10 @@ pub(crate) struct SettingFlags {
     guest: Option<Language>,
     #[arg(long, help = setting_help("provider"))]
     provider: Option<String>,
-    /// Which model to ask
+    /// Use the settings of [provider.NAME] in the configuration file
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Which model to ask; a server of your own is asked for its models when none is named
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Where the model service is; any server that speaks OpenAI's chat form will do, such as
@@ -64,6 +67,12 @@ pub(crate) struct SettingFlags {
     /// Let programs write a file or directory; may be repeated
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
+    /// A directory that programs run in and may read: relative paths resolve there
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<String>,
+    /// Let programs change the workspace
+    #[arg(long)]
+    workspace_write: bool,
     /// Never ask a model: stored programs run, every other call fails
     #[arg(long)]
     frozen: bool,
@@ -95,9 +104,10 @@ impl SettingFlags {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
         let (read, write) = (joined(&self.read)?, joined(&self.write)?);
-        self.place.config(&[
+        let config = self.place.config(&[
             ("guest", self.guest.map(Language::name)),
             ("provider", provider),
+            ("profile", self.profile.as_deref()),
             ("model", self.model.as_deref()),
             ("base_url", self.base_url.as_deref()),
             ("network", self.network.as_deref()),
@@ -105,7 +115,15 @@ impl SettingFlags {
             ("generate", self.frozen.then_some("false")),
             ("read_paths", read.as_deref()),
             ("write_paths", write.as_deref()),
-        ])
+            ("workspace", self.workspace.as_deref()),
+            ("workspace_write", self.workspace_write.then_some("true")),
+        ])?;
+        if self.workspace_write && config.settings().workspace.is_none() {
+            return Err(CommandFault::usage(
+                "--workspace-write needs a workspace; add --workspace DIR",
+            ));
+        }
+        Ok(config)
     }
 }
 

@@ -16,14 +16,14 @@ use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
 Examples:
-  recurgent store export backup    registry.json, patterns.json and artifacts/ in a new directory
+  recurgent store export backup    registry.json, patterns.json, artifacts/ and sessions/ in a new directory
   recurgent store import backup    takes what is new; says what it left and why
   recurgent store check            is the file whole?";
 
 /// Export, import or check what outlives calls
 ///
-/// An export holds tools, programs and patterns; sessions, history and stored contents stay. Exporting what was
-/// imported into an empty store gives the same bytes.
+/// An export holds tools, programs, patterns, and the memory and history of sessions; recorded calls, decisions and
+/// stored contents stay. Exporting what was imported into an empty store gives the same bytes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StoreOptions {
@@ -38,7 +38,7 @@ pub(crate) struct StoreOptions {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Write tools, programs and patterns to a new directory
+    /// Write tools, programs, patterns and sessions to a new directory
     Export {
         /// The directory, which must be empty or new
         directory: PathBuf,
@@ -56,7 +56,7 @@ impl StoreOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         match &self.verb {
             Verb::Export { directory } => {
-                export(&opened(&self.place)?.bundle(None)?, directory, self.json)?;
+                export(&opened(&self.place)?.bundle_with_sessions()?, directory, self.json)?;
                 Ok(Exit::Ok)
             }
             Verb::Import { directory } => import(&opened(&self.place)?, directory, self.json),
@@ -88,8 +88,9 @@ impl StoreOptions {
         if problems.is_empty() {
             render::text(&format!("{} is whole", path.display()))?;
         } else {
-            let rows: Vec<String> = problems.iter().map(|problem| clean(problem)).collect();
-            render::lines(&rows)?;
+            let room = render::room(Stream::Output);
+            let rows = problems.iter().flat_map(|problem| render::beside("", 0, problem, room));
+            render::lines(&rows.collect::<Vec<_>>())?;
             render::notice(advice);
         }
         Ok(exit)
@@ -111,15 +112,21 @@ pub(super) fn export(bundle: &Bundle, directory: &Path, as_json: bool) -> Result
         "tools": bundle.tools.len(),
         "artifacts": bundle.artifacts.len(),
         "patterns": bundle.patterns.len(),
+        "sessions": bundle.sessions.len(),
+        "left_out": verdicts_json(&bundle.notes),
     });
     if as_json {
         return render::json(&counts);
     }
+    for ImportNote { what, why } in &bundle.notes {
+        render::notice(&format!("left out of {what}: {why}"));
+    }
     render::note(&format!(
-        "wrote {} tool(s), {} method(s) and {} pattern event(s) to {}",
+        "wrote {} tool(s), {} method(s), {} pattern event(s) and {} agent(s) of sessions to {}",
         bundle.tools.len(),
         bundle.artifacts.len(),
         bundle.patterns.len(),
+        bundle.sessions.len(),
         directory.display()
     ));
     Ok(())
@@ -137,6 +144,7 @@ pub(super) fn import(
     let exit = if refused { Exit::Failed } else { Exit::Ok };
     let groups = [
         ("taken", &merged.taken, Style::Good),
+        ("noted", &merged.noted, Style::Faint),
         ("skipped", &merged.skipped, Style::Faint),
         ("conflicts", &merged.conflicts, Style::Warning),
         ("refused", &read.refused, Style::Bad),

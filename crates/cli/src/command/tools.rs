@@ -1,6 +1,7 @@
 //! `recurgent tools`: stored programs and the tools agents forged, their health, and people's corrections.
 
 mod correct;
+mod diff;
 mod line;
 mod list;
 mod show;
@@ -20,8 +21,10 @@ use serde_json::{Value, json};
 use super::age::age;
 use super::settings::StateFlags;
 use super::store::{export, import, opened};
+use super::trace::full_call_id;
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean};
+use crate::render::table::{Column, Table, TableCell, cell, plain};
 use crate::render::{self, Stream};
 
 const EXAMPLES: &str = "\
@@ -61,7 +64,8 @@ pub(crate) struct ToolsOptions {
 enum Verb {
     /// Every tool, most used first, and every stored program
     List,
-    /// Its contract, methods with signatures, memory keys, versions and programs, and how it fares
+    /// Its contract, methods with signatures, memory keys, versions side by side, examples, recorded calls and programs, and
+    /// how it fares
     Show {
         /// The tool
         name: String,
@@ -116,7 +120,7 @@ enum Verb {
         /// What is wrong
         #[arg(long, value_name = "TEXT")]
         because: Option<String>,
-        /// The call whose answer was wrong, by its id: its answer is kept as an example of a wrong one
+        /// The call whose answer was wrong, by its id, the beginning of it, or `last`: its answer is kept as an example of a wrong one
         #[arg(long, value_name = "ID")]
         call: Option<String>,
     },
@@ -195,6 +199,8 @@ impl ToolsOptions {
         let open = || correct::CorrectionCommands::open(&self.place, self.json);
         let exit = match &self.verb {
             Verb::Reject { line, because, call } => {
+                let config = self.place.config(&[])?;
+                let call = call.as_deref().map(|id| full_call_id(id, &config)).transpose()?;
                 open()?.reject(line, because.as_deref(), call.as_deref())
             }
             Verb::List => list::list(&open()?, self.json).map(|()| Exit::Ok),
@@ -229,8 +235,19 @@ impl ToolsOptions {
         if healths.is_empty() {
             render::notice("no tools yet; a program forges one with `delegate`");
         }
-        let rows: Vec<String> = healths.iter().map(health_row).collect();
-        render::lines(&rows)
+        let mut table = Table::new(&[
+            Column::text("state"),
+            Column::text("tool").shrinks_to(10),
+            Column::number("calls"),
+            Column::number("failed"),
+            Column::number("weak"),
+            Column::number("corrected").expendable(2),
+            Column::number("retries spent").expendable(1),
+        ]);
+        for health in &healths {
+            table.row(health_row(health));
+        }
+        render::lines(&table.lines(render::room(Stream::Output), render::paint(Stream::Output)))
     }
 
     fn recommend(&self, found: &[Recommendation]) -> Result<(), CommandFault> {
@@ -273,7 +290,7 @@ impl ToolsOptions {
         if stale.is_empty() {
             render::notice("no tool has been unused for that long");
         }
-        render::lines(&stale.iter().map(stale_row).collect::<Vec<_>>())
+        render::lines(&stale_lines(stale))
     }
 
     fn prune(
@@ -306,28 +323,26 @@ impl ToolsOptions {
                 "{count} tool(s) would go; keep a copy with `recurgent tools export DIR`, then add --yes"
             ),
         });
-        render::lines(&stale.iter().map(stale_row).collect::<Vec<_>>())
+        render::lines(&stale_lines(&stale))
     }
 }
 
-fn health_row(health: &Health) -> String {
-    let paint = render::paint(Stream::Output);
+fn health_row(health: &Health) -> Vec<TableCell> {
     let style = match health.condition {
         Condition::Good => Style::Good,
         Condition::Weak => Style::Warning,
         Condition::Failing => Style::Bad,
         Condition::Unused => Style::Faint,
     };
-    format!(
-        "{} {} calls {}, failed {}, weak {}, corrected {}, retries spent {}",
-        paint.in_style(style, &format!("{:<8}", health.condition.name())),
-        paint.in_style(Style::Name, &format!("{:<24}", clean(&health.name))),
-        health.recent_calls,
-        health.recent_failures,
-        health.recent_weak_successes,
-        health.recent_corrections,
-        health.exhaustion_count,
-    )
+    vec![
+        cell(style, health.condition.name()),
+        cell(Style::Name, &health.name),
+        plain(health.recent_calls.to_string()),
+        plain(health.recent_failures.to_string()),
+        plain(health.recent_weak_successes.to_string()),
+        plain(health.recent_corrections.to_string()),
+        plain(health.exhaustion_count.to_string()),
+    ]
 }
 
 fn stale_json(tool: &ToolEntry) -> Value {
@@ -343,10 +358,18 @@ fn stale_json(tool: &ToolEntry) -> Value {
     })
 }
 
-fn stale_row(tool: &ToolEntry) -> String {
-    let paint = render::paint(Stream::Output);
-    let name = paint.in_style(Style::Name, &format!("{:<24}", clean(tool.name.as_str())));
-    format!("{name} last used {}, used {}", clean(&tool.last_used_at), tool.usage_count)
+fn stale_lines(stale: &[ToolEntry]) -> Vec<String> {
+    let mut table = Table::new(&[
+        Column::text("tool").shrinks_to(10),
+        Column::text("last used (UTC)"),
+        Column::number("used"),
+    ]);
+    for tool in stale {
+        let last_used = tool.last_used_at.get(..16).unwrap_or(&tool.last_used_at).replace('T', " ");
+        let name = cell(Style::Name, tool.name.as_str());
+        table.row(vec![name, plain(last_used), plain(tool.usage_count.to_string())]);
+    }
+    table.lines(render::room(Stream::Output), render::paint(Stream::Output))
 }
 
 /// What is known of the named tools, or of everything.

@@ -1,6 +1,9 @@
-//! `recurgent trace`: one call, or a whole tree of them, from the log.
+//! `recurgent trace`: past calls from the log, one call with all it called, and running it again.
+
+mod list;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use lifecycle::log_entry::{fill_programs, program_texts};
@@ -10,21 +13,28 @@ use serde_json::{Value, json};
 
 use super::settings::StateFlags;
 use crate::exit::{CommandFault, Exit};
-use crate::logbook;
-use crate::render::entry::{attempt_lines, call_line, execution_line, text};
-use crate::render::paint::{Style, clean};
-use crate::render::{self, Stream};
+use crate::logbook::{self, Follower};
+use crate::render::entry::{
+    attempt_lines, call_facts, call_line, cost, count, dollars, execution_line, indent, text, time,
+};
+use crate::render::paint::{Style, clean, clip, columns};
+use crate::render::{self, Stream, timing};
 
 const EXAMPLES: &str = "\
 Examples:
+  recurgent trace list                      the last calls, newest first
+  recurgent trace list --status error --since 2h
+  recurgent trace show last                 the last call: programs, prints, attempts, costs, times
   recurgent trace show 01J9ZQ               a trace, or a call with all it called
   recurgent trace show 01J9ZQ --json
   recurgent trace replay 01J9ZQ             run it again without a model, and compare
 
-Failures, `recurgent call --json` and `recurgent watch --json` show ids.";
+An id is that of a call or a trace, any beginning of it that is not ambiguous, or `last`.";
 
 /// Ids named when a prefix means several.
 const MAX_NAMED: usize = 5;
+/// The id that means the call that was logged last.
+const LAST: &str = "last";
 
 /// Show past calls from the log, or run them again
 #[derive(Debug, Args)]
@@ -41,24 +51,18 @@ pub(crate) struct TraceOptions {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// A call tree with its attempts, environments and workers
+    /// The last calls, newest first
+    List(list::ListArgs),
+    /// A call tree with its programs, what they printed, attempts, costs, and where the time went
     Show {
-        /// The id of a call or a trace, or the beginning of it
+        /// The id of a call or a trace, or the beginning of it, or `last`
         id: String,
     },
     /// Run it again without a model, by the programs the log has, and compare
     Replay {
-        /// The id of a call or a trace, or the beginning of it
+        /// The id of a call or a trace, or the beginning of it, or `last`
         id: String,
     },
-}
-
-impl Verb {
-    fn id(&self) -> &str {
-        match self {
-            Self::Show { id } | Self::Replay { id } => id,
-        }
-    }
 }
 
 /// What an id means.
@@ -72,14 +76,19 @@ struct TraceMatch {
 impl TraceOptions {
     pub(crate) fn run(self) -> Result<Exit, CommandFault> {
         let config = self.place.config(&[])?;
-        let found = Found::by(self.verb.id(), &config)?;
+        match &self.verb {
+            Verb::List(args) => args.list(&config, self.json),
+            Verb::Show { id } => self.show(self.found(id, &config)?),
+            Verb::Replay { id } => self.replay(&config, &self.found(id, &config)?),
+        }
+    }
+
+    fn found(&self, id: &str, config: &Config) -> Result<Found, CommandFault> {
+        let found = Found::by(id, config)?;
         if found.skipped > 0 && !self.json {
             render::notice(&format!("{} lines of the log are not entries", found.skipped));
         }
-        match self.verb {
-            Verb::Show { .. } => self.show(found),
-            Verb::Replay { .. } => self.replay(&config, &found),
-        }
+        Ok(found)
     }
 
     fn show(&self, found: Found) -> Result<Exit, CommandFault> {
@@ -154,13 +163,7 @@ impl Found {
     fn by(id: &str, config: &Config) -> Result<Self, CommandFault> {
         let log = logbook::path(config)?;
         let files = logbook::files(&log);
-        let mut matched = BTreeSet::new();
-        let mut skipped = 0;
-        for file in files.iter().filter(|file| file.exists()) {
-            skipped +=
-                logbook::read(file, |entry| matched.extend(TraceMatch::by(id.trim(), &entry)))?;
-        }
-        let matched = only(id, matched)?;
+        let (matched, skipped) = TraceMatch::find(id.trim(), &log)?;
         let (mut entries, mut texts) = (Vec::new(), BTreeMap::new());
         for file in files {
             // It could be read a moment ago; if it was removed since, the rest is shown.
@@ -193,7 +196,60 @@ impl Found {
     }
 }
 
+/// The id of the call that an id given by a person means: its own, or the beginning of it, or `last`. An id that the log
+/// does not have, or a log that is off, leaves it as it is: the store may know the call.
+pub(super) fn full_call_id(id: &str, config: &Config) -> Result<String, CommandFault> {
+    let Ok(log) = logbook::path(config) else { return Ok(id.to_owned()) };
+    let mut calls = BTreeSet::new();
+    let (id, is_last) = (id.trim(), id.trim() == LAST);
+    if is_last {
+        calls.extend(TraceMatch::last(&log)?.and_then(|matched| matched.call));
+    }
+    for file in logbook::files(&log).iter().filter(|file| !is_last && file.exists()) {
+        logbook::read(file, |entry| {
+            let call = text(&entry, "call_id");
+            if call.starts_with(id) && calls.len() <= MAX_NAMED {
+                calls.insert(call.to_owned());
+            }
+        })?;
+    }
+    if calls.len() > 1 && !calls.contains(id) {
+        let named: Vec<&str> = calls.iter().map(String::as_str).take(MAX_NAMED).collect();
+        return Err(CommandFault::missing(format!(
+            "several calls have an id that begins with {id:?}; say more of it: {}",
+            named.join(", ")
+        )));
+    }
+    Ok(calls.into_iter().next().unwrap_or_else(|| id.to_owned()))
+}
+
 impl TraceMatch {
+    /// What an id means in a log, and how many lines of the log are not entries.
+    fn find(id: &str, log: &Path) -> Result<(Self, usize), CommandFault> {
+        if id == LAST {
+            let last = Self::last(log)?;
+            return last.map(|last| (last, 0)).ok_or_else(|| {
+                CommandFault::missing(
+                    "no call is logged yet; `recurgent call ROLE METHOD` makes one, and its state_dir has its log",
+                )
+            });
+        }
+        let (mut matched, mut skipped) = (BTreeSet::new(), 0);
+        for file in logbook::files(log).iter().filter(|file| file.exists()) {
+            skipped += logbook::read(file, |entry| matched.extend(Self::by(id, &entry)))?;
+        }
+        Ok((only(id, matched)?, skipped))
+    }
+
+    /// The call that was logged last. A call is logged after those it made, so that it is the root of its tree.
+    fn last(log: &Path) -> Result<Option<Self>, CommandFault> {
+        let last = Follower::at_end(log)?.before(1, |_| true)?.pop();
+        Ok(last.map(|entry| Self {
+            trace: text(&entry, "trace_id").to_owned(),
+            call: Some(text(&entry, "call_id").to_owned()),
+        }))
+    }
+
     /// What a prefix can mean in an entry.
     fn by(prefix: &str, entry: &Value) -> Option<Self> {
         let (trace, call) = (text(entry, "trace_id"), text(entry, "call_id"));
@@ -218,7 +274,7 @@ fn only(id: &str, matched: BTreeSet<TraceMatch>) -> Result<TraceMatch, CommandFa
     }
     matched.into_iter().next().ok_or_else(|| {
         CommandFault::missing(format!(
-            "no call and no trace in the log has an id that begins with {id:?}; `recurgent watch --json` shows them"
+            "no call and no trace in the log has an id that begins with {id:?}; `recurgent trace list` shows them"
         ))
     })
 }
@@ -251,22 +307,54 @@ fn tree(mut entries: Vec<Value>, from: Option<&str>) -> Vec<Value> {
     ordered
 }
 
+/// A tree for people: each call with its attempts, then what all took.
 fn lines(trace: &str, calls: &[Value]) -> Vec<String> {
     let paint = render::paint(Stream::Output);
-    let mut lines = vec![paint.in_style(Style::Title, &format!("trace {}", clean(trace)))];
+    let room = render::room(Stream::Output);
+    let width = if room.is_bound { room.columns } else { usize::MAX };
+    let title = |text: &str| paint.in_style(Style::Title, text);
+    let mut lines = vec![title(&clip(&format!("trace {}", clean(trace)), width))];
     for call in calls {
-        lines.push(call_line(call, paint));
-        let when = format!("call {}  {}", text(call, "call_id"), text(call, "timestamp"));
-        let indent = lines.last().map_or(0, |line| line.len() - line.trim_start().len());
-        lines.push(format!(
-            "{}    {}",
-            " ".repeat(indent),
-            paint.in_style(Style::Faint, &clean(&when))
-        ));
-        lines.extend(execution_line(call, paint));
-        lines.extend(attempt_lines(call, paint));
+        lines.push(call_line(call, paint, width));
+        let when = format!("call {}  {}", text(call, "call_id"), time(call, "%F %T"));
+        let margin = format!("{}    ", indent(call));
+        let one_line = format!("{margin}{}  {}", clean(&when), call_facts(call));
+        let facts = if columns(&one_line) <= width {
+            vec![one_line]
+        } else {
+            vec![format!("{margin}{}", clean(&when)), format!("{margin}{}", call_facts(call))]
+        };
+        lines.extend(facts.iter().map(|line| paint.in_style(Style::Faint, &clip(line, width))));
+        lines.extend(execution_line(call, paint, width));
+        lines.extend(attempt_lines(call, paint, width));
     }
+    let bars = timing::lines(calls, room.columns, paint);
+    if !bars.is_empty() {
+        lines.push(title("time"));
+        lines.extend(bars);
+    }
+    lines.push(clip(&totals(calls), width));
     lines
+}
+
+/// Calls, model calls, tokens and money of a tree.
+fn totals(calls: &[Value]) -> String {
+    let sum = |pointer: &str| calls.iter().map(|call| count(call, pointer)).sum::<u64>();
+    let costs: Vec<f64> = calls.iter().filter_map(cost).collect();
+    let cost = match costs.as_slice() {
+        [] => String::new(),
+        costs => format!(", {}", dollars(costs.iter().sum())),
+    };
+    format!(
+        "{} call{}, {} model call{}, {} tokens sent ({} cached), {} received{cost}",
+        calls.len(),
+        if calls.len() == 1 { "" } else { "s" },
+        sum("/generation_attempt"),
+        if sum("/generation_attempt") == 1 { "" } else { "s" },
+        sum("/usage/input_tokens"),
+        sum("/usage/cached_tokens"),
+        sum("/usage/output_tokens"),
+    )
 }
 
 #[cfg(test)]

@@ -1,64 +1,227 @@
 //! A log entry as lines for people: the call and its result, its attempts, and where it ran.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::paint::{Paint, Style, clean, clip};
+use super::paint::{Paint, Style, broken, clean, clip, columns};
+use super::trace::duration;
 
 /// Columns of arguments and answers.
 const VALUE_COLUMNS: usize = 60;
+/// Fewest columns of an answer beside long arguments.
+const MIN_RESULT_COLUMNS: usize = 12;
+/// Lines of a program that are shown.
+const MAX_CODE_LINES: usize = 200;
+/// Lines of feedback that are shown.
+const MAX_FEEDBACK_LINES: usize = 12;
 /// Deepest indentation; deeper calls stay there.
 const MAX_INDENT: usize = 8;
 /// Lines shown of what a program printed.
 const MAX_OUTPUT_LINES: usize = 12;
 /// Characters of an environment's id that are shown.
-const SHORT_ID: usize = 12;
+const SHORT_ENV_ID: usize = 12;
+/// Characters of the id of a call or trace that are shown.
+const SHORT_ID: usize = 8;
 
-/// The line of a call: its name, arguments and result, indented by its depth.
-pub(crate) fn call_line(entry: &Value, paint: Paint) -> String {
+/// The line of a call: its name, arguments and result, indented by its depth, in at most `width` columns.
+pub(crate) fn call_line(entry: &Value, paint: Paint, width: usize) -> String {
     let (mark, style, result) = if text(entry, "outcome_status") == "ok" {
         ("✓", Style::Good, encoded(entry.get("outcome_value")))
     } else {
         let message = text(entry, "outcome_error_message").lines().next().unwrap_or_default();
         ("✗", Style::Bad, format!("{}: {message}", text(entry, "outcome_error_type")))
     };
-    let name = format!("{}.{}", text(entry, "role"), text(entry, "method"));
-    let arguments = arguments(entry);
-    let facts = [text(entry, "program_source").to_owned(), milliseconds(entry, "duration_ms")];
-    format!(
-        "{}{} {}({}) {} {}",
-        indent(entry),
-        paint.in_style(style, mark),
-        paint.in_style(Style::Name, &clip(&clean(&name), VALUE_COLUMNS)),
-        clip(&clean(&arguments), VALUE_COLUMNS),
-        clip(&clean(&result), VALUE_COLUMNS),
-        paint.in_style(Style::Faint, &clip(&clean(facts.join(" ").trim()), VALUE_COLUMNS))
-    )
+    let [name, arguments, result] =
+        [call_name(entry), arguments(entry), result].map(|it| clean(&it));
+    let indent = indent(entry);
+    // The mark, the parentheses and two spaces.
+    let mut left = width.saturating_sub(columns(&indent) + 5);
+    let mut take = |text: &str, spare: usize| {
+        let taken = columns(text).min(VALUE_COLUMNS).min(left.saturating_sub(spare));
+        left = left.saturating_sub(taken);
+        clip(text, taken)
+    };
+    let least = columns(&result).min(MIN_RESULT_COLUMNS);
+    let name = take(&name, least);
+    let arguments = take(&arguments, least);
+    let result = take(&result, 0);
+    let (mark, name) = (paint.in_style(style, mark), paint.in_style(Style::Name, &name));
+    format!("{indent}{mark} {name}({arguments}) {result}")
+}
+
+/// The facts of a call: the source of its program, its time, and what it cost.
+pub(crate) fn call_facts(entry: &Value) -> String {
+    let tokens = Tokens::of(entry);
+    let sent = (tokens.input + tokens.output > 0).then(|| format!("{tokens} tokens"));
+    let facts = [Some(source(entry)), took(entry), sent, cost(entry).map(dollars)];
+    let facts: Vec<String> = facts.into_iter().flatten().filter(|it| !it.is_empty()).collect();
+    clip(&clean(&facts.join("  ")), VALUE_COLUMNS)
+}
+
+/// `role.method`.
+pub(crate) fn call_name(entry: &Value) -> String {
+    format!("{}.{}", text(entry, "role"), text(entry, "method"))
+}
+
+/// Where the program of a call came from, in the words of the command line.
+pub(crate) fn source(entry: &Value) -> String {
+    match text(entry, "program_source") {
+        "persisted" => "stored".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The time a call took.
+fn took(entry: &Value) -> Option<String> {
+    seconds(entry, "duration_ms").map(duration)
+}
+
+/// A field in milliseconds.
+pub(crate) fn seconds(entry: &Value, field: &str) -> Option<Duration> {
+    let milliseconds = entry.get(field)?.as_f64().filter(|it| it.is_finite() && *it >= 0.0)?;
+    Duration::try_from_secs_f64(milliseconds / 1000.0).ok()
+}
+
+/// The money that a call cost; `None` if no model was paid, or no price is configured.
+pub(crate) fn cost(entry: &Value) -> Option<f64> {
+    entry.pointer("/cost/usd").and_then(Value::as_f64).filter(|usd| usd.is_finite())
+}
+
+/// An amount of money to two digits that say something.
+pub(crate) fn dollars(usd: f64) -> String {
+    if usd <= 0.0 {
+        "$0".to_owned()
+    } else if usd < 0.01 {
+        format!("${usd:.5}")
+    } else if usd < 1.0 {
+        format!("${usd:.3}")
+    } else {
+        format!("${usd:.2}")
+    }
+}
+
+/// A field that counts something; 0 if it does not.
+pub(crate) fn count(entry: &Value, pointer: &str) -> u64 {
+    entry.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// The time at which a call ended.
+pub(crate) fn ended_at(entry: &Value) -> Option<Timestamp> {
+    text(entry, "timestamp").parse().ok()
+}
+
+/// A time of an entry by a pattern, in UTC; empty if it has none.
+pub(crate) fn time(entry: &Value, pattern: &str) -> String {
+    ended_at(entry).map(|time| time.strftime(pattern).to_string()).unwrap_or_default()
+}
+
+/// The beginning of an id that is shown and may be given instead of it.
+pub(crate) fn short_id(id: &str) -> String {
+    clean(&id.chars().take(SHORT_ID).collect::<String>())
+}
+
+/// Tokens of model calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    /// Sent, cached ones included.
+    pub(crate) input: u64,
+    /// Of those, the ones a service had cached.
+    pub(crate) cached: u64,
+    /// Received.
+    pub(crate) output: u64,
+}
+
+impl Tokens {
+    /// Those of a call.
+    pub(crate) fn of(entry: &Value) -> Self {
+        Self {
+            input: count(entry, "/usage/input_tokens"),
+            cached: count(entry, "/usage/cached_tokens"),
+            output: count(entry, "/usage/output_tokens"),
+        }
+    }
+}
+
+impl std::fmt::Display for Tokens {
+    /// `1.2k/340`: sent and received.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", thousands(self.input), thousands(self.output))
+    }
+}
+
+/// A number in at most five columns.
+pub(crate) fn thousands(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{}k", number / 1000),
+        _ => format!("{}M", number / 1_000_000),
+    }
 }
 
 /// The environment and the worker of a call, if it had any, and what its programs were granted.
-pub(crate) fn execution_line(entry: &Value, paint: Paint) -> Option<String> {
+pub(crate) fn execution_line(entry: &Value, paint: Paint, width: usize) -> Option<String> {
     let facts = [environment(entry), worker(entry), grants(entry)];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
-    let text = clip(&clean(&facts.join("  ")), 3 * VALUE_COLUMNS);
-    let line = format!("{}    {text}", indent(entry));
+    let line = format!("{}    {}", indent(entry), clean(&facts.join("  ")));
+    let line = clip(&line, width.min(3 * VALUE_COLUMNS));
     (!facts.is_empty()).then(|| paint.in_style(Style::Faint, &line))
 }
 
-/// Each attempt: where its program came from, the stages it reached, why it was rejected, and what it printed.
-pub(crate) fn attempt_lines(entry: &Value, paint: Paint) -> Vec<String> {
+/// Each attempt: where its program came from, the stages it reached, its program, what it printed, and the feedback that
+/// the next one was given.
+pub(crate) fn attempt_lines(entry: &Value, paint: Paint, width: usize) -> Vec<String> {
     let attempts = entry.get("attempts").and_then(Value::as_array);
-    let lines = |attempt: &Value| {
+    let attempts: Vec<&Value> = attempts.into_iter().flatten().collect();
+    let margin = format!("{}      ", indent(entry));
+    let room = width.min(2 * VALUE_COLUMNS).saturating_sub(columns(&margin)).max(1);
+    let mut lines = Vec::new();
+    for (index, attempt) in attempts.iter().enumerate() {
+        let is_last = index + 1 == attempts.len();
+        lines.push(attempt_line(entry, attempt, paint, width));
+        // The text of the last attempt's program is at the entry.
+        let code = Some(text(attempt, "code")).filter(|code| !code.is_empty());
+        let code = code.unwrap_or_else(|| if is_last { text(entry, "code") } else { "" });
+        lines.extend(code_lines(code, room, paint).iter().map(|line| format!("{margin}{line}")));
         let printed = ["stdout", "stderr"].into_iter().flat_map(|stream| {
             let name = if stream == "stdout" { "printed" } else { stream };
             output_lines(name, text(attempt, stream))
         });
-        let printed = printed.map(|line| {
-            let line = clip(&clean(&line), 2 * VALUE_COLUMNS);
-            format!("{}      {}", indent(entry), paint.in_style(Style::Faint, &line))
-        });
-        std::iter::once(attempt_line(entry, attempt, paint)).chain(printed).collect::<Vec<_>>()
+        let printed = printed.map(|line| paint.in_style(Style::Faint, &clip(&clean(&line), room)));
+        lines.extend(printed.map(|line| format!("{margin}{line}")));
+        if let Some(failure) = attempt.get("failure").filter(|it| it.is_object()) {
+            let feedback = feedback_lines(failure, is_last, room);
+            let style = |line: &String| paint.in_style(Style::Warning, line);
+            lines.extend(feedback.iter().map(|line| format!("{margin}{}", style(line))));
+        }
+    }
+    lines
+}
+
+/// A program with line numbers.
+pub(crate) fn code_lines(code: &str, room: usize, paint: Paint) -> Vec<String> {
+    let count = code.lines().count();
+    let digits = count.min(MAX_CODE_LINES).to_string().len();
+    let shown = code.lines().take(MAX_CODE_LINES).enumerate().map(|(index, line)| {
+        let number = paint.in_style(Style::Faint, &format!("{:>digits$}", index + 1));
+        format!("{number}  {}", clip(&clean(line), room.saturating_sub(digits + 2)))
+    });
+    let more = count.checked_sub(MAX_CODE_LINES).filter(|more| *more > 0);
+    shown.chain(more.map(|more| format!("{:>digits$}  {more} more lines", "…"))).collect()
+}
+
+/// Why an attempt was rejected, as the next one was given it; the last one has no next.
+fn feedback_lines(failure: &Value, is_last: bool, room: usize) -> Vec<String> {
+    let place = match (count(failure, "/location/line"), count(failure, "/location/column")) {
+        (0, _) => String::new(),
+        (line, column) => format!(" (line {line}, column {column})"),
     };
-    attempts.into_iter().flatten().flat_map(lines).collect()
+    let label = if is_last { "rejected" } else { "feedback to the next attempt" };
+    let message = format!("{label}: {}{place}", text(failure, "error_message"));
+    let correction = failure.pointer("/violation/required_correction").and_then(Value::as_str);
+    let lines = message.lines().chain(correction);
+    lines.flat_map(|line| broken(line, room)).take(MAX_FEEDBACK_LINES).collect()
 }
 
 /// The first lines of what a program printed, each with the name of the stream.
@@ -70,25 +233,21 @@ pub(crate) fn output_lines(stream: &str, output: &str) -> Vec<String> {
     shown.chain(more).collect()
 }
 
-fn attempt_line(entry: &Value, attempt: &Value, paint: Paint) -> String {
+fn attempt_line(entry: &Value, attempt: &Value, paint: Paint, width: usize) -> String {
     let stages = attempt.get("stages").and_then(Value::as_array);
     let stages: Vec<&str> = stages.into_iter().flatten().filter_map(Value::as_str).collect();
     let failure = attempt.get("failure").filter(|failure| !failure.is_null());
-    let ended = failure.map_or_else(String::new, |failure| {
-        let (kind, message) = (text(failure, "error_type"), text(failure, "error_message"));
-        format!("  {kind}: {}", message.lines().next().unwrap_or_default())
-    });
-    let line = format!(
-        "attempt {} {} {} {}{}",
+    let ended = failure.map_or_else(String::new, |it| format!("  {}", text(it, "error_type")));
+    let facts = format!(
+        "attempt {} {}  {}  {}{ended}",
         attempt.get("attempt_id").unwrap_or(&Value::Null),
-        text(attempt, "program_source"),
+        source(attempt),
         stages.join(" → "),
-        milliseconds(attempt, "duration_ms"),
-        clip(&clean(&ended), 2 * VALUE_COLUMNS)
+        took(attempt).unwrap_or_default(),
     );
     let style = if failure.is_some() { Style::Warning } else { Style::Faint };
-    let line = clip(&clean(&line), 4 * VALUE_COLUMNS);
-    format!("{}    {}", indent(entry), paint.in_style(style, &line))
+    let line = format!("{}    {}", indent(entry), clean(&facts));
+    paint.in_style(style, &clip(&line, width.min(3 * VALUE_COLUMNS)))
 }
 
 fn environment(entry: &Value) -> Option<String> {
@@ -103,7 +262,7 @@ fn environment(entry: &Value) -> Option<String> {
         ),
         None => "not prepared".to_owned(),
     };
-    Some(format!("env {} {made}", id.get(..SHORT_ID).unwrap_or(id)))
+    Some(format!("env {} {made}", id.get(..SHORT_ENV_ID).unwrap_or(id)))
 }
 
 fn worker(entry: &Value) -> Option<String> {
@@ -129,7 +288,8 @@ fn grants(entry: &Value) -> Option<String> {
     (!granted.is_empty()).then(|| format!("granted {}", granted.join(", ")))
 }
 
-fn arguments(entry: &Value) -> String {
+/// The arguments of a call, as they are written.
+pub(crate) fn arguments(entry: &Value) -> String {
     let args = entry.get("args").and_then(Value::as_array).into_iter().flatten();
     let kwargs = entry.get("kwargs").and_then(Value::as_object).into_iter().flatten();
     let named = kwargs.map(|(name, value)| format!("{name}: {value}"));
@@ -145,7 +305,8 @@ fn milliseconds(entry: &Value, field: &str) -> String {
     took.map_or_else(String::new, |took| format!("{took} ms"))
 }
 
-fn indent(entry: &Value) -> String {
+/// The indentation of a call, by its depth.
+pub(crate) fn indent(entry: &Value) -> String {
     let depth = entry.get("depth").and_then(Value::as_u64).unwrap_or_default();
     "  ".repeat(usize::try_from(depth).unwrap_or(MAX_INDENT).min(MAX_INDENT))
 }
@@ -199,12 +360,15 @@ mod tests {
             entry["outcome_status"] = json!(status);
             entry["outcome_value"] = json!(hostile);
             let plain = Paint { colour: false };
-            let mut lines = attempt_lines(&entry, plain);
-            lines.push(call_line(&entry, plain));
-            lines.extend(execution_line(&entry, plain));
-            for line in lines {
-                assert!(!line.contains(char::is_control), "{line:?}");
-                assert!(line.chars().count() < 400, "{} columns", line.chars().count());
+            for width in [40, 100, usize::MAX] {
+                let mut lines = attempt_lines(&entry, plain, width);
+                lines.push(call_line(&entry, plain, width));
+                lines.push(clip(&call_facts(&entry), width));
+                lines.extend(execution_line(&entry, plain, width));
+                for line in lines {
+                    assert!(!line.contains(char::is_control), "{line:?}");
+                    assert!(columns(&line) <= width.min(400), "{} columns", columns(&line));
+                }
             }
         }
     }
@@ -218,31 +382,41 @@ mod tests {
             "duration_ms": 12.5, "env_id": "0123456789abcdef", "environment_cache_hit": false,
             "env_prepare_ms": 30.0, "env_resolve_ms": 10.0, "env_install_ms": 15.5,
             "worker_pid": 42, "worker_restart_count": 1, "sandbox_tier": "process",
+            "code": "x = 1\nresult = x", "cost": {"usd": 0.001_25},
+            "usage": {"input_tokens": 1200, "output_tokens": 34, "cached_tokens": 0},
             "attempts": [
-                {"attempt_id": 1, "program_source": "generated", "stages": ["validated", "executed"],
-                 "duration_ms": 3.0, "failure": {"error_type": "execution", "error_message": "boom\nat 1"},
+                {"attempt_id": 1, "program_source": "persisted", "stages": ["validated", "executed"],
+                 "duration_ms": 3.0, "code": "result = x",
+                 "failure": {"error_type": "execution", "error_message": "boom\nat 1", "location": {"line": 2, "column": 3},
+                             "violation": {"required_correction": "define x first"}},
                  "stdout": "so far\n".repeat(14), "stderr": "oh"},
                 {"attempt_id": 2, "program_source": "repaired", "stages": ["validated"], "duration_ms": 4.0, "failure": null},
             ],
         });
+        assert_eq!(call_line(&entry, paint, 100), "  ✓ helper.add(1, \"a\\u001b[2J\", by: 2) [3]");
+        assert_eq!(call_line(&entry, paint, 30), "  ✓ helper.add(1, \"a\\u00…) [3]");
+        assert_eq!(call_facts(&entry), "generated  12 ms  1200/34 tokens  $0.00125");
         assert_eq!(
-            call_line(&entry, paint),
-            "  ✓ helper.add(1, \"a\\u001b[2J\", by: 2) [3] generated 12.5 ms"
-        );
-        assert_eq!(
-            execution_line(&entry, paint).unwrap(),
+            execution_line(&entry, paint, usize::MAX).unwrap(),
             "      env 0123456789ab made in 30 ms (resolve 10 ms, install 15.5 ms)  worker 42, restarts 1, process"
         );
-        let mut expected =
-            vec!["      attempt 1 generated validated → executed 3 ms  execution: boom"];
+        let mut expected = vec![
+            "      attempt 1 stored  validated → executed  3.0 ms  execution",
+            "        1  result = x",
+        ];
         expected.extend(["        printed: so far"; 12]);
         expected.extend([
             "        printed: … 2 more lines",
             "        stderr: oh",
-            "      attempt 2 repaired validated 4 ms",
+            "        feedback to the next attempt: boom",
+            "        at 1 (line 2, column 3)",
+            "        define x first",
+            "      attempt 2 repaired  validated  4.0 ms",
+            "        1  x = 1",
+            "        2  result = x",
         ]);
-        assert_eq!(attempt_lines(&entry, paint), expected);
-        let of = |grants: Value| execution_line(&json!({"grants": grants}), paint);
+        assert_eq!(attempt_lines(&entry, paint, 100), expected);
+        let of = |grants: Value| execution_line(&json!({"grants": grants}), paint, 100);
         assert_eq!(of(json!({"network": "off", "read": [], "write": []})), None);
         assert_eq!(
             of(json!({"network": "a.example", "read": ["/a"], "write": ["/b"]})).unwrap(),
@@ -252,8 +426,15 @@ mod tests {
             "role": "r", "method": "m", "outcome_status": "error", "outcome_error_type": "timeout",
             "outcome_error_message": "too slow\nmore", "depth": 99,
         });
-        assert_eq!(call_line(&failed, paint), "                ✗ r.m() timeout: too slow ");
-        assert_eq!(execution_line(&failed, paint), None);
-        assert_eq!(attempt_lines(&failed, paint), Vec::<String>::new());
+        assert_eq!(call_line(&failed, paint, 100), "                ✗ r.m() timeout: too slow");
+        assert_eq!(execution_line(&failed, paint, 100), None);
+        assert_eq!(attempt_lines(&failed, paint, 100), Vec::<String>::new());
+    }
+
+    #[test]
+    fn money_and_large_numbers_are_short() {
+        let shown = [0.0, 0.001_25, 0.0321, 12.345].map(dollars);
+        assert_eq!(shown, ["$0", "$0.00125", "$0.032", "$12.35"]);
+        assert_eq!([9_999, 12_345, 3_000_000].map(thousands), ["9999", "12k", "3M"]);
     }
 }

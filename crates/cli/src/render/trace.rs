@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lifecycle::event::{Event, EventKind, Subject};
 use lifecycle::request::encoded_bytes;
@@ -21,10 +22,14 @@ use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use super::entry::output_lines;
-use super::paint::{Paint, Style, clean, clip, wrapped};
+use super::paint::{Paint, Style, clean, clip, columns, wrapped};
+use super::story::StoryOutput;
+use super::{Stream, room};
 
-/// Columns a line may take.
-pub(crate) const WIDTH: usize = 80;
+/// Columns a line may take, on a terminal that has more.
+const MAX_WIDTH: usize = 80;
+/// Columns below which the source and the time of a call are on a line of their own.
+const MIN_WIDTH_FOR_SUFFIX: usize = 64;
 /// Lines of a program that are shown.
 const MAX_CODE_LINES: usize = 20;
 /// Lines of an answer that are shown.
@@ -35,6 +40,8 @@ const MAX_VALUE_BYTES: usize = 64 * 1024;
 const MAX_MESSAGE_LINES: usize = 4;
 /// Deepest indentation; deeper calls stay there.
 const MAX_INDENT: usize = 8;
+/// How often the time that was waited is shown.
+const TICK: Duration = Duration::from_secs(1);
 /// Columns kept for a duration.
 const DURATION_COLUMNS: usize = 10;
 
@@ -50,27 +57,39 @@ pub(crate) enum Detail {
 /// Shows calls while they are under way. Give it to a runtime as an observer.
 pub(crate) struct LiveTrace {
     detail: Detail,
+    /// Columns a line may take.
+    width: usize,
     paint: Paint,
-    screen: Mutex<Screen>,
+    screen: Arc<Mutex<Screen>>,
 }
 
 impl LiveTrace {
     /// Writes to standard error.
     pub(crate) fn new(detail: Detail, colour: bool) -> Self {
         let screen = Screen::new(Box::new(io::stderr()), columns_of(&io::stderr()));
-        Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
+        Self::on(screen, detail, width(Stream::Error), colour)
+    }
+
+    fn on(screen: Screen, detail: Detail, width: usize, colour: bool) -> Self {
+        let paint = Paint { colour };
+        let is_terminal = screen.columns.is_some();
+        let screen = Arc::new(Mutex::new(screen));
+        if is_terminal {
+            count_seconds(Arc::downgrade(&screen), paint);
+        }
+        Self { detail, width, paint, screen }
     }
 
     /// Writes to standard output, for commands whose output is the trace.
-    pub(crate) fn on_stdout(detail: Detail, colour: bool) -> Self {
-        let screen = Screen::new(Box::new(io::stdout()), columns_of(&io::stdout()));
-        Self { detail, paint: Paint { colour }, screen: Mutex::new(screen) }
+    pub(crate) fn on_stdout(detail: Detail, colour: bool, out: StoryOutput) -> Self {
+        let screen = Screen::new(Box::new(out), columns_of(&io::stdout()));
+        Self::on(screen, detail, width(Stream::Output), colour)
     }
 
     #[cfg(test)]
     fn to(out: Box<dyn Write + Send>, detail: Detail, columns: Option<usize>) -> Self {
-        let screen = Mutex::new(Screen::new(out, columns));
-        Self { detail, paint: Paint { colour: false }, screen }
+        let screen = Arc::new(Mutex::new(Screen::new(out, columns)));
+        Self { detail, width: MAX_WIDTH, paint: Paint { colour: false }, screen }
     }
 }
 
@@ -83,11 +102,22 @@ impl Observer for LiveTrace {
         };
         // A call continues even if the terminal is closed.
         let _ = screen.print(&lines);
-        let room = screen.columns.unwrap_or(WIDTH);
-        let status =
-            status(event).map(|text| self.paint.in_style(Style::Faint, &clip(&text, room)));
-        let _ = screen.status(status.as_deref());
+        screen.waiting = status(event).map(|text| Waiting { text, since: Instant::now() });
+        let _ = screen.show_waiting(self.paint);
     }
+}
+
+/// Shows how long has been waited, until the screen is gone. Without a thread the status line does not count.
+fn count_seconds(screen: Weak<Mutex<Screen>>, paint: Paint) {
+    let count = move || {
+        loop {
+            thread::sleep(TICK);
+            let Some(screen) = screen.upgrade() else { return };
+            let mut screen = screen.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = screen.show_waiting(paint);
+        }
+    };
+    let _ = thread::Builder::new().name("elapsed".to_owned()).spawn(count);
 }
 
 /// Where the trace is written, and what it has shown.
@@ -96,8 +126,16 @@ struct Screen {
     /// Most columns of the status line: a line that wraps cannot be erased. `None` if the output is not a terminal.
     columns: Option<usize>,
     status_shown: bool,
+    /// What is being waited for.
+    waiting: Option<Waiting>,
     /// The program each open call is running, by call id.
     programs: BTreeMap<String, Running>,
+}
+
+/// Something that takes time.
+struct Waiting {
+    text: String,
+    since: Instant,
 }
 
 /// A program under way.
@@ -108,7 +146,7 @@ struct Running {
 
 impl Screen {
     fn new(out: Box<dyn Write + Send>, columns: Option<usize>) -> Self {
-        Self { out, columns, status_shown: false, programs: BTreeMap::new() }
+        Self { out, columns, status_shown: false, waiting: None, programs: BTreeMap::new() }
     }
 
     fn print(&mut self, lines: &[String]) -> io::Result<()> {
@@ -118,6 +156,20 @@ impl Screen {
         self.status(None)?;
         lines.iter().try_for_each(|line| writeln!(self.out, "{}", line.trim_end()))?;
         self.out.flush()
+    }
+
+    /// Shows what is being waited for and, after a second, for how long.
+    fn show_waiting(&mut self, paint: Paint) -> io::Result<()> {
+        let room = self.columns.unwrap_or(MAX_WIDTH);
+        let text = self.waiting.as_ref().map(|waiting| {
+            let elapsed = match waiting.since.elapsed().as_secs() {
+                0 => String::new(),
+                seconds => format!(" {seconds} s"),
+            };
+            let text = clip(&waiting.text, room.saturating_sub(elapsed.len()));
+            paint.in_style(Style::Faint, &format!("{text}{elapsed}"))
+        });
+        self.status(text.as_deref())
     }
 
     /// Replaces the status line; `None` erases it.
@@ -152,12 +204,17 @@ fn status(event: &Event) -> Option<String> {
     Some(text)
 }
 
-/// Columns of a terminal, at most [`WIDTH`]; `None` if the stream is not a terminal.
+/// Columns a line may take on a stream.
+pub(crate) fn width(stream: Stream) -> usize {
+    room(stream).columns.min(MAX_WIDTH)
+}
+
+/// Columns of a terminal, at most [`MAX_WIDTH`]; `None` if the stream is not a terminal.
 fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let known = tcgetwinsize(stream).map(|size| usize::from(size.ws_col)).ok();
     // Some terminals report 0 columns.
-    let columns = known.filter(|columns| *columns > 0).unwrap_or(WIDTH);
-    stream.is_terminal().then_some(columns.min(WIDTH))
+    let columns = known.filter(|columns| *columns > 0).unwrap_or(MAX_WIDTH);
+    stream.is_terminal().then_some(columns.min(MAX_WIDTH))
 }
 
 impl LiveTrace {
@@ -198,7 +255,7 @@ impl LiveTrace {
             }
             EventKind::Waiting { wait, why } => {
                 let next = format!("{}; trying again in {}", clean(why), duration(*wait));
-                let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+                let room = self.width.saturating_sub(indent_columns(subject) + 4);
                 let next = self.paint.in_style(Style::Faint, &clip(&next, room));
                 vec![format!("{}{next}", self.rail(subject))]
             }
@@ -208,7 +265,7 @@ impl LiveTrace {
 
     fn heading(&self, subject: &Subject, arguments: &str) -> String {
         let name = clean(&subject.name);
-        let room = WIDTH.saturating_sub(indent_columns(subject) + name.chars().count() + 2);
+        let room = self.width.saturating_sub(indent_columns(subject) + columns(&name) + 2);
         let name = self.paint.in_style(Style::Name, &name);
         format!("{}{name}({})", self.indent(subject), clip(&clean(arguments), room))
     }
@@ -218,7 +275,7 @@ impl LiveTrace {
         let rail = self.rail(subject);
         let count = code.lines().count();
         let digits = count.min(MAX_CODE_LINES).to_string().len();
-        let room = WIDTH.saturating_sub(indent_columns(subject) + digits + 4);
+        let room = self.width.saturating_sub(indent_columns(subject) + digits + 4);
         // One or two lines more are shown: a line with their number would save little.
         let shown = if count <= MAX_CODE_LINES + 2 { count } else { MAX_CODE_LINES };
         let mut lines: Vec<String> = code
@@ -240,7 +297,7 @@ impl LiveTrace {
     /// The first lines of what a program printed.
     fn printed(&self, subject: &Subject, stream: &str, text: &str) -> Vec<String> {
         let rail = self.rail(subject);
-        let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+        let room = self.width.saturating_sub(indent_columns(subject) + 4);
         let line = |text: &str| {
             let line = clip(&clean(text), room);
             format!("{rail}{}", self.paint.in_style(Style::Faint, &line))
@@ -250,7 +307,7 @@ impl LiveTrace {
 
     fn rollback(&self, subject: &Subject, what: &str, message: &str) -> Vec<String> {
         let rail = self.rail(subject);
-        let room = WIDTH.saturating_sub(indent_columns(subject) + 4);
+        let room = self.width.saturating_sub(indent_columns(subject) + 4);
         let head = self.paint.in_style(Style::Warning, &format!("↺ {}", clip(&clean(what), room)));
         let message_lines = wrapped(message, room, MAX_MESSAGE_LINES);
         std::iter::once(format!("{rail}{head}"))
@@ -261,17 +318,23 @@ impl LiveTrace {
     /// The outcome, then the source of its program and the time it took. A blank line separates a tree from the next.
     fn ending(&self, subject: &Subject, outcome: &Outcome, suffix: &str) -> Vec<String> {
         let corner = format!("{}{}", self.indent(subject), self.paint.in_style(Style::Faint, "└ "));
-        let room = WIDTH.saturating_sub(indent_columns(subject) + 2);
-        let left = room.saturating_sub(suffix.chars().count() + 2);
+        let room = self.width.saturating_sub(indent_columns(subject) + 2);
+        let is_narrow = self.width < MIN_WIDTH_FOR_SUFFIX;
+        let left = if is_narrow { room } else { room.saturating_sub(columns(suffix) + 2) };
         let (style, text, below) = match &outcome.result {
-            Ok(value) => answer(value, left, subject.depth == 0),
+            Ok(value) => answer(value, left, room.saturating_sub(2), subject.depth == 0),
             Err(failure) => failure_lines(failure, left, room),
         };
-        let gap = " ".repeat(room.saturating_sub(text.chars().count() + suffix.chars().count()));
-        let text = self.paint.in_style(style, &text);
-        let mut lines =
-            vec![format!("{corner}{text}{gap}{}", self.paint.in_style(Style::Faint, suffix))];
         let margin = format!("{}  ", self.indent(subject));
+        let taken = if is_narrow { 0 } else { columns(&text) };
+        let gap = " ".repeat(room.saturating_sub(taken + columns(suffix)));
+        let text = self.paint.in_style(style, &text);
+        let suffix = self.paint.in_style(Style::Faint, suffix);
+        let mut lines = if is_narrow {
+            vec![format!("{corner}{text}"), format!("{margin}{gap}{suffix}")]
+        } else {
+            vec![format!("{corner}{text}{gap}{suffix}")]
+        };
         lines.extend(below.iter().map(|line| format!("{margin}{line}")));
         if subject.depth == 0 {
             lines.push(String::new());
@@ -317,14 +380,20 @@ pub(crate) fn duration(took: Duration) -> String {
     }
 }
 
-/// A value on one line. If the value of a root call does not fit, `ok` and an outline of it on the lines below.
-fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<String>) {
+/// A value on one line of `room` columns. If the value of a root call does not fit, `ok` and an outline of it on lines
+/// of `below_room` columns below.
+fn answer(
+    value: &Value,
+    room: usize,
+    below_room: usize,
+    at_top: bool,
+) -> (Style, String, Vec<String>) {
     let bytes = encoded_bytes(value);
     if bytes > MAX_VALUE_BYTES {
         return (Style::Good, format!("ok, {bytes} bytes"), Vec::new());
     }
     let short = clean(&value.to_string());
-    if short.chars().count() <= room || !at_top {
+    if columns(&short) <= room || !at_top {
         return (Style::Good, clip(&short, room), Vec::new());
     }
     let mut below = outline(value);
@@ -333,7 +402,7 @@ fn answer(value: &Value, room: usize, at_top: bool) -> (Style, String, Vec<Strin
         below.truncate(MAX_VALUE_LINES);
         below.push(format!("… {more} more lines"));
     }
-    let below = below.iter().map(|line| clip(line, WIDTH - 4)).collect();
+    let below = below.iter().map(|line| clip(line, below_room)).collect();
     (Style::Good, "ok".to_owned(), below)
 }
 

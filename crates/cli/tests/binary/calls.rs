@@ -106,6 +106,13 @@ fn a_line_that_makes_no_sense_exits_with_2() {
         ),
         (&["call", "echo", "back", "--args-file", "object.json"], "usage", "one JSON array"),
         (&["call", "echo", "back", "--args-file", "absent.json"], "usage", "absent.json"),
+        (&["call", "echo", "back", "@absent.txt"], "usage", "write @@absent.txt for the text"),
+        (&["call", "echo", "back", "-", "-"], "usage", "standard input can be one argument only"),
+        (&["call", "echo", "back", "--deliverable", "@absent"], "usage", "cannot read absent"),
+        (&["call", "echo", "back", "--workspace-write"], "usage", "add --workspace DIR"),
+        (&["call", "echo", "back", "--workspace", "absent"], "usage", "a directory that exists"),
+        (&["call", "echo", "memory="], "usage", "takes one value and was given 0"),
+        (&["call", "echo", "memory=", "1", "2"], "usage", "takes one value and was given 2"),
         (&["call", "", "back"], "invalid_call", "must not be empty"),
         (&["call", "echo", " "], "invalid_call", "must not be empty"),
         (&["call", &long, "back"], "invalid_call", "this one has 10000; shorten it"),
@@ -167,11 +174,6 @@ fn a_call_that_fails_exits_with_1() {
             "replay_divergence",
             "Record this run again",
         ),
-        (
-            &["call", "echo", "back", "--provider", "auto"],
-            "provider_auth",
-            "--provider scripted:FILE",
-        ),
         (&["call", "echo", "unscripted"], "provider", "add that key"),
         (&["sessions", "show", "nobody"], "not_found", "no session is named \"nobody\""),
         (&["sessions", "rm", "nobody"], "not_found", "no session is named \"nobody\""),
@@ -192,6 +194,8 @@ fn what_cannot_be_set_up_exits_with_3_or_4() {
     let call: &[&str] = &["call", "echo", "back"];
     let rows: &[Row<'_>] = &[
         (&[("RECURGENT_GUESTS", "ruby")], 3, "setup", "did you mean `guest`?"),
+        (&[("RECURGENT_PROVIDER", "auto")], 3, "provider_auth", "--provider scripted:FILE"),
+        (&[("RECURGENT_CONFIG", "absent.toml")], 3, "setup", "absent.toml"),
         (&[("RECURGENT_CONFIG", "broken.toml")], 3, "setup", "broken.toml"),
         (&[("RECURGENT_PROVIDER", "scripted:absent.json")], 3, "setup", "absent.json"),
         (&[("RECURGENT_PROVIDER", "scripted:odd.json")], 3, "setup", "role.method"),
@@ -234,7 +238,7 @@ fn arguments_are_json_if_they_parse_and_text_if_not() {
         (&["3", "-4", "-0.5"], json!({"args": [3, -4, -0.5], "kwargs": {}})),
         (&["NaN", "three", "\"3\""], json!({"args": ["NaN", "three", "3"], "kwargs": {}})),
         (
-            &["[1, {\"a\": null}]", "@file"],
+            &["[1, {\"a\": null}]", "@@file"],
             json!({"args": [[1, {"a": null}], "@file"], "kwargs": {}}),
         ),
         (
@@ -392,7 +396,7 @@ fn help_has_examples_and_exit_codes() {
     assert!(cli.run(&["--version"]).exits(0).stdout.starts_with("recurgent "));
     for shell in ["bash", "zsh", "fish"] {
         let script = cli.run(&["completions", shell]);
-        assert!(script.exits(0).stdout.contains("sessions"), "{shell}");
+        assert!(script.exits(0).stdout.contains("recurgent complete --"), "{shell}");
     }
     cli.run(&[]).exits(2).stderr_contains("Usage:");
 }

@@ -17,7 +17,7 @@ fn a_session_outlives_its_process() {
     call(&["add", "3"]).exits(0).prints("8\n");
     call(&["memory"]).exits(0).prints("8\n");
     // Outside the session there is no memory, and no model is configured that could write a program.
-    cli.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(1);
+    cli.run(&["call", "calculator", "memory", "--provider", "auto"]).exits(3);
 
     let listed = cli.run(&["sessions", "list", "--json"]).exits(0).json();
     let row = &listed["sessions"][0];
@@ -87,7 +87,7 @@ fn the_repl_reads_lines_without_a_terminal() {
     assert!(shown.contains(".history") && shown.contains("add(3, 4)"), "{shown}");
     let history = cli.run_with_stdin(repl, "add 3\n.history\n");
     let shown = history.exits(0).stdout.as_str();
-    assert!(shown.starts_with("3\n") && shown.contains("ok    add[3]"), "{shown}");
+    assert!(shown.starts_with("3\n") && shown.contains("ok    add(3)"), "{shown}");
 }
 
 /// Each process has its own trace, but the calls of a session belong to one conversation.
@@ -194,4 +194,27 @@ fn a_damaged_session_can_always_be_repaired() {
     assert_eq!(listed["sessions"][0]["name"], "desk");
     cli.run(&["sessions", "rm", "desk"]).exits(0);
     add().exits(0);
+}
+
+/// A follow-up question means little without what came before it.
+#[test]
+fn a_follow_up_is_written_with_the_last_turns_in_view() {
+    let code = "def ask(question):\n    return 'about ' + question";
+    let cli = CliFixture::new(&json!({"guide.ask": [{"code": code}]}).to_string());
+    let ask = |question: &str| {
+        let line = ["ask", "guide", question, "--session", "desk", "--set", "debug=true"];
+        cli.run(&line).exits(0);
+        let log = fs::read_to_string(cli.path("state/recurgent.jsonl")).unwrap();
+        let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        last["user_prompt"].as_str().unwrap().to_owned()
+    };
+    let first = ask("what is the capital of Norway?");
+    assert!(!first.contains("latest_turns"), "{first}");
+    let second = ask("and of Sweden?");
+    let turns = second.lines().find_map(|line| line.strip_prefix("latest_turns: ")).unwrap();
+    let turns: Value = serde_json::from_str(turns).unwrap();
+    let question = "what is the capital of Norway?";
+    let expected =
+        json!([{"method": "ask", "args": [question], "value": format!("about {question}")}]);
+    assert_eq!(turns, expected);
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::calls::cli;
 use crate::fixture::Ran;
 use crate::processes::{Process, assert_gone, descendants};
+use crate::terminal::at_terminal;
 
 #[test]
 fn ctrl_c_stops_the_call_and_leaves_no_process() {
@@ -57,32 +58,13 @@ fn what_a_killed_host_left_behind_is_removed_and_blocks_no_process() {
 /// A repl puts its terminal into a mode that a shell cannot use.
 #[test]
 fn a_terminal_is_as_it_was_when_a_repl_is_ended_at_its_prompt() {
-    const AT_A_TERMINAL: &str = r"
-import fcntl, os, pty, signal, sys, termios
-ours, theirs = pty.openpty()
-before = termios.tcgetattr(theirs)
-child = os.fork()
-if child == 0:
-    os.setsid()
-    fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-    for fd in range(3):
-        os.dup2(theirs, fd)
-    os.execvp(sys.argv[1], sys.argv[1:])
-seen = b''
-while b'calculator> ' not in seen:
-    seen += os.read(ours, 4096)
+    let script = "
+wait('calculator> ')
 assert termios.tcgetattr(theirs) != before, 'it edits lines'
 os.kill(child, signal.SIGTERM)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), termios.tcgetattr(theirs) == before)
+print(ended(), termios.tcgetattr(theirs) == before)
 ";
-    let cli = cli();
-    let repl = cli.command(&["repl", "calculator"]);
-    let mut python = Command::new("python3");
-    python.args(["-c", AT_A_TERMINAL]).arg(repl.get_program()).args(repl.get_args());
-    python.env_clear().env("TERM", "xterm").current_dir(cli.path("."));
-    python.envs(repl.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let ran = Ran::of(&["repl"], &python.output().unwrap());
-    ran.exits(0).prints("130 True\n");
+    at_terminal(&cli().command(&["repl", "calculator"]), script).exits(0).prints("130 True\n");
 }
 
 /// Signals a process whose program sleeps, and sees it and everything under it end soon.

@@ -92,16 +92,16 @@ fn a_tool_is_shown_by_the_same_names() {
     };
     expect(
         &shown,
-        "contract created_at health is_tool methods name recommendations taught_without_program",
+        "contract created_at health is_tool methods name recent_calls recommendations taught_without_program",
     );
     let method = &shown["methods"][0];
     expect(
         method,
-        "code contract_fingerprint current examples generations language method pinned reads signature versions writes",
+        "code contract_fingerprint corpus current examples generations language method pinned reads signature versions writes",
     );
     expect(
         &method["versions"][0],
-        "admitted_at author cacheability_reason cacheable checksum dependencies failing_case failure failures parent pure \
+        "admitted_at author cacheability_reason cacheable checksum code dependencies failing_case failure failures parent pure \
          rejected repairs standing successes trigger trigger_attempt_id trigger_error_class trigger_stage version",
     );
     assert_eq!((&method["pinned"], &method["generations"]), (&json!(false), &json!(1)));
@@ -172,8 +172,10 @@ fn an_earlier_program_runs_again_on_request() {
 #[test]
 fn a_repair_made_in_one_process_runs_in_the_next() {
     let cli = cli();
-    let codes =
-        ["def share(n):\n    return 8 // n", "def share(n):\n    return 8 // n if n else 0"];
+    let codes = [
+        "def share(n):\n    return {2: 4, 4: 2}[n]",
+        "def share(n):\n    return {2: 4, 4: 2}.get(n, 0)",
+    ];
     for code in codes {
         fs::write(cli.path("script.json"), json!({"c.share": [{"code": code}]}).to_string())
             .unwrap();

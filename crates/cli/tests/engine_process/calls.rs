@@ -23,13 +23,13 @@ fn json(command: Command) -> Value {
 fn an_installed_model_writes_programs_when_nothing_is_configured() {
     let fixture = EngineFixture::new();
     let (exit, _, stderr) = run(fixture.command(&["call", "oracle", "seven"]));
-    assert_eq!(exit, 1);
+    assert_eq!(exit, 3);
     assert!(stderr.contains("recurgent model install --yes"), "{stderr}");
-    let file = fixture.path("scripted.gguf").display().to_string();
+    let file = fixture.path("writer.gguf").display().to_string();
     let installed = json(fixture.command(&["model", "install", "--from", &file, "--json"]));
-    assert_eq!(installed["installed"]["name"], "scripted", "{installed}");
+    assert_eq!(installed["installed"]["name"], "writer", "{installed}");
     let (_, stdout, _) = run(fixture.command(&["doctor"]));
-    assert!(stdout.contains("embedded: scripted"), "{stdout}");
+    assert!(stdout.contains("embedded: writer"), "{stdout}");
     let call = |more: &[&str]| {
         let (exit, stdout, stderr) =
             run(fixture.command(&[&["call", "oracle", "seven"], more].concat()));
@@ -43,10 +43,10 @@ fn an_installed_model_writes_programs_when_nothing_is_configured() {
     call(&["--replay", "recording.json", "--state-dir", "other"]);
     assert_eq!(fixture.running(), None, "stored and recorded programs need no engine");
     let log = std::fs::read_to_string(fixture.path("state/recurgent.jsonl")).unwrap();
-    let written = log.lines().find(|line| line.contains("\"scripted\""));
+    let written = log.lines().find(|line| line.contains("\"writer\""));
     assert!(written.is_some(), "the log names the model: {log}");
-    let (exit, stdout, _) = run(fixture.command(&["model", "rm", "scripted"]));
-    assert_eq!((exit, stdout.starts_with("removed scripted")), (0, true), "{stdout}");
+    let (exit, stdout, _) = run(fixture.command(&["model", "rm", "writer"]));
+    assert_eq!((exit, stdout.starts_with("removed writer")), (0, true), "{stdout}");
 }
 
 /// An engine in the foreground, ended with the test.

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Time between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The lines that the writing model puts into a function.
+const BODY: &str = "    return 7\n";
 /// The program that the scripted model writes, as it writes it.
 const PROGRAM: &str = "```python\nresult = 7\n```";
 
@@ -28,11 +30,12 @@ pub(crate) struct EngineFixture {
 }
 
 impl EngineFixture {
-    /// With a model that writes a program, and one that does not end by itself.
+    /// With a model that writes a program, one that writes the lines of a function, and one that does not end by itself.
     pub(crate) fn new() -> Self {
         let fixture = Self { dir: tempfile::tempdir().unwrap() };
         let either: &[(&str, f32)] = &[("a", 30.0), ("b", 30.0)];
         fixture.write("scripted.gguf", &[("\n", &[(PROGRAM, 9.0)]), (PROGRAM, &[("<end>", 9.0)])]);
+        fixture.write("writer.gguf", &[("\n", &[(BODY, 9.0)]), (BODY, &[("<end>", 9.0)])]);
         fixture.write("endless.gguf", &[("\n", either), ("a", either), ("b", either)]);
         fixture
     }

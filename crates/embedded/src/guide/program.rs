@@ -250,19 +250,16 @@ impl ProgramGuide {
         let failures = if self.failing.0 == start { self.failing.1 + 1 } else { 1 };
         let above = self.lines.len().checked_sub(2).and_then(|it| self.lines.get(it)).copied();
         let floor = self.head_end.max(self.settled());
-        match above.filter(|above| failures > RETAKES_OF_A_LINE && *above >= floor) {
-            Some(above) => {
-                self.lines.pop();
-                let before = text.get(..above).unwrap_or_default();
-                self.growth = growth(self.language, before);
-                self.failing = (above, 1);
-                NextMove::Replace { from: above, with: String::new() }
-            }
-            None => {
-                self.failing = (start, failures);
-                NextMove::Replace { from: start, with: String::new() }
-            }
-        }
+        let above = above.filter(|above| failures > RETAKES_OF_A_LINE && *above >= floor);
+        let Some(above) = above else {
+            self.failing = (start, failures);
+            return NextMove::Replace { from: start, with: String::new() };
+        };
+        self.lines.pop();
+        let before = text.get(..above).unwrap_or_default();
+        self.growth = growth(self.language, before);
+        self.failing = (above, 1);
+        NextMove::Replace { from: above, with: String::new() }
     }
 }
 

@@ -1,4 +1,12 @@
 //! The engine with small models that the tests write themselves: no weights are needed.
+#![cfg(test)]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::needless_for_each,
+    clippy::needless_pass_by_value,
+    reason = "the tiny model of the tests has small numbers"
+)]
 
 mod opening;
 mod programs;

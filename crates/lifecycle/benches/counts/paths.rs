@@ -294,7 +294,7 @@ fn prompt_context() -> PromptContext {
         history_count: 50,
         patterns: Vec::new(),
         rejections: Vec::new(),
-        signature: None,
+        ..PromptContext::default()
     }
 }
 

@@ -270,7 +270,7 @@ retry_table! {
     GuestMissing:         Preparation, None,       Ends,            World,   Final;
     /// The program raised an exception.
     Raised:               Execution,   EXECUTION,  Repair,          Program, Plain;
-    /// A stored program raised on arguments of a shape it was never accepted with.
+    /// A stored program raised on arguments of a shape it was never accepted with, or rejected a value.
     CallerRaised:         Execution,   EXECUTION,  Widen,           Caller,  Plain;
     /// A required parameter of the stored function gets nothing.
     ArgumentsMissing:     Validation,  None,       Ends,            Caller,  Plain;

@@ -102,6 +102,8 @@ pub(super) const FILE_ERRNO: &[&str] = &[
     "SQLITE_PERM",
     "SQLITE_READONLY",
 ];
+/// Errors of changing a file that may only be read.
+pub(super) const REFUSED_ERRNO: &[&str] = &["EACCES", "EPERM", "EROFS"];
 
 /// Error numbers of what the sandbox denies.
 pub(super) const DENIED_ERRNO: &[&str] = &["EACCES", "EPERM"];
@@ -166,19 +168,43 @@ pub(super) const ARGUMENT: &[&str] = &[
     "SQLite3::SQLException",
 ];
 
-/// Exceptions that a value of the right type causes: a text that is not a date, a key or an index that is not there.
+/// Exceptions by which programs and libraries reject a value of the right type: a text that is not a date, a zero to
+/// divide by. A key, an index or an attribute that is not there is a case that the program forgot.
 pub(super) const VALUE: &[&str] = &[
     // Python
     "ValueError",
-    "LookupError",
+    "ArithmeticError",
     "AssertionError",
-    "StopIteration",
     // Ruby
     "ArgumentError",
-    "IndexError",
     "RangeError",
+    "ZeroDivisionError",
     "EncodingError",
-    "NoMatchingPatternError",
+];
+
+/// Functions that make one type of another, and raise a `TypeError` if they cannot.
+pub(super) const CONVERSIONS: &[&str] = &[
+    // Python
+    "int",
+    "float",
+    "complex",
+    "decimal.Decimal",
+    "fractions.Fraction",
+    "datetime.date.fromisoformat",
+    "datetime.datetime.fromisoformat",
+    "datetime.datetime.strptime",
+    // Ruby
+    "Integer",
+    "Float",
+    "Rational",
+    "Complex",
+    "BigDecimal",
+    "Date.parse",
+    "Date.iso8601",
+    "Date.strptime",
+    "Time.parse",
+    "Time.iso8601",
+    "DateTime.parse",
 ];
 
 /// The class of groups of exceptions.

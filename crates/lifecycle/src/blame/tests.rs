@@ -46,10 +46,28 @@ fn a_file_is_named_by_its_path_or_the_end_of_it() {
 }
 
 #[test]
+fn relative_paths_are_found_by_name_or_in_the_workspace() {
+    let access = GrantedAccess {
+        paths: vec!["/home/a/data".to_owned(), "/w".to_owned()],
+        names: vec!["data".to_owned()],
+        ..GrantedAccess::default()
+    };
+    let found = |path: &str| access.is_reachable(path);
+    assert!(found("data/x.csv") && found("./data") && !found("database") && !found("x.csv"));
+    assert!(access.workspace_of("x.csv").is_none());
+    let workspace = Some(Workspace { path: "/w".to_owned(), writable: false });
+    let access = GrantedAccess { workspace, ..access };
+    assert!(access.is_reachable("x.csv"));
+    assert!(access.workspace_of("x.csv").is_some() && access.workspace_of("/w/x.csv").is_some());
+    assert!(access.workspace_of("/elsewhere/x.csv").is_none());
+}
+
+#[test]
 fn granted_hosts_and_paths_are_recognised() {
     let access = GrantedAccess {
         hosts: Some(["api.example", "shop.example:443", "localhost"].map(str::to_owned).to_vec()),
         paths: vec!["/srv/data".to_owned(), "/home/a/sales.csv".to_owned()],
+        ..GrantedAccess::default()
     };
     for (host, port, expected) in [
         (Some("api.example"), Some(9), true),
@@ -93,7 +111,12 @@ struct Scene<'a> {
     code: &'a str,
     args: &'a [&'a str],
     proven: Option<bool>,
-    pure: bool,
+    /// Where it raised.
+    line: Option<u32>,
+    /// The error type of its last call of another agent, if that failed.
+    failed_call: Option<&'a str>,
+    /// Whether another agent answered it.
+    answered: bool,
 }
 
 const STORED: Scene<'_> = Scene {
@@ -101,7 +124,9 @@ const STORED: Scene<'_> = Scene {
     code: "result = args[0]",
     args: &[],
     proven: Some(true),
-    pure: false,
+    line: None,
+    failed_call: None,
+    answered: false,
 };
 
 impl Scene<'_> {
@@ -116,13 +141,17 @@ impl Scene<'_> {
             access: &GrantedAccess {
                 hosts: Some(vec!["example.com:443".to_owned()]),
                 paths: vec!["/srv".to_owned()],
+                ..GrantedAccess::default()
             },
-            observed: &Observation::of_sources(
-                (self.code == PYTHON_FETCHES || self.code == RUBY_FETCHES).then_some(reached),
-            ),
-            failed_call: None,
+            observed: &Observation {
+                agent_answered: self.answered,
+                ..Observation::of_sources(
+                    (self.code == PYTHON_FETCHES || self.code == RUBY_FETCHES).then_some(reached),
+                )
+            },
+            failed_call: self.failed_call,
             proven: self.proven,
-            pure: self.pure,
+            location: self.line.map(|line| Position { line, column: 1 }),
         })
     }
 
@@ -179,23 +208,71 @@ fn exceptions_are_attributed_by_their_classes() {
     }
 }
 
-/// A text that is not a date is the caller's, also if the program was accepted with other texts.
+/// A text that is not a date is the caller's, also if the program was accepted with other texts. A key or an index that
+/// is not there is a case that the program forgot.
 #[test]
-fn a_value_that_a_pure_program_was_not_accepted_with_is_the_callers() {
-    for (chain, args, pure, expected) in [
-        (&["ValueError"][..], &["2024-13-45"][..], true, Blame::Caller),
-        (&["ArgumentError"], &["2024-13-45"], true, Blame::Caller),
-        (&["IndexError"], &["x"], true, Blame::Caller),
-        (&["AssertionError"], &["x"], true, Blame::Caller),
-        (&["JSON::ParserError"], &["{"], true, Blame::Caller),
-        (&["ValueError"], &["2024-13-45"], false, Blame::Program),
-        (&["ValueError"], &[], true, Blame::Program),
-        (&["ZeroDivisionError"], &["x"], true, Blame::Program),
-        (&["TypeError"], &["x"], true, Blame::Program),
-        (&["RuntimeError"], &["x"], true, Blame::Program),
+fn a_value_that_a_program_rejects_is_the_callers() {
+    let convert = "def m(x):\n    return int(x['n'])";
+    let fetch = PYTHON_FETCHES;
+    for (chain, code, args, answered, expected) in [
+        (&["ValueError"][..], convert, &["2024-13-45"][..], false, Blame::Caller),
+        (&["Date::Error", "ArgumentError"], convert, &["x"], false, Blame::Caller),
+        (&["decimal.InvalidOperation", "ArithmeticError"], convert, &["x"], false, Blame::Caller),
+        (&["ZeroDivisionError", "ArithmeticError"], convert, &["x"], false, Blame::Caller),
+        (&["FloatDomainError", "RangeError"], convert, &["x"], false, Blame::Caller),
+        (&["AssertionError"], convert, &["x"], false, Blame::Caller),
+        (&["JSON::ParserError"], convert, &["{"], false, Blame::Caller),
+        (&["TypeError"], convert, &["x"], false, Blame::Caller),
+        (&["TypeError"], "def m(x):\n    return 1 + x", &["x"], false, Blame::Program),
+        (&["IndexError", "LookupError"], convert, &["x"], false, Blame::Program),
+        (&["KeyError", "LookupError"], convert, &["x"], false, Blame::Program),
+        (&["AttributeError"], convert, &["x"], false, Blame::Program),
+        (&["NoMethodError", "NameError"], convert, &["x"], false, Blame::Program),
+        (&["RuntimeError"], convert, &["x"], false, Blame::Program),
+        (&["ValueError"], convert, &[], false, Blame::Program),
+        (&["ValueError"], convert, &["x"], true, Blame::Program),
+        (&["ValueError"], fetch, &["x"], false, Blame::Program),
     ] {
-        let scene = Scene { args, pure, ..STORED };
-        assert_eq!(scene.blame(&of(link(chain))), expected, "{chain:?} {args:?}, pure: {pure}");
+        let scene = Scene { code, args, answered, line: Some(2), ..STORED };
+        let facts = of(link(chain));
+        assert_eq!(scene.blame(&facts), expected, "{chain:?} of {code:?} {args:?} {answered}");
+    }
+}
+
+/// A service that is down is to blame also behind an error that the program raises because of it. An error that the
+/// handler itself makes is the program's.
+#[test]
+fn an_error_that_is_raised_on_purpose_passes_on_what_it_was_raised_for() {
+    let python = "import urllib.request\ndef get(u):\n    try:\n        return urllib.request.urlopen(u)\n    \
+                  except Exception as e:\n        raise ValueError(f'could not fetch {e.url}')";
+    let ruby = "require 'net/http'\ndef get(u)\n  Net::HTTP.get(URI(u))\nrescue => e\n  \
+                raise ArgumentError, \"could not fetch #{e.url}\"\nend";
+    let refused = &["ConnectionRefusedError", "ConnectionError", "OSError"][..];
+    for (language, code, line, class, cause, expected) in [
+        (Language::Python, python, 6, "ValueError", refused, Blame::World),
+        (Language::Python, python, 6, "AttributeError", refused, Blame::Program),
+        (Language::Python, python, 4, "ValueError", refused, Blame::Caller),
+        (Language::Python, python, 6, "ValueError", &["KeyError", "LookupError"], Blame::Caller),
+        (Language::Ruby, ruby, 5, "ArgumentError", &["SocketError"], Blame::World),
+        (Language::Ruby, ruby, 5, "NoMethodError", &["SocketError"], Blame::Program),
+    ] {
+        let causes = vec![link(cause)];
+        let facts = ExceptionFacts { causes, ..of(link(&[class])) };
+        let scene = Scene { language, code, args: &["x"], line: Some(line), ..STORED };
+        assert_eq!(scene.blame(&facts), expected, "{class} in line {line}, {cause:?}");
+    }
+}
+
+/// A program that handled a failed call and then makes a mistake is to blame; one that gives up because of it is not.
+#[test]
+fn a_failed_call_that_was_handled_excuses_nothing() {
+    let code = "def m(x):\n    r = tool('t').get(x)\n    if r.error:\n        notes[3]\n    raise ValueError('no rate')";
+    for (class, line, expected) in
+        [("IndexError", 4, Blame::Program), ("ValueError", 5, Blame::World)]
+    {
+        let failed_call = Some("not_found");
+        let scene = Scene { code, args: &["x"], line: Some(line), failed_call, ..STORED };
+        assert_eq!(scene.blame(&of(link(&[class]))), expected, "{class}");
     }
 }
 
@@ -217,7 +294,11 @@ fn errors_of_a_database_are_attributed_by_their_number() {
         ..link(&["sqlite3.OperationalError"])
     });
     let scene = Scene { args: &["/data/a.db"], ..STORED };
-    let outside = Outside::File { path: Some("/data/a.db".to_owned()), granted_as: None };
+    let outside = Outside::File {
+        path: Some("/data/a.db".to_owned()),
+        granted_as: None,
+        in_workspace: false,
+    };
     let expected = Attribution::World { outside, granted: false, chosen: false };
     assert_eq!(scene.attribute(&facts), expected);
 }
@@ -305,7 +386,7 @@ fn an_answer_that_cannot_be_read_is_the_services_fault_if_it_is_an_error_or_coul
     for (class, status, proven, expected) in [
         (json, Some(503), Some(true), Blame::World),
         (json, Some(503), None, Blame::World),
-        (json, Some(200), Some(true), Blame::Program),
+        (json, Some(200), Some(true), Blame::World),
         (json, Some(200), None, Blame::Program),
         (json, None, Some(true), Blame::World),
         (json, None, None, Blame::Program),

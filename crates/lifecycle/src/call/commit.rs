@@ -58,7 +58,7 @@ impl Commit {
     /// Why the last program was written; `None`: it came from storage, or there is none.
     pub fn trigger(&self) -> Option<Trigger> {
         let last = self.call.attempts.last()?;
-        settlement::trigger(&last.origin, self.selected())
+        settlement::trigger(&last.origin, self.selected(), &self.call.attempts)
     }
 
     /// Examples of the call, and how many of them the last program was run on.

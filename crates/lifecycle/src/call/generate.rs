@@ -81,10 +81,10 @@ impl Generate {
         self.feedback.is_some()
     }
 
-    /// How many programs to ask for: several only where none is stored.
-    pub fn candidates(&self) -> usize {
+    /// How many programs to ask for: several only where none is stored. `usual` is what the provider asks for.
+    pub fn candidates(&self, usual: u32) -> usize {
         let wanted = match self.origin {
-            Origin::Fresh => self.call.policy.candidates.clamp(1, MAX_CANDIDATES),
+            Origin::Fresh => self.call.policy.candidates.unwrap_or(usual).clamp(1, MAX_CANDIDATES),
             Origin::Repair { .. } | Origin::Artifact(_) => 1,
         };
         usize::try_from(wanted).unwrap_or(1)
@@ -132,7 +132,13 @@ impl Generate {
                 }
             }
         }
-        let pending = PendingAttempt { origin, feedback, took, ..PendingAttempt::default() };
+        let pending = PendingAttempt {
+            origin,
+            feedback,
+            took,
+            generation: took,
+            ..PendingAttempt::default()
+        };
         if let Some(payload) = call.waiting.pop_front() {
             return call.try_payload(payload, pending);
         }

@@ -22,6 +22,8 @@ pub(super) struct PendingAttempt {
     /// The feedback in the prompt.
     pub(super) feedback: Option<Value>,
     pub(super) took: Duration,
+    /// The model's part of it.
+    pub(super) generation: Duration,
     /// The program's text, if it never became a program because of another part of its payload.
     pub(super) code: Option<String>,
     pub(super) packages: Packages,
@@ -44,6 +46,7 @@ impl Default for PendingAttempt {
             sent: None,
             feedback: None,
             took: Duration::ZERO,
+            generation: Duration::ZERO,
             code: None,
             packages: Packages::default(),
             capabilities: Capabilities::default(),
@@ -74,6 +77,7 @@ impl PendingAttempt {
         let Self {
             origin,
             took,
+            generation,
             packages,
             capabilities,
             output,
@@ -97,6 +101,7 @@ impl PendingAttempt {
             sent,
             took,
             agreement,
+            generation,
             last_resort,
             superseded: false,
         }

@@ -9,7 +9,9 @@ use super::ContractFault;
 use super::breach::MAX_NAME;
 use super::clause::{Kind, count};
 use super::type_expression;
-use super::word::{ContractWord, are_alike, misspelt, misspelt_type, plain, suggestion};
+use super::word::{
+    ContractWord, are_alike, misspelt, misspelt_type, plain, suggestion, twice_written,
+};
 
 /// Words that hold one schema.
 const HOLDS_ONE: [&str; 12] = [
@@ -75,6 +77,16 @@ pub(super) fn written_out(
             None
         }
         Value::Array(_) | Value::Number(_) | Value::Bool(_) => Some(example(deliverable, AT)?),
+    })
+}
+
+/// A constraint that is written twice is not understood; without the second spelling the stricter one holds.
+fn refuse_second_spelling(fields: &Map<String, Value>, at: &str) -> Result<(), ContractFault> {
+    let Some((looser, stricter)) = twice_written(fields) else { return Ok(()) };
+    Err(ContractFault::Unusable {
+        path: format!("{at}.{}", shortened(looser, MAX_NAME)),
+        found: format!("a second spelling of `{}`", shortened(stricter, MAX_NAME)),
+        instead: "one of them",
     })
 }
 
@@ -280,6 +292,7 @@ fn schema_object(
         let keys = keys.map(|(key, value)| (key.clone(), value.clone())).collect();
         return example(&Value::Object(keys), at);
     }
+    refuse_second_spelling(fields, at)?;
     let mut written = Map::new();
     for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let at = format!("{at}.{}", shortened(key, MAX_NAME));

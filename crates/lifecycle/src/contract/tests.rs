@@ -216,6 +216,12 @@ fn what_cannot_be_checked_is_refused_with_advice() {
         (json!({"type": []}), "deliverable.type"),
         (json!({"required": "movies"}), "deliverable.required"),
         (json!({"required": [1]}), "deliverable.required"),
+        (json!({"type": "array", "min_items": 2, "minItems": 0}), "deliverable.minItems"),
+        (json!({"type": "array", "maxItems": 9, "max_items": 2}), "deliverable.maxItems"),
+        (
+            json!({"items": {"type": "string", "minLength": 1, "min_length": 3}}),
+            "deliverable.items.minLength",
+        ),
         (json!({"min_items": -1}), "deliverable.min_items"),
         (json!({"min_items": 1.5}), "deliverable.min_items"),
         (json!({"constraints": {"max_items": "few"}}), "deliverable.max_items"),

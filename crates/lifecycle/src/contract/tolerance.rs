@@ -129,6 +129,10 @@ fn path_of(fault: &ContractFault) -> Option<&str> {
 
 /// Removes what is at `path`, whose steps are separated by dots; `constraints` may be left out of it.
 fn remove(fields: &mut Map<String, Value>, path: &str) -> bool {
+    // Of two spellings of a word, the one that is named goes.
+    if fields.shift_remove(path).is_some() {
+        return true;
+    }
     let at = |key: &str| {
         let canonical = match ContractWord::of(key) {
             ContractWord::Constraint(word) | ContractWord::Schema(word) => word,

@@ -1,5 +1,7 @@
 //! The words of a deliverable: constraints of our own, JSON Schema, descriptions; and what a misspelt one was to be.
 
+use serde_json::{Map, Value};
+
 /// Words of a deliverable in our own spelling.
 pub(super) const CONSTRAINTS: [&str; 13] = [
     "type",
@@ -117,6 +119,25 @@ pub(super) fn are_alike(one: &str, other: &str) -> bool {
         key.bytes().filter(|byte| !b":_".contains(byte)).map(|byte| byte.to_ascii_lowercase())
     }
     plain(one).eq(plain(other))
+}
+
+/// Two spellings of one constraint, such as `min_items` and `minItems`: the one that allows more, then the other.
+pub(super) fn twice_written(fields: &Map<String, Value>) -> Option<(&str, &str)> {
+    let given: Vec<(&String, &Value)> =
+        fields.iter().filter(|(_, value)| !value.is_null()).collect();
+    given.iter().enumerate().find_map(|(index, (first, one))| {
+        let is_constraint = matches!(ContractWord::of(first), ContractWord::Constraint(_));
+        let mut later = given.iter().skip(index + 1).filter(|_| is_constraint);
+        let (second, other) = later.find(|(second, _)| are_alike(first, second))?;
+        let (first, second) = (first.as_str(), second.as_str());
+        Some(if is_looser(first, one, other) { (first, second) } else { (second, first) })
+    })
+}
+
+/// Whether a bound allows more than another of the same word.
+fn is_looser(word: &str, one: &Value, other: &Value) -> bool {
+    let (Some(one), Some(other)) = (one.as_f64(), other.as_f64()) else { return false };
+    if plain(word).starts_with("max") { one > other } else { one < other }
 }
 
 /// The word that `key` was probably meant to be.

@@ -2,11 +2,12 @@
 
 use ruby_prism as prism;
 use ruff_python_ast::PythonVersion;
-use ruff_python_parser::{
-    LexicalErrorType, Mode, ParseError, ParseErrorType, ParseOptions, parse_unchecked,
-};
+use ruff_python_parser::{Mode, ParseError, ParseErrorType, ParseOptions, parse_unchecked};
 
 use super::{Language, MAX_SOURCE_BYTES, python, ruby, with_stack};
+
+/// How the parser's message begins when a block has no line yet.
+const NO_BLOCK: &str = "Expected an indented block";
 
 /// What complete lines of a program are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +43,16 @@ fn python_growth(lines: &str) -> ProgramGrowth {
     }
 }
 
-/// Whether more lines can remove an error: it is at the end, or a string that may have several lines reaches the end.
+/// Whether more lines can remove an error: it is at the end, something that may have several lines is still open there,
+/// or a block has no line yet.
 fn is_at_end(error: &ParseError, lines: &str) -> bool {
     let (start, end) = (error.location.start().to_usize(), error.location.end().to_usize());
-    let is_open_string =
-        matches!(error.error, ParseErrorType::Lexical(LexicalErrorType::UnclosedStringError));
-    start >= lines.len() || (is_open_string && end >= lines.len())
+    let is_open = matches!(error.error, ParseErrorType::Lexical(_)) && end >= lines.len();
+    let lacks_block =
+        matches!(&error.error, ParseErrorType::OtherError(text) if text.starts_with(NO_BLOCK));
+    let is_empty = |line: &str| matches!(line.trim_start().as_bytes().first(), None | Some(b'#'));
+    let nothing_follows = lines.get(start..).is_none_or(|rest| rest.lines().all(is_empty));
+    start >= lines.len() || is_open || (lacks_block && nothing_follows)
 }
 
 fn ruby_growth(lines: &str) -> ProgramGrowth {
@@ -85,7 +90,8 @@ fn asks_for_more(message: &str, is_last: bool) -> bool {
         return message.starts_with("unexpected end-of-input");
     }
     let is_open = OPEN.iter().any(|part| message.contains(part));
-    is_open || (is_last && message.starts_with("expected an expression after"))
+    let is_separate = message.contains("newline or semicolon");
+    is_open || (is_last && !is_separate && message.starts_with("expected "))
 }
 
 #[cfg(test)]

@@ -266,7 +266,8 @@ pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUs
     }
     for used in &inspection.paths {
         let path = used.path.trim_start_matches("::");
-        add(path, below(table, path, None), UseKind::Named, used.position);
+        let kind = if used.imported { UseKind::Imported } else { UseKind::Named };
+        add(path, below(table, path, None), kind, used.position);
     }
     for (index, call) in inspection.calls.iter().enumerate() {
         let kind = UseKind::Called(index);

@@ -171,8 +171,8 @@ impl Operand {
         }
     }
 
-    /// A map of these: a constant when all keys and values are. Else one of the constant values by their keys, and
-    /// the other values.
+    /// A map of these: a constant when all keys and values are. Else one of the constant values by their keys, with
+    /// `true` for a value that is computed, and the computed values.
     pub(super) fn map(keys: Vec<Option<Value>>, members: Vec<Self>) -> Self {
         let keys: Option<Vec<Value>> = keys.into_iter().collect();
         let Some(keys) = keys else { return Self::Group(members.into()) };
@@ -182,6 +182,7 @@ impl Operand {
             if let Self::Literal(value) = member {
                 constants.insert(text(key), Arc::unwrap_or_clone(value));
             } else {
+                constants.insert(text(key), Value::Bool(true));
                 others.push(member);
             }
         }

@@ -2,6 +2,7 @@
 
 mod import;
 mod nesting;
+mod raising;
 mod summary;
 mod write;
 
@@ -352,6 +353,10 @@ impl<'a> SourceOrderVisitor<'a> for Reader<'_> {
                     self.recorder.gives_value();
                     self.recorder.returned(value, node.start().to_usize());
                 }
+            }
+            Stmt::Raise(node) => {
+                walk_stmt(self, statement);
+                self.raises(node);
             }
             Stmt::Expr(node) if node.value.is_string_literal_expr() => {
                 if let Some(value) = constant(&node.value) {

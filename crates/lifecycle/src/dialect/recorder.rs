@@ -207,7 +207,13 @@ impl<'s> InspectionRecorder<'s> {
 
     pub(super) fn path(&mut self, path: &str, offset: usize) {
         let position = self.position(offset);
-        self.found.paths.push(PathUse { path: path.to_owned(), position });
+        self.found.paths.push(PathUse { path: path.to_owned(), imported: false, position });
+    }
+
+    /// A name that an import takes from a module.
+    pub(super) fn imported_path(&mut self, path: &str, offset: usize) {
+        let position = self.position(offset);
+        self.found.paths.push(PathUse { path: path.to_owned(), imported: true, position });
     }
 
     pub(super) fn returned(&mut self, value: Operand, offset: usize) {

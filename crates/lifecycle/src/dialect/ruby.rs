@@ -3,6 +3,7 @@
 mod dispatch;
 mod output;
 mod parameters;
+mod raising;
 mod summary;
 mod write;
 
@@ -269,6 +270,7 @@ impl<'pr> Visit<'pr> for Reader<'_> {
         if let Some(arguments) = node.arguments() {
             self.visit_all(&arguments.arguments());
         }
+        self.raises(node);
         let name = text(node.name().as_slice());
         if node.is_attribute_write() {
             self.attribute_write(node, &name);

@@ -25,7 +25,7 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
 When a fetch fails, a literal list in its place looks like fetched data and is not. Records count when they reach a
 success from the error handler of a fetch, or in place of what was not found (`found or [...]`). Empty values, lists
 of addresses (mirrors), texts, maps that say what failed (`warnings`, `error`, `\"ok\": false`, `\"state\": \"DOWN\"`) or
-what they are (`source`, `\"cached\": true`), and defaults for the call's own inputs and for memory pass; so do names:
+what they are (`source`, `\"cached\": true`, a text such as `built-in defaults`), and defaults for the call's own inputs and for memory pass; so do names:
 `fallback_urls` is a list of addresses.",
     correction: "Do not return hardcoded data when fetching fails: return an error outcome such as \
                  `low_utility` or `unsupported_capability` that says what failed.",
@@ -54,6 +54,11 @@ what they are (`source`, `\"cached\": true`), and defaults for the call's own in
             Python,
             "import urllib.request\ntry:\n    urllib.request.urlopen(args[0]).read()\n    result = {\"state\": \"UP\"}\n\
              except OSError:\n    result = {\"url\": args[0], \"state\": \"DOWN\", \"checks\": [{\"name\": \"http\"}]}",
+        ),
+        passes(
+            Python,
+            "import urllib.request\nRATES = [{\"EUR\": 1}]\ntry:\n    result = urllib.request.urlopen(args[0]).read()\n\
+             except OSError:\n    result = {\"rates\": RATES, \"info\": \"service unreachable; built-in defaults\"}",
         ),
         violates(Ruby, "tool(\"web_fetcher\").fetch(args[0]).value || [{ title: \"Heat\" }]"),
         passes(
@@ -100,7 +105,21 @@ const STATUS_KEYS: &[&str] = &[
 ];
 /// Parts of a key whose `true` admits it.
 const FLAGS: &[&str] =
-    &["cached", "degraded", "estimate", "fallback", "offline", "partial", "sample"];
+    &["cached", "default", "degraded", "estimate", "fallback", "offline", "partial", "sample"];
+/// Parts of a text that says that the source could not be used, or what the data is.
+const ADMITTING_TEXTS: &[&str] = &[
+    "built-in",
+    "cached",
+    "could not",
+    "default",
+    "fallback",
+    "no answer",
+    "not reach",
+    "offline",
+    "stale",
+    "unavailable",
+    "unreachable",
+];
 /// Parts of a key whose value is a state.
 const STATES: &[&str] = &["condition", "health", "state", "status"];
 /// Parts of a state that says that something failed.
@@ -182,6 +201,13 @@ fn made_up_names<'a>(
 fn is_made_up(value: &Operand, recovers: bool, names: &BTreeSet<&str>) -> bool {
     let named = |member: &Operand| member.name().is_some_and(|name| names.contains(name));
     let records = |member: &Operand| member.literal().is_some_and(has_records);
+    let says_so = |member: &&Operand| {
+        let constants = member.literal().and_then(Value::as_object);
+        member.text().is_some_and(is_admitting_text) || constants.is_some_and(is_admitting)
+    };
+    if value.members().iter().any(says_so) {
+        return false;
+    }
     value.members().into_iter().any(|member| {
         let (member, stands_in) = match member.stands_in() {
             Some(instead) => (instead, true),
@@ -211,6 +237,12 @@ fn is_address(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.contains("://") || text.starts_with('/'))
 }
 
+/// `service unreachable; built-in defaults`
+fn is_admitting_text(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ADMITTING_TEXTS.iter().any(|words| text.contains(words))
+}
+
 /// `"warnings": ["source unreachable"]`, `"ok": false`, `"source": "sample"`, `"state": "DOWN"`
 fn admits(key: &str, value: &Value) -> bool {
     let key = key.to_ascii_lowercase();
@@ -225,7 +257,9 @@ fn admits(key: &str, value: &Value) -> bool {
         let state = value.as_str().map(str::to_ascii_lowercase);
         state.is_some_and(|state| FAILED_STATES.iter().any(|word| state.contains(word)))
     };
+    let is_admitted = || value.as_str().is_some_and(is_admitting_text);
     (says && has(ADMITTING_KEYS))
+        || is_admitted()
         || (*value == Value::Bool(false) && STATUS_KEYS.contains(&key.as_str()))
         || (*value == Value::Bool(true) && has(FLAGS))
         || (has(STATES) && is_failed_state())

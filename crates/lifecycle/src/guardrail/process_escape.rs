@@ -19,7 +19,7 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     details: "\
 A program answers from its own worker process; a process that it starts would escape its limits and its
 rollback. A timer that interrupts the program itself (`signal.alarm` with a handler of `SIGALRM`) passes. Only calls
-of the real functions count, also through import aliases, `getattr`, `send` and `method`; text that names a command
+of the real functions count, not imports alone; also through import aliases, `getattr`, `send` and `method`; text that names a command
 does not. A name that is computed while the program runs, and code in evaluated text, cannot be seen here: the
 sandbox of the worker stops them.",
     correction: "Do the work in the program itself with the standard library, or return an error outcome \
@@ -32,6 +32,8 @@ sandbox of the worker stops them.",
             "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.alarm(5)\nresult = args[0]\nsignal.alarm(0)",
         ),
         violates(Python, "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)"),
+        passes(Python, "import ctypes\nresult = ctypes.c_int32(args[0]).value"),
+        violates(Python, "import ctypes\nctypes.CDLL(None).getpid()"),
         violates(Ruby, "`ls`"),
         violates(Ruby, "IO.popen(\"ls\").read"),
         violates(Ruby, "IO.read(\"|ls\")"),

@@ -24,8 +24,7 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
 Methods of one agent share its context. Two kinds of evidence count: the program reads a key that nothing writes,
 and uses no key that is written; or it uses a new key whose name differs from a kept one by at most two letters
 (`task`, `tasks`), and keeps a value of the same JSON type under it. A key that the method is named after
-(`tasks` in `list_tasks`) passes, as does one that the program provides for, unless its default is of the JSON type
-of the only key it can be. That other methods keep other keys is not evidence. Silent when nothing is known of
+(`tasks` in `list_tasks`) passes, as does one that is read with a default. That other methods keep other keys is not evidence. Silent when nothing is known of
 other methods, and for keys of the runtime. A program that keeps its key after this advice is kept all the same.",
     correction: "Use the context key that holds this state, or give a default for a key that may be absent.",
     examples: &[
@@ -85,9 +84,10 @@ impl StateKeys<'_> {
         let key = used.key.as_str();
         let alike = |kept: &&&str| is_alike(key, kept) && !self.program.all.contains(**kept);
         let right = self.written.iter().find(alike)?;
-        // A key that is only read must have its value from elsewhere, and nothing else writes it.
+        // A key that is only read must have its value from elsewhere, and nothing else writes it; unless it has a default.
         let is_kept_here = self.program.written.contains(key);
-        if is_kept_here && !same_type(self.input, key, right) {
+        let is_provided_for = !is_kept_here && used.guarded;
+        if is_provided_for || (is_kept_here && !same_type(self.input, key, right)) {
             return None;
         }
         let message = format!(
@@ -101,7 +101,7 @@ impl StateKeys<'_> {
     fn unwritten(&self, used: &ContextUse) -> Option<Finding> {
         let key = used.key.as_str();
         let inspection = self.input.inspection;
-        let provides = |other: &ContextUse| other.key == key && other.guarded && !self.suits(other);
+        let provides = |other: &ContextUse| other.key == key && other.guarded;
         let uses = inspection.context.iter().filter(|other| other.key == key).count();
         let mentions = inspection.literals.iter().filter(|it| it.value == key).count();
         if used.access == ContextAccess::Write
@@ -121,15 +121,6 @@ impl StateKeys<'_> {
         Some(Finding::at(used.position, message).correct_by(format!(
             "Read the key that holds this state ({kept}), or give a default for `{key}`."
         )))
-    }
-
-    /// Whether a default is of the JSON type of one written key and no other.
-    fn suits(&self, used: &ContextUse) -> bool {
-        let Some(default) = &used.default else { return false };
-        let alike = |key: &&&str| {
-            self.input.context.get(key).is_some_and(|kept| type_name(kept) == type_name(default))
-        };
-        self.written.iter().filter(alike).count() == 1
     }
 }
 

@@ -378,9 +378,6 @@ fn state_key_drift() {
         (Python, "result = context.get('total')"),
         (Ruby, "memory[:total]"),
         (Ruby, "context.total.abs"),
-        // The same, with a default of the type of the only key it can be.
-        (Python, "result = context.get('total', 0) + args[0]"),
-        (Ruby, "context.fetch(:total, 0) + args[0]"),
         // Another name for a key that is kept, with a value of the same type.
         (Python, "context['values'] = context.get('values', 0) + args[0]"),
         (Python, "context.setdefault('note', []).append(args[0])"),
@@ -407,6 +404,10 @@ fn state_key_drift() {
         (Ruby, "context[:total] ||= 0\ncontext[:total] += args[0]"),
         (Ruby, "def add(ctx, x)\n ctx[:sum] = ctx.fetch(:sum, 0) + x\nend"),
         // A key that may be absent is provided for.
+        (Python, "result = context.get('total', 0) + args[0]"),
+        (Python, "result = context.get('note', [])"),
+        (Ruby, "context.fetch(:total, 0) + args[0]"),
+        (Ruby, "context[:note] || []"),
         (Python, "result = context.get('tasks', {})"),
         (Python, "result = context.get('tasks') or []"),
         // The method is called `add`.

@@ -19,13 +19,14 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     summary: "a program that draws on a screen",
     details: "\
 A worker has no screen and no window system, and another program would not bring one: this rule ends the call,
-unless `guardrail_terminal` says otherwise. A program that handles their absence, or reports
-`unsupported_capability` itself, passes. Waiting for a person's input is not part of it: that fails when it is
+unless `guardrail_terminal` says otherwise. A program that handles their absence, reports
+`unsupported_capability` itself, or only imports such a library, passes. Waiting for a person's input is not part of it: that fails when it is
 tried, and the program is written again.",
     correction: "Give the result as data or text, or return an error outcome `unsupported_capability` that \
                  says what cannot be done here.",
     examples: &[
         violates(Python, "import tkinter\ntkinter.Tk()"),
+        passes(Python, "import webbrowser\nresult = args[0]"),
         passes(Python, "print(\"a table, in text\")"),
         violates(Ruby, "require \"curses\"\nCurses.getch"),
         passes(Ruby, "puts \"a table, in text\""),
@@ -36,12 +37,16 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
     if input.inspection.says("unsupported_capability") {
         return None;
     }
-    let optional =
-        |position| input.inspection.imports.iter().any(|it| it.position == position && it.optional);
-    let needs = |it: &&LibraryUse| {
-        it.kind == UseKind::Imported && it.facts.any(SCREEN) && !optional(it.position)
-    };
-    let import = input.inspection.library.iter().find(needs)?;
-    let message = format!("`{}` needs a screen, and a worker has none", import.name);
-    Some(Finding::at(import.position, message))
+    let uses: Vec<&LibraryUse> =
+        input.inspection.library.iter().filter(|it| it.facts.any(SCREEN)).collect();
+    let imports = || uses.iter().filter(|it| it.kind == UseKind::Imported);
+    let is_optional =
+        |at| input.inspection.imports.iter().any(|it| it.position == at && it.optional);
+    if imports().any(|it| is_optional(it.position)) {
+        return None;
+    }
+    // What is only imported draws nothing.
+    let used = uses.iter().find(|it| it.kind != UseKind::Imported)?;
+    let message = format!("`{}` needs a screen, and a worker has none", used.name);
+    Some(Finding::at(used.position, message))
 }

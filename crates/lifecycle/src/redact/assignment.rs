@@ -44,7 +44,7 @@ pub(super) fn at_sign(text: &[u8], at: usize, kind: TextKind) -> Option<Range<us
     }
 }
 
-/// The secret after a word and a space: `--password hunter2`, `the password is hunter2`.
+/// The secret after a word and a space: `--password hunter2`, `the password is hunter2`, `login ada password hunter2`.
 pub(super) fn after_word(text: &[u8], word: Range<usize>, kind: TextKind) -> Option<Range<usize>> {
     let found = text.get(word.clone())?;
     let is_secret: fn(&[u8]) -> bool = if found.starts_with(b"--") {
@@ -54,7 +54,9 @@ pub(super) fn after_word(text: &[u8], word: Range<usize>, kind: TextKind) -> Opt
             return None; // `--password-file`
         }
         |value| !is_word(value)
-    } else if found == b"is" && names_a_secret(name_before(text, word.start)?) {
+    } else if found == b"password"
+        || found == b"is" && names_a_secret(name_before(text, word.start)?)
+    {
         is_password
     } else {
         return None;
@@ -172,13 +174,15 @@ fn quoted(text: &[u8], from: usize, quote: u8) -> Option<Range<usize>> {
     Some(from..from + end - escapes)
 }
 
-/// A value without quotation marks: right after `=`, or after `: `.
+/// A value without quotation marks: right after `=`, or after `: `. With spaces around the `=` it must look like a
+/// password, since an expression may stand there too.
 fn bare(text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
     let is_adjacent = from == at + 1;
     let is_ini = text.get(at) == Some(&b'=')
         && is_adjacent
         && at.checked_sub(1).and_then(|i| text.get(i)) != Some(&b' ');
     let is_header = text.get(at) == Some(&b':') && from == at + 2;
+    let is_spaced = text.get(at) == Some(&b'=') && !is_ini;
     let rest = text.get(from..)?;
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`&,;<>(){}[]\\|".contains(byte);
     let mut length = rest.iter().position(is_end).unwrap_or(rest.len());
@@ -188,7 +192,8 @@ fn bare(text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
         let after = rest.get(length + 1..)?;
         length += 1 + after.iter().position(is_end).unwrap_or(after.len());
     }
-    ((is_ini || is_header) && length >= MIN_BARE_CHARS).then(|| from..from + length)
+    let is_value = is_ini || is_header || is_spaced && rest.get(..length).is_some_and(is_password);
+    (is_value && length >= MIN_BARE_CHARS).then(|| from..from + length)
 }
 
 fn without_scheme(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {

@@ -130,7 +130,10 @@ pub(super) fn at_word(text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
 /// A key of several words that `.` separates.
 fn dotted(text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
     let rest = text.get(word.start..)?;
-    if text.get(word.end) != Some(&b'.') && !rest.starts_with(b"v1.0-") {
+    // Before the key is measured: in a text such as `a.b.c.…` every word would measure all that follows.
+    let may_be_key = rest.starts_with(b"eyJ")
+        || DOTTED.iter().any(|(begin, _)| rest.starts_with(begin.as_bytes()));
+    if !may_be_key {
         return None;
     }
     let length = rest.iter().position(|b| !is_word(*b) && *b != b'.').unwrap_or(rest.len());

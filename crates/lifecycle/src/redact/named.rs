@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::assignment::TextKind;
-use super::{REDACTED, is_secret, next_secret};
+use super::{REDACTED, is_secret, names_a_secret, next_secret};
 use crate::request::CallRequest;
 
 /// A shorter value is a word of many texts.
@@ -49,7 +49,12 @@ impl NamedSecrets {
             Value::String(text) if is_secret(name, value) => self.add(text),
             Value::Number(number) if is_secret(name, value) => self.add(&number.to_string()),
             Value::Array(items) => items.iter().for_each(|item| self.note(name, item)),
-            Value::Object(fields) => fields.iter().for_each(|(name, value)| self.note(name, value)),
+            Value::Object(fields) => {
+                let is_secret = names_a_secret(name);
+                for (inner, value) in fields {
+                    self.note(if is_secret { name } else { inner }, value);
+                }
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }

@@ -50,7 +50,7 @@ class Execution:
         """The names a program starts with."""
         return {
             "context": self.context, "memory": self.context, "args": self.args,
-            "kwargs": self.kwargs, "result": None, "tool": self.tool, "delegate": self.delegate,
+            "kwargs": self.kwargs, "tool": self.tool, "delegate": self.delegate,
             "remember": self.remember, "content": self.content,
             "runtime_context": self.runtime_context, "Outcome": Outcome, "Agent": Agent,
             "AskError": AskError, "ToolRegistryViolation": ToolRegistryViolation,

@@ -3,6 +3,9 @@ TAIL = "__recurgent_tail__"
 RETURNED = "__recurgent_returned__"
 PRINTING = frozenset(("print", "pprint", "pp"))
 
+# A program may read `result` before it assigns it; what it assigns is a name of its own.
+builtins.result = None
+
 
 class InvalidCode(Exception):
     def __init__(self, problem):
@@ -62,10 +65,13 @@ class Variant:
             value = asyncio.run(value)
         return value, given
 
-    def assigns_result(self):
-        """Whether the program assigns `result`. Needed only if the value is None, so it is computed on demand."""
-        source = "".join(self.lines)
-        return "result" in source and "result" in assigned_names(ast.parse(source, FILE).body)
+    def assigns_output(self):
+        """Whether the program assigns `result` nothing but what printing gives. Needed only if the value is None, so
+        it is computed on demand."""
+        nodes = same_scope(ast.parse("".join(self.lines), FILE).body)
+        given = [node.value for node in nodes if isinstance(node, ast.Assign)
+                 and any("result" in bound_names(target) for target in node.targets)]
+        return bool(given) and all(map(is_printing, given))
 
     def result(self, value, names, execution):
         # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
@@ -77,8 +83,8 @@ class Variant:
         function = names.get(self.function) if self.function else None
         if callable(function) and self.value_from != "function":
             return self.call_function(function, execution), "function"
-        if value is None and self.assigns_result():
-            return None, "assigned"
+        if value is None and "result" in names:
+            return None, "none" if self.assigns_output() else "assigned"
         if value is None and self.writes_null:
             return None, "returned"
         return value, self.value_from
@@ -152,12 +158,15 @@ def may_be_null(node):
 def kind_of_value(statement, method):
     """How an expression at the end gives the result."""
     call = statement.value
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-        if call.func.id in PRINTING:
-            return "none"
-        if call.func.id == method:
-            return "function"
+    if is_printing(call):
+        return "none"
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == method:
+        return "function"
     return "expression"
+
+
+def is_printing(node):
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PRINTING
 
 
 def tail_function(statements, method):
@@ -268,7 +277,7 @@ def defines(statement, name):
 
 
 def is_example(statement, method):
-    if isinstance(statement, ast.Assert) or is_main_guard(statement):
+    if isinstance(statement, ast.Assert) or is_main_guard(statement) or is_self_check(statement, method):
         return True
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
         return False
@@ -276,6 +285,15 @@ def is_example(statement, method):
     if not isinstance(function, ast.Name):
         return False
     return function.id in PRINTING or (function.id == method and not uses_arguments(statement))
+
+
+def is_self_check(statement, method):
+    """Whether it only raises if the method's function does not give what it should: `if add(1, 2) != 3: raise …`"""
+    if not isinstance(statement, ast.If) or statement.orelse or uses_arguments(statement):
+        return False
+    calls = (node.func for node in ast.walk(statement.test) if isinstance(node, ast.Call))
+    tests = any(isinstance(function, ast.Name) and function.id == method for function in calls)
+    return tests and all(isinstance(it, ast.Raise) for it in statement.body)
 
 
 def uses_arguments(statement):

@@ -16,13 +16,18 @@ module Recurgent
   # came to its end: a `return` leaves the block inside at once.
   class Variant
     # Line 0, so that the program's own lines count from 1 and its first column stays the first.
-    HEAD = "->() { result = __recurgent_ended = nil; [->() { __recurgent_value = proc {\n"
-    TAIL = "\n}.call; __recurgent_ended = true; __recurgent_value }, ->() { result }, ->() { __recurgent_ended }] }"
+    HEAD = "->() { result = __recurgent_ended = nil; __recurgent_assigned = :unset; " \
+           "[->() { __recurgent_value = proc {\n"
+    TAIL = "\n}.call; __recurgent_ended = true; __recurgent_value }, ->() { result }, ->() { __recurgent_ended }, " \
+           "->() { :unset != __recurgent_assigned }] }"
+    # Also assigned whatever `result` is assigned, so that a branch not taken is not taken for an assignment.
+    MARK = "__recurgent_assigned = "
     NODE = RubyVM::AbstractSyntaxTree::Node
     DEFINITIONS = %i[DEFN DEFS CLASS MODULE SCLASS].freeze
     # What a program may call and still only define.
     REQUIRING = Set[:require, :require_relative].freeze
     PRINTING = Set[:puts, :print, :p, :pp, :printf, :putc].freeze
+    RAISING = Set[:raise, :fail, :abort].freeze
     ASSERTION = /\Aassert/.freeze
     LITERALS = Set[:LIT, :STR, :TRUE, :FALSE, :NIL, :LIST, :ARRAY, :ZLIST, :ZARRAY, :HASH, :INTEGER, :FLOAT, :SYM,
                    :RATIONAL, :IMAGINARY].freeze
@@ -30,7 +35,7 @@ module Recurgent
 
     def initialize(source, method)
       @method = Function.name_in(source, method.name).to_sym
-      text = without_examples(without_data(source))
+      text = marked(without_examples(without_data(source)))
       # A function that is a local variable can be seen at the end of the text only.
       tail = @assigns_function ? "\n#{@method}#{TAIL}" : TAIL
       @factory = COMPILE.call(HEAD + text + tail, FILE, FILE, 0, frozen_string_literal: frozen?(text)).eval
@@ -41,7 +46,7 @@ module Recurgent
     # The program's value, and how it was given.
     def run(execution)
       main = Main.new(execution)
-      body, result, ended = @factory.call
+      body, result, ended, assigned = @factory.call
       added = @constants.reject { |name| Object.const_defined?(name, false) }
       value = main.instance_exec(&body)
       # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
@@ -53,7 +58,10 @@ module Recurgent
       function = @assigns_function && callable?(value) ? value : nil
       function ||= method_function(main, execution) unless @value_from == "function"
       return [call_function(function, execution), "function"] if function
-      return [nil, "assigned"] if @assigns_result && (nil == value || @value_from == "none")
+      if @assigns_result && (nil == value || @value_from == "none")
+        return [nil, "assigned"] if !@marked || assigned.call
+        return [nil, "none"]
+      end
       return [nil, "returned"] if nil == value && @writes_null
 
       [@value_from == "none" ? nil : value, @value_from]
@@ -140,6 +148,28 @@ module Recurgent
       lines.join
     end
 
+    # The text with marks where it assigns `result`, if it does so only under a condition. Lines stay.
+    def marked(text)
+      return text unless @assigns_result
+
+      statements = scan(text)
+      assignments = statements.flat_map { |it| own_nodes(it) }.select { |it| assigns_result?(it) }
+      @assigns_result &&= assignments.empty? || !assignments.all? { |it| printing?(it.children[1]) }
+      values = assignments.map { |it| it.children[1] }
+      return text if values.empty? || statements.any? { |it| assigns_result?(it) } || !values.all?(NODE)
+
+      lines = text.lines.map(&:b)
+      places = values.map { |it| [it.first_lineno, it.first_column] }.uniq
+      places.sort.reverse_each { |line, column| lines[line - 1].insert(column, MARK) }
+      changed = lines.join.force_encoding(text.encoding)
+      @marked = parses?(changed)
+      @marked ? changed : text
+    end
+
+    def assigns_result?(node) = gives_result?(node) && node.type != :RETURN
+
+    def printing?(node) = NODE === node && node.type == :FCALL && PRINTING.include?(node.children[0])
+
     # Whether every result that the program gives at top level is the method's function called with literals.
     def answers_example?(statements)
       given = statements.sum { |it| own_nodes(it).count { |node| gives_result?(node) } }
@@ -170,9 +200,18 @@ module Recurgent
         name = node.children[0]
         PRINTING.include?(name) || ASSERTION.match?(name) || (name == @method && !uses_arguments?(node))
       when :IF, :UNLESS
-        nodes(node.children[0]).any? { |it| it.type == :GVAR && PROGRAM_NAMES.include?(it.children[0]) }
+        nodes(node.children[0]).any? { |it| it.type == :GVAR && PROGRAM_NAMES.include?(it.children[0]) } ||
+          self_check?(node)
+      when :OR, :AND then self_check?(node)
       else false
       end
+    end
+
+    # Whether it only raises if the method's function does not give what it should: `raise "…" unless add(1, 2) == 3`.
+    def self_check?(node)
+      test, *rest = node.children
+      raises = rest.compact.all? { |it| NODE === it && it.type == :FCALL && RAISING.include?(it.children[0]) }
+      raises && !uses_arguments?(node) && nodes(test).any? { |it| it.type == :FCALL && it.children[0] == @method }
     end
 
     def uses_arguments?(node)
@@ -222,6 +261,7 @@ module Recurgent
     # How a statement at the end gives the result.
     def kind_of_value(last)
       return "none" if last.nil? || DEFINITIONS.include?(last.type)
+      return "none" if last.type == :LASGN && printing?(last.children[1])
       return "expression" unless %i[FCALL VCALL].include?(last.type)
       return "none" if PRINTING.include?(last.children[0])
 

@@ -13,7 +13,8 @@ use lifecycle::request::Allowance;
 use lifecycle::standing::StandingMode;
 
 use super::agent::retries;
-use super::{AgentOptions, Config};
+use super::value::working_directory;
+use super::{AgentOptions, Config, Settings};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
 use crate::models::{ModelOptions, known_models};
@@ -36,6 +37,7 @@ impl Config {
             provider: settings.provider.clone(),
             model: settings.model.clone(),
             base_url: settings.base_url.clone(),
+            addresses: self.addresses.clone(),
             keys: self.keys.clone(),
             api_key_file: settings.api_key_file.clone(),
             proxy: settings.provider_proxy.clone(),
@@ -194,6 +196,7 @@ impl Config {
                 processes: settings.installer_processes,
                 disk_bytes: settings.installer_disk_mb << 20,
             },
+            total_bytes: settings.environments_total_mb << 20,
             resolve_limit: settings.resolve_timeout_seconds,
             install_limit: settings.install_timeout_seconds,
         }
@@ -305,10 +308,19 @@ impl Config {
                 network: settings.network.clone(),
                 read: settings.read_paths.clone(),
                 write: settings.write_paths.clone(),
+                workspace: settings.workspace.clone(),
+                workspace_write: settings.workspace_write,
+                names_from: names_from(settings),
             },
             generate: settings.generate,
             widen: settings.widen,
             debug: settings.debug,
         }
     }
+}
+
+/// Where granted paths are named from; `None` if none are, so that agents of several directories share zygotes.
+fn names_from(settings: &Settings) -> Option<PathBuf> {
+    let granted = !settings.read_paths.is_empty() || !settings.write_paths.is_empty();
+    granted.then(working_directory).flatten()
 }

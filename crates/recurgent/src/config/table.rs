@@ -12,11 +12,11 @@ use lifecycle::guardrail::{GuardrailPolicy, Rule};
 use lifecycle::standing::StandingMode;
 
 use super::value::{
-    DEEPEST, Expected, LogTarget, MANY, ToText, count, flag, gems, indexes, installer_proxy,
-    language, list, log_target, manifest_mode, model, model_mirror, network, optional_address,
-    optional_count, optional_number, optional_path, optional_seconds, paths, ports,
-    provider_setting, python_packages, rules, seconds, service_proxy, source_mode, standing_mode,
-    tier,
+    DEEPEST, Expected, LogTarget, MANY, ToText, count, directory, flag, gems, indexes,
+    installer_proxy, language, list, log_target, manifest_mode, model, model_mirror, name, network,
+    optional_address, optional_count, optional_number, optional_path, optional_seconds, paths,
+    ports, provider_setting, python_packages, rules, seconds, service_proxy, source_mode,
+    standing_mode, tier,
 };
 use crate::grants::Network;
 use crate::models::{DEFAULT_HUB, ModelMirror};
@@ -152,6 +152,7 @@ const fn secs(seconds: u64) -> Duration {
 #[rustfmt::skip]
 settings! {
     provider:                    ProviderSetting  = ProviderSetting::Auto              , provider_setting                    , Plain    , "the provider that writes programs: {providers}";
+    profile:                     String           = String::new()                      , name                                , Plain    , "the profile of the configuration file to use: settings of [provider.NAME]";
     model:                       ModelName        = ModelName::default()               , model                               , Plain    , "which model to ask; auto: the service's usual one";
     base_url:                    Option<ServiceAddress>= None                               , optional_address                    , Addresses, "where the model service is; a server of your own: http://127.0.0.1:8080/v1";
     api_key_file:                Option<PathBuf>  = None                               , optional_path                       , Plain    , "a file only you can read that holds the key, instead of {key_variables}";
@@ -204,6 +205,8 @@ settings! {
     network:                     Network          = Network::Off                       , network                             , Plain    , "the network that programs may use: off, loopback, open, or hosts separated by commas";
     read_paths:                  Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may read, separated by colons";
     write_paths:                 Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may write, separated by colons";
+    workspace:                   Option<PathBuf>  = None                               , directory                           , Plain    , "a directory that programs run in and may read; relative paths resolve there";
+    workspace_write:             bool             = false                              , flag                                , Plain    , "let programs change the workspace";
     minimum_sandbox_tier:        Tier             = Tier::Process                      , tier                                , Plain    , "refuse to run programs under less: process, landlock, namespaces or sealed";
     worker_memory_mb:            u64              = 4096                               , count::<_, 64, MANY>                , Plain    , "memory of one process of a worker, as address space; of all its processes together, where there are control groups";
     worker_cpu_seconds:          u64              = 60                                 , count::<_, 1, MANY>                 , Plain    , "processor time of one process of a worker";
@@ -236,6 +239,7 @@ settings! {
     installer_memory_mb:         u64              = 16384                              , count::<_, 64, MANY>                , Plain    , "memory of one process of an installation, as address space";
     installer_processes:         u64              = 512                                , count::<_, 16, MANY>                , Plain    , "processes and threads of one installation";
     installer_disk_mb:           u64              = 16384                              , count::<_, 1, MANY>                 , Plain    , "disk space one installation may take";
+    environments_total_mb:       u64              = 32768                              , count::<_, 1, MANY>                 , Plain    , "all environments together; those unused longest are removed after a new one was built";
     installer_env:               Vec<String>      = Vec::new()                         , list                                , Plain    , "environment variables package managers are given, by name";
     uv:                          Option<PathBuf>  = None                               , optional_path                       , Plain    , "the uv to use; found on PATH, or fetched once, when empty";
     cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where environments and tools live";

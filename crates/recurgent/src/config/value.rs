@@ -64,6 +64,10 @@ any_text! {
         }
     }
 
+    name(text) -> String {
+        text.to_owned()
+    }
+
     /// Texts separated by commas or white space.
     list(text) -> Vec<String> {
         items(text).map(str::to_owned).collect()
@@ -80,6 +84,24 @@ pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, Expected> {
         })
     };
     given.map(absolute).collect()
+}
+
+/// A directory that exists, as an absolute path without links; none when the text is empty.
+pub(super) fn directory(text: &str) -> Result<Option<PathBuf>, Expected> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match std::fs::canonicalize(text) {
+        Ok(path) if path.is_dir() => Ok(Some(path)),
+        Ok(_) => Err("a directory; name the one that holds the file".to_owned()),
+        Err(error) => Err(format!("a directory that exists ({error})")),
+    }
+}
+
+/// The working directory, if it can be found.
+#[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
+pub(super) fn working_directory() -> Option<PathBuf> {
+    std::env::current_dir().ok()
 }
 
 pub(super) fn provider_setting(text: &str) -> Result<ProviderSetting, Expected> {
@@ -284,7 +306,7 @@ macro_rules! displayed {
         }
     )*};
 }
-displayed!(bool, u8, u32, u64, usize, f64, Language, Network, ManifestMode, SourceMode);
+displayed!(String, bool, u8, u32, u64, usize, f64, Language, Network, ManifestMode, SourceMode);
 displayed!(ProviderSetting, ModelName, ModelMirror, ServiceAddress);
 
 impl ToText for ProxyAddress {

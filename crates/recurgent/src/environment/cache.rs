@@ -125,6 +125,26 @@ impl EnvironmentCache {
             .collect()
     }
 
+    /// Removes environments until the rest takes at most `bytes`: incomplete and superseded ones first, then those unused
+    /// longest. Those in use and the one with this id stay. Returns how many were removed.
+    pub(super) fn shrink_to(&self, bytes: u64, except: &str) -> usize {
+        let mut candidates = self.list();
+        let mut total: u64 = candidates.iter().map(|stored| stored.bytes).sum();
+        candidates.retain(|stored| stored.id != except && stored.standing != CacheState::Building);
+        candidates.sort_by_key(|stored| (stored.standing == CacheState::Ready, stored.used_at));
+        let mut removed = 0;
+        for stored in candidates {
+            if total <= bytes {
+                break;
+            }
+            if self.remove(&stored) == Removal::Removed {
+                total = total.saturating_sub(stored.bytes);
+                removed += 1;
+            }
+        }
+        removed
+    }
+
     /// Removes one environment, unless it is in use or being built.
     pub fn remove(&self, stored: &Stored) -> Removal {
         let place = Self::place(&self.cache, stored.language);

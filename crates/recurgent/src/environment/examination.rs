@@ -35,7 +35,7 @@ pub struct InstallerCheck {
 /// Examines the tools that install packages, and connects to the configured sources. Installs nothing.
 pub fn examine(options: &EnvironmentOptions, workers: &Workers) -> Vec<InstallerCheck> {
     let mut checks = vec![
-        InstallerCheck { name: "uv", found: uv(options) },
+        InstallerCheck { name: "uv", found: uv(options, workers) },
         InstallerCheck { name: "bundler", found: bundler(workers) },
     ];
     let sources = Language::ALL.into_iter().flat_map(|language| sources(options, language));
@@ -45,14 +45,15 @@ pub fn examine(options: &EnvironmentOptions, workers: &Workers) -> Vec<Installer
     checks
 }
 
-fn uv(options: &EnvironmentOptions) -> Result<String, String> {
+fn uv(options: &EnvironmentOptions, workers: &Workers) -> Result<String, String> {
     if let Some(chosen) = &options.uv {
         let unusable = |why: String| {
             format!("the setting `uv` names {}: {why}; name another, or unset it", chosen.display())
         };
         return version(chosen, &["--version"], options).map_err(unusable);
     }
-    match tool::installed(&options.path, options.cache.as_deref()) {
+    let interpreter = workers.probe(Language::Python).ok();
+    match tool::installed(&options.path, interpreter.as_ref(), options.cache.as_deref()) {
         Some(found) => {
             let printed = version(&found, &["--version"], options).map_err(|why| {
                 format!("{}: {why}; install uv again, or name it with RECURGENT_UV", found.display())

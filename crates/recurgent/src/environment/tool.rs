@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,11 +43,8 @@ impl Search<'_> {
             };
             return Some(chosen.to_owned()).filter(|uv| is_executable(uv)).ok_or_else(unusable);
         }
-        if let Some(found) = on_path(self.path, "uv") {
-            return Ok(found);
-        }
-        match self.fetched() {
-            Some(fetched) => Ok(fetched),
+        match installed(self.path, Some(self.interpreter), Some(self.cache)) {
+            Some(found) => Ok(found),
             None => self.fetch(request),
         }
     }
@@ -155,18 +153,36 @@ fn settings() -> Vec<PathBuf> {
     Some(PathBuf::from("/etc/pip.conf")).filter(|file| file.exists()).into_iter().collect()
 }
 
-/// The uv on a search path, or the one that was fetched into a cache.
-pub(super) fn installed(path: &OsStr, cache: Option<&Path>) -> Option<PathBuf> {
-    let fetched = cache.map(|cache| cache.join(TOOLS).join("uv").join("bin").join("uv"));
-    on_path(path, "uv").or(fetched.filter(|uv| is_executable(uv)))
+/// The uv on a search path, the one beside the interpreter, or the one that was fetched into a cache.
+pub(super) fn installed(
+    path: &OsStr,
+    interpreter: Option<&InterpreterInfo>,
+    cache: Option<&Path>,
+) -> Option<PathBuf> {
+    let beside = interpreter.and_then(|it| it.path.parent()).map(Path::to_owned);
+    let fetched = cache.map(|cache| cache.join(TOOLS).join("uv").join("bin"));
+    directories(path)
+        .chain(beside)
+        .chain(fetched)
+        .map(|directory| directory.join("uv"))
+        .find(|file| is_executable(file) && !is_script(file))
 }
 
 /// The first executable of this name on a search path.
 pub(crate) fn on_path(path: &OsStr, name: &str) -> Option<PathBuf> {
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
-        .find(|file| is_executable(file))
+    directories(path).map(|directory| directory.join(name)).find(|file| is_executable(file))
+}
+
+fn directories(path: &OsStr) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(path).filter(|directory| directory.is_absolute())
+}
+
+/// Whether a file is a script. uv is not one: a script of that name is a version manager's shim, and the programs that it
+/// needs are not visible where packages are installed.
+fn is_script(file: &Path) -> bool {
+    let mut begin = [0; 2];
+    let read = fs::File::open(file).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == *b"#!"
 }
 
 /// Whether a file may be executed.

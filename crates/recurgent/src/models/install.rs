@@ -357,10 +357,9 @@ impl KnownModel {
         if read.is_err() || magic != MAGIC {
             return Err(wrong("it is not a GGUF file; name a model in this format"));
         }
-        let name = path.file_name().and_then(|name| name.to_str());
-        let stem = name.and_then(|name| name.strip_suffix(".gguf")).filter(|stem| is_plain(stem));
-        let (stem, file) = stem
-            .zip(name)
+        let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_plain(name));
+        let (file, stem) = name
+            .and_then(|file| Some((file, file.strip_suffix(".gguf")?)))
             .ok_or_else(|| wrong("rename it: letters, digits and . _ - only, ending with .gguf"))?;
         let mut model = Self {
             name: stem.to_owned(),

@@ -14,7 +14,7 @@ use super::local::find_server;
 use super::price::Prices;
 use super::secret::Secret;
 use super::setting::{ModelName, ProviderSetting, ProxyAddress, ServiceAddress};
-use super::wire::{COMPATIBLE, WIRES, Wire, key_variables_help};
+use super::wire::{COMPATIBLE, OPENAI, WIRES, Wire, key_variables_help};
 use super::{DraftRequest, ProviderFault};
 use crate::models::ModelFolder;
 use crate::regular_file::{open_regular, open_without_waiting};
@@ -33,6 +33,8 @@ pub struct ProviderOptions {
     pub model: ModelName,
     /// Where the service is, unless at its usual address.
     pub base_url: Option<ServiceAddress>,
+    /// Addresses of services found in the environment, by variable.
+    pub addresses: BTreeMap<&'static str, ServiceAddress>,
     /// Keys found in the environment, by variable.
     pub keys: BTreeMap<&'static str, Secret>,
     /// A file with the key, which wins over the environment.
@@ -82,8 +84,12 @@ pub struct Service {
     pub wire: &'static Wire,
     /// The model to ask when an agent names none.
     pub model: ModelName,
+    /// Whether the server is asked for its model first.
+    pub asks_for_model: bool,
     /// Where it is.
     pub base_url: ServiceAddress,
+    /// The environment variable that its address is from, if it is from one.
+    pub address_source: Option<&'static str>,
     /// Why this one.
     pub why: String,
     /// Where its key is from; `None`: it has none.
@@ -187,29 +193,50 @@ fn is_model_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "gguf")
 }
 
-/// By address, then by the model's name, then by the key that is there.
+/// By address, then by the model's name, then by the key or address in the environment.
 fn by_circumstance(options: &ProviderOptions) -> Option<(&'static Wire, String)> {
     if options.base_url.is_some() {
         let why = "base_url is set, and servers at other addresses speak the chat form";
         return Some((&COMPATIBLE, why.to_owned()));
     }
     if let Some(model) = options.model.named() {
-        return WIRES.into_iter().find_map(|wire| {
+        let by_name = WIRES.into_iter().find_map(|wire| {
             let prefix = wire.model_prefixes.iter().find(|start| model.starts_with(**start))?;
             Some((wire, format!("the model's name begins with {prefix}")))
         });
+        let (wire, why) = by_name.or_else(|| by_environment(options, false))?;
+        return Some((at_address(options, wire), why));
     }
+    let (wire, why) = by_environment(options, true)?;
+    Some((at_address(options, wire), why))
+}
+
+/// The first service whose address, or key if that counts, is in the environment.
+fn by_environment(options: &ProviderOptions, by_key: bool) -> Option<(&'static Wire, String)> {
     let found = WIRES.into_iter().find_map(|wire| {
-        let variable = wire.key_variable?;
-        options.keys.contains_key(variable).then_some((wire, variable))
+        let key = wire.key_variable.filter(|name| by_key && options.keys.contains_key(name));
+        let address = wire.address_variable.map(|(name, _)| name);
+        let address = address.filter(|name| options.addresses.contains_key(name));
+        key.or(address).map(|variable| (wire, variable))
     });
     found.map(|(wire, variable)| (wire, format!("{variable} is set")))
+}
+
+/// Servers at other addresses than OpenAI's speak the chat form.
+fn at_address(options: &ProviderOptions, wire: &'static Wire) -> &'static Wire {
+    let named = wire.address_variable.and_then(|(name, _)| options.addresses.get(name));
+    match named {
+        Some(address) if wire.name == OPENAI.name && address.as_str() != OPENAI.base_url => {
+            &COMPATIBLE
+        }
+        Some(_) | None => wire,
+    }
 }
 
 fn nothing_configured() -> String {
     format!(
         "no model is configured: run `recurgent model install --yes` to have one on this machine (1.1 GB, once), \
-         or set {}, or name a server of your own with --base-url URL --model NAME, \
+         or set {}, or name a server of your own with --base-url URL, \
          or use --provider scripted:FILE or replay:FILE",
         key_variables_help()
     )
@@ -225,20 +252,49 @@ fn service(
     wire: &'static Wire,
     why: String,
 ) -> Result<Service, ProviderFault> {
-    let base_url = match &options.base_url {
-        Some(address) => address.clone(),
-        None => wire.base_url.parse()?,
-    };
+    let (base_url, address_source) = address(options, wire)?;
     let model = match options.model.named() {
         Some(_) => options.model.clone(),
         None => wire.default_model.parse()?,
     };
-    let (key, key_source) = key(options, wire)?;
+    let (key, key_source) = key(options, wire, address_source)?;
     let is_here = base_url.is_this_machine();
     if key.is_some() && !base_url.is_encrypted() && !is_here {
         return Err(ProviderFault::Unsafe(base_url.to_string()));
     }
-    Ok(Service { wire, model, base_url, why, key_source, key, route: route(options, is_here)? })
+    let asks_for_model = wire.lists_models && options.model.named().is_none();
+    let route = route(options, is_here)?;
+    Ok(Service {
+        wire,
+        model,
+        asks_for_model,
+        base_url,
+        address_source,
+        why,
+        key_source,
+        key,
+        route,
+    })
+}
+
+/// The configured address, else that of the environment, else the usual one; and the variable it is from.
+fn address(
+    options: &ProviderOptions,
+    wire: &Wire,
+) -> Result<(ServiceAddress, Option<&'static str>), ProviderFault> {
+    if let Some(address) = &options.base_url {
+        return Ok((address.clone(), None));
+    }
+    let named = wire
+        .address_variable
+        .and_then(|(name, path)| options.addresses.get(name).map(|address| (name, path, address)));
+    match named {
+        Some((name, path, address)) if address.as_str().ends_with(path) => {
+            Ok((address.clone(), Some(name)))
+        }
+        Some((name, path, address)) => Ok((format!("{address}{path}").parse()?, Some(name))),
+        None => Ok((wire.base_url.parse()?, None)),
+    }
 }
 
 /// A service on this machine is not reached through a proxy, which would see the key.
@@ -266,16 +322,20 @@ pub(crate) fn read_roots(path: &Path) -> Result<RootCerts, ProviderFault> {
     Ok(RootCerts::from(certificates))
 }
 
-/// The key from the file, else from the environment. A compatible server gets no key of another service.
+/// The key from the file, else from the environment. A compatible server gets no key of another service, unless its
+/// address is that which the environment gives beside the key.
 fn key(
     options: &ProviderOptions,
     wire: &Wire,
+    address_source: Option<&'static str>,
 ) -> Result<(Option<Secret>, Option<String>), ProviderFault> {
     if let Some(path) = &options.api_key_file {
         let key = read_key(path)?;
         return Ok((Some(key), Some(path.display().to_string())));
     }
-    let found = wire.key_variable.and_then(|name| Some((options.keys.get(name)?, name)));
+    let beside = address_source.and(OPENAI.key_variable);
+    let variable = wire.key_variable.or(beside);
+    let found = variable.and_then(|name| Some((options.keys.get(name)?, name)));
     match found {
         Some((key, name)) if is_key(key.reveal()) => Ok((Some(key.clone()), Some(name.to_owned()))),
         Some((_, name)) => Err(ProviderFault::Key(name)),

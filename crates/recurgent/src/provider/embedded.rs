@@ -9,8 +9,8 @@ mod protocol;
 
 use std::path::PathBuf;
 
-use lifecycle::dialect::{Language, function_name};
-use lifecycle::draft::{Draft, DraftFault, Nanodollars, Usage, salvage};
+use lifecycle::dialect::function_name;
+use lifecycle::draft::{Draft, DraftFault, Usage, salvage};
 use lifecycle::prompt::{Prompt, PromptForm};
 
 pub use client::{EngineClient, EngineFailure};
@@ -29,6 +29,8 @@ const OUTPUT_TOKENS: u32 = 1024;
 /// Sampling of a first attempt and of a retry, unless configured: small models rarely repair a program but may write
 /// another.
 const TEMPERATURES: (f64, f64) = (0.0, 0.8);
+/// Programs that are written and compared for a fresh call, unless configured.
+const CANDIDATES: u32 = 3;
 /// The share of probability that is sampled from.
 const TOP_P: f32 = 0.95;
 
@@ -65,18 +67,18 @@ impl Embedded {
         }
     }
 
-    /// Asks for `samples` programs at one temperature.
+    /// Several programs are compared with each other, so they are sampled as a retry is.
     #[expect(clippy::cast_possible_truncation, reason = "a temperature has few digits")]
-    fn ask(
+    fn request(
         &self,
         prompt: &Prompt,
         request: &DraftRequest<'_>,
         samples: usize,
-    ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
+    ) -> GenerateRequest {
         let longest = request.max_output_tokens.unwrap_or(u32::MAX).min(self.max_output_tokens);
-        let is_free = request.is_retry || request.sample > 0;
-        let temperature = if is_free { self.retry_temperature } else { self.temperature };
-        let order = GenerateRequest {
+        let is_varied = request.is_retry || request.sample > 0 || samples > 1;
+        let temperature = if is_varied { self.retry_temperature } else { self.temperature };
+        GenerateRequest {
             model: self.model.path.clone(),
             system: prompt.system.clone(),
             user: prompt.user.clone(),
@@ -100,35 +102,91 @@ impl Embedded {
             .map(|(index, text)| draft(text, request.language, text_usage(&answer, index)));
         Ok(drafts.collect())
     }
+
+    /// One answer for each sample, or one fault for all. The prompt is charged to the first answer.
+    fn ask(
+        &self,
+        prompt: &Prompt,
+        request: &DraftRequest<'_>,
+        samples: usize,
+    ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
+        let order = self.request(prompt, request, samples);
+        let answer = self.client.generate(&order, request.timeout, request.cancellation);
+        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
+        let total = Usage {
+            input_tokens: answer.usage.prompt_tokens,
+            output_tokens: answer.usage.output_tokens,
+            cached_tokens: answer.usage.reused_tokens,
+            ..Usage::default()
+        };
+        if answer.texts.is_empty() {
+            let fault = DraftFault::Unavailable("the engine sent no answer".to_owned());
+            return Err(DraftFault::Charged(Box::new(fault), total));
+        }
+        let drafts = answer.texts.into_iter().enumerate().map(|(index, text)| {
+            let usage = if index == 0 { total } else { Usage::default() };
+            draft_of(&text, prompt, request, usage)
+        });
+        Ok(drafts.collect())
+    }
+}
+
+/// With a head, a program that begins with it; otherwise any text.
+fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
+    match &prompt.head {
+        Some(head) => AnswerForm::Program {
+            language: request.language.name().to_owned(),
+            head: head.clone(),
+            method: function_name(request.language, request.method.as_str()),
+        },
+        None => AnswerForm::Text,
+    }
+}
+
+fn draft_of(
+    text: &GeneratedText,
+    prompt: &Prompt,
+    request: &DraftRequest<'_>,
+    usage: Usage,
+) -> Result<Draft, DraftFault> {
+    let charged = |fault| DraftFault::Charged(Box::new(fault), usage);
+    match text.ending {
+        AnswerEnding::Length => Err(charged(DraftFault::Truncated)),
+        AnswerEnding::Cancelled => Err(charged(DraftFault::Cancelled)),
+        AnswerEnding::Stop | AnswerEnding::Repetition => {
+            let has_program = prompt.head.is_some() || salvage(&text.text).is_some();
+            if has_program && !text.text.trim().is_empty() {
+                Ok(Draft::of_program(request.language, &text.text, usage))
+            } else {
+                Err(charged(unreadable(&text.text)))
+            }
+        }
+    }
 }
 
 impl Provider for Embedded {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let mut drafts = self.ask(prompt, request, 1)?;
-        drafts.pop().unwrap_or(Err(DraftFault::Truncated))
+        self.drafts(prompt, request, 1)
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Err(DraftFault::Unavailable("the engine sent no answer".to_owned())))
     }
 
-    /// The first program is the most probable one; the others are written side by side, and share the prompt that
-    /// the engine has read for the first.
+    /// The samples share the prompt, so that it is read once.
     fn drafts(
         &self,
         prompt: &Prompt,
         request: &DraftRequest<'_>,
         count: usize,
     ) -> Vec<Result<Draft, DraftFault>> {
-        let mut drafts = match self.ask(prompt, request, 1) {
-            Ok(drafts) => drafts,
-            Err(fault) => return vec![Err(fault)],
-        };
-        if count > 1 {
-            match self.ask(prompt, &DraftRequest { sample: 1, ..*request }, count - 1) {
-                Ok(others) => drafts.extend(others),
-                Err(fault) => drafts.push(Err(fault)),
-            }
-        }
-        drafts
+        self.ask(prompt, request, count).unwrap_or_else(|fault| vec![Err(fault)])
     }
 
+    fn candidates(&self) -> u32 {
+        CANDIDATES
+    }
+
+    /// A small model writes programs better than JSON that holds programs.
     fn form(&self) -> PromptForm {
         PromptForm::Program
     }
@@ -151,39 +209,5 @@ fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
             method: function_name(request.language, request.method.as_str()),
         },
         None => AnswerForm::Text,
-    }
-}
-
-/// What one of the answers cost. The prompt was read once, for the first.
-fn text_usage(answer: &EngineAnswer, index: usize) -> Usage {
-    let own = answer.texts.get(index).map_or(0, |text| text.tokens);
-    let all: u64 = answer.texts.iter().map(|text| text.tokens).sum();
-    // Tokens that were taken back are not part of any text.
-    let taken_back = answer.usage.output_tokens.saturating_sub(all);
-    let (read, reused, more) = match index {
-        0 => (answer.usage.prompt_tokens, answer.usage.reused_tokens, taken_back),
-        _ => (0, 0, 0),
-    };
-    Usage {
-        input_tokens: read,
-        cached_tokens: reused,
-        output_tokens: own.saturating_add(more),
-        cost: Some(Nanodollars(0)),
-        ..Usage::default()
-    }
-}
-
-fn draft(text: &GeneratedText, language: Language, usage: Usage) -> Result<Draft, DraftFault> {
-    let charged = |fault| Err(DraftFault::Charged(Box::new(fault), usage));
-    match text.ending {
-        AnswerEnding::Length => charged(DraftFault::Truncated),
-        AnswerEnding::Cancelled => charged(DraftFault::Cancelled),
-        AnswerEnding::Stop | AnswerEnding::Repetition => {
-            let is_object = text.text.trim_start().starts_with('{');
-            match salvage(&text.text).filter(|_| is_object) {
-                Some(payload) => Ok(Draft { payload, usage }),
-                None => Ok(Draft::of_program(language, &text.text, usage)),
-            }
-        }
     }
 }

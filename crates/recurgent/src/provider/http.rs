@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lifecycle::draft::DraftFault;
 use lifecycle::excerpt::shortened;
 use serde_json::Value;
-use ureq::http::{HeaderMap, StatusCode};
+use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::secret::Secret;
@@ -69,16 +69,44 @@ pub(super) struct HttpReply {
     pub(super) key: Option<Secret>,
 }
 
-/// Sends `post` and waits for its reply: until `deadline`, and no longer than the caller does.
-///
-/// The request has a thread of its own, because reaching a host cannot be interrupted. When the caller
-/// gives up the connection is closed, which ends the thread; only one still resolving or connecting
-/// lives on, to the end of [`CONNECT_LIMIT`] at most.
+/// Sends `post` and waits for its reply: for `limit`, and no longer than the caller does.
 pub(super) fn send(
     post: Post,
     route: &Route,
     limit: Duration,
     cancellation: &Cancellation,
+) -> Result<HttpReply, DraftFault> {
+    in_thread(route, limit, cancellation, move |agent| exchange(agent, &post))
+}
+
+/// Reads what is at an address, within the same bounds.
+pub(super) fn fetch(
+    url: &str,
+    headers: Vec<(&'static str, Secret)>,
+    route: &Route,
+    limit: Duration,
+    cancellation: &Cancellation,
+) -> Result<HttpReply, DraftFault> {
+    let url = url.to_owned();
+    in_thread(route, limit, cancellation, move |agent| {
+        let mut request = agent.get(&url);
+        for (name, value) in &headers {
+            request = request.header(*name, value.reveal());
+        }
+        read_reply(request.call()?)
+    })
+}
+
+/// Makes a request and waits for its reply.
+///
+/// The request has a thread of its own, because reaching a host cannot be interrupted. When the caller
+/// gives up the connection is closed, which ends the thread; only one still resolving or connecting
+/// lives on, to the end of [`CONNECT_LIMIT`] at most.
+fn in_thread(
+    route: &Route,
+    limit: Duration,
+    cancellation: &Cancellation,
+    request: impl FnOnce(&ureq::Agent) -> Result<HttpReply, TransportFault> + Send + 'static,
 ) -> Result<HttpReply, DraftFault> {
     let slot = Slot::take()?;
     let deadline = Instant::now() + limit;
@@ -88,7 +116,7 @@ pub(super) fn send(
     let spawned = std::thread::Builder::new().name("recurgent-model".to_owned()).spawn(move || {
         let _slot = slot;
         // The caller may have left.
-        let _ = sender.send(exchange(&worker, &post));
+        let _ = sender.send(request(&worker));
     });
     spawned
         .map_err(|error| DraftFault::Unavailable(format!("no thread for a request: {error}")))?;
@@ -203,8 +231,13 @@ impl From<ureq::Error> for TransportFault {
         let is_slow = |error: &std::io::Error| error.kind() == std::io::ErrorKind::TimedOut;
         let is_late = matches!(&error, ureq::Error::Timeout(_))
             || matches!(&error, ureq::Error::Io(io) if is_slow(io));
+        // Without a connection no model was asked.
+        let is_unconnected =
+            matches!(&error, ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect));
         let problem = error.to_string();
-        if is_late {
+        if is_unconnected {
+            Self::Broken(problem)
+        } else if is_late {
             Self::Late
         } else if let ureq::Error::ConnectProxyFailed(problem) = error {
             Self::Barred(problem)
@@ -221,7 +254,10 @@ fn exchange(agent: &ureq::Agent, post: &Post) -> Result<HttpReply, TransportFaul
     for (name, value) in &post.headers {
         request = request.header(*name, value.reveal());
     }
-    let mut response = request.send(post.body.to_string())?;
+    read_reply(request.send(post.body.to_string())?)
+}
+
+fn read_reply(mut response: Response<ureq::Body>) -> Result<HttpReply, TransportFault> {
     let mut body = Vec::new();
     // One byte more than may be, so that too much is seen.
     let read = response.body_mut().as_reader().take(MAX_REPLY_BYTES + 1).read_to_end(&mut body);

@@ -70,6 +70,7 @@ impl Provider for Local {
         }
     }
 
+    /// Without a model of this machine there is nothing to compare, and the prompt is not sent.
     fn candidates(&self) -> u32 {
         self.provider().map_or(1, |provider| provider.candidates())
     }

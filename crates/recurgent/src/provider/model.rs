@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::choose::{ProviderOptions, Service};
 use super::http::{HttpReply, send};
 use super::price::{Prices, Pricing};
+use super::served::ServedModel;
 use super::setting::{ModelName, is_auto};
 use super::wire::{ModelRequest, Shape};
 use super::{DraftRequest, Provider};
@@ -26,6 +27,8 @@ pub(crate) struct Model {
     temperature: Option<f64>,
     retry_temperature: Option<f64>,
     max_output_tokens: u32,
+    /// The model of a server that is asked for it.
+    served: ServedModel,
 }
 
 impl Model {
@@ -38,8 +41,18 @@ impl Model {
             temperature,
             retry_temperature: options.retry_temperature.or(retry).or(temperature),
             max_output_tokens: options.max_output_tokens.unwrap_or(service.wire.max_output_tokens),
+            served: ServedModel::default(),
             service,
         }
+    }
+
+    /// The model to ask; a server of one's own may have to name it first.
+    fn model_for<'a>(&'a self, request: &DraftRequest<'a>) -> Result<&'a str, DraftFault> {
+        if !is_auto(request.model) || !self.service.asks_for_model {
+            return Ok(self.model(request.model));
+        }
+        let served = self.served.ask(&self.service, request.timeout, request.cancellation)?;
+        Ok(served.as_str())
     }
 
     /// Asks until the server accepts a way to ask for JSON. A refused way is remembered; after a failure that is not a
@@ -85,7 +98,7 @@ impl Model {
     }
 
     fn ask(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let model = self.model(request.model);
+        let model = self.model_for(request)?;
         model.parse::<ModelName>().map_err(|fault| DraftFault::Rejected(fault.to_string()))?;
         if self.service.key.is_none()
             && let Some(variable) = self.service.wire.key_variable
@@ -130,7 +143,15 @@ impl Provider for Model {
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
-        if is_auto(asked) { self.service.model.as_str() } else { asked }
+        match self.served.known() {
+            _ if !is_auto(asked) => asked,
+            Some(served) => served.as_str(),
+            None => self.service.model.as_str(),
+        }
+    }
+
+    fn notice(&self) -> Option<String> {
+        self.served.notice()
     }
 
     fn pricing(&self, model: &str) -> Pricing {

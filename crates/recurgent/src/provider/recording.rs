@@ -203,6 +203,10 @@ impl Provider for Recorder {
         self.inner.model(asked)
     }
 
+    fn notice(&self) -> Option<String> {
+        self.inner.notice()
+    }
+
     fn pricing(&self, model: &str) -> Pricing {
         self.inner.pricing(model)
     }

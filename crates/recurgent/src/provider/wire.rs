@@ -5,10 +5,13 @@ mod gemini;
 mod messages;
 mod responses;
 
+use std::collections::BTreeSet;
+
 use lifecycle::draft::{DraftFault, Usage, salvage};
 use serde_json::Value;
 
 pub(super) use chat::COMPATIBLE;
+pub(super) use responses::OPENAI;
 
 use super::http::Post;
 use super::secret::Secret;
@@ -22,13 +25,8 @@ const SHOWN_CHARS: usize = 160;
 
 /// The model services, in the order of help texts. Where a key alone chooses the service, the first that uses the key
 /// is chosen.
-pub(super) static WIRES: [&Wire; 5] = [
-    &messages::ANTHROPIC,
-    &responses::OPENAI,
-    &chat::OPENAI_CHAT,
-    &gemini::GEMINI,
-    &chat::COMPATIBLE,
-];
+pub(super) static WIRES: [&Wire; 5] =
+    [&messages::ANTHROPIC, &OPENAI, &chat::OPENAI_CHAT, &gemini::GEMINI, &chat::COMPATIBLE];
 
 /// All about one model service: what it is called and how it is asked. A service is added by a file with a constant
 /// of this type and a line in `WIRES`.
@@ -40,8 +38,12 @@ pub struct Wire {
     pub key_variable: Option<&'static str>,
     /// Where it is, unless configured otherwise; empty: it must be configured.
     pub base_url: &'static str,
+    /// The environment variable by which other tools name its address, and the path they add to it.
+    pub(super) address_variable: Option<(&'static str, &'static str)>,
     /// The model that is asked when none is named.
     pub default_model: &'static str,
+    /// Whether the server is asked for the model when none is named.
+    pub(super) lists_models: bool,
     /// How the names of its models begin.
     pub(super) model_prefixes: &'static [&'static str],
     /// The default of `max_output_tokens`.
@@ -89,7 +91,14 @@ pub(crate) fn key_variables() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// The same, for messages.
+/// The environment variables that hold addresses of model services.
+pub(crate) fn address_variables() -> impl Iterator<Item = &'static str> {
+    let names: BTreeSet<&str> =
+        WIRES.iter().filter_map(|wire| Some(wire.address_variable?.0)).collect();
+    names.into_iter()
+}
+
+/// The variables of keys, for messages.
 pub(crate) fn key_variables_help() -> String {
     let mut names: Vec<&str> = key_variables().collect();
     let last = names.pop().unwrap_or_default();
@@ -153,7 +162,7 @@ fn count(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }
 
-fn bearer(key: Option<&Secret>) -> Vec<(&'static str, Secret)> {
+pub(super) fn bearer(key: Option<&Secret>) -> Vec<(&'static str, Secret)> {
     key.map(|key| ("authorization", Secret::new(format!("Bearer {}", key.reveal()))))
         .into_iter()
         .collect()

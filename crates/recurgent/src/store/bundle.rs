@@ -1,4 +1,4 @@
-//! What one store can give to another: tools, their programs and what was observed of them.
+//! What one store can give to another: tools, their programs, what was observed of them, and sessions.
 //!
 //! [`super::layout`] writes a bundle as files and reads it back; [`super::AdminStore`] gives one and takes one in.
 
@@ -23,8 +23,12 @@ pub struct Bundle {
     pub artifacts: Vec<ArtifactEntry>,
     /// By role, each role's oldest first.
     pub patterns: Vec<PatternEvent>,
+    /// By session and role; a bundle of some roles has none.
+    pub sessions: Vec<SessionEntry>,
     /// What was left out when the bundle was read, and why; a merge reports it as skipped.
     pub notes: Vec<ImportNote>,
+    /// What was read with tolerance, and how; a merge takes it all the same.
+    pub tolerated: Vec<ImportNote>,
 }
 
 /// A tool of the registry.
@@ -144,6 +148,37 @@ pub struct VersionEntry {
     pub rest: Map<String, Value>,
 }
 
+/// One agent's part in a session: its memory and its history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionEntry {
+    /// The session.
+    pub name: String,
+    /// The agent.
+    pub role: Role,
+    /// The version of its memory.
+    pub version: u64,
+    /// When it was last written to; RFC 3339, UTC; what decides between two stores.
+    pub updated_at: String,
+    /// Its memory.
+    pub memory: Map<String, Value>,
+    /// Records of its calls, oldest first.
+    pub history: Vec<Value>,
+    /// The packages it uses, by language.
+    pub packages: BTreeMap<Language, DependencyManifest>,
+}
+
+impl SessionEntry {
+    /// Its name for people.
+    pub fn title(&self) -> String {
+        format!("session {} of {}", self.name, self.role)
+    }
+
+    /// The ids of the calls in its history, in order.
+    pub(super) fn calls(&self) -> impl Iterator<Item = &str> {
+        self.history.iter().filter_map(|record| record.get("call_id")?.as_str())
+    }
+}
+
 /// What was done with one entry of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNote {
@@ -158,6 +193,8 @@ pub struct ImportNote {
 pub struct Merged {
     /// What the store now has.
     pub taken: Vec<ImportNote>,
+    /// What was read with tolerance, and how.
+    pub noted: Vec<ImportNote>,
     /// What it had already, or has newer.
     pub skipped: Vec<ImportNote>,
     /// What contradicts it: neither side is the newer one.

@@ -1,10 +1,12 @@
-//! A bundle as files: `registry.json`, `patterns.json` and `artifacts/<role>/<method>.json`.
+//! A bundle as files: `registry.json`, `patterns.json`, `artifacts/<role>/<method>.json` and
+//! `sessions/<session>/<role>.json`.
 //!
 //! What is written is canonical (sorted, indented, without times of the export), so that the same store gives the
 //! same bytes. What is read may come from elsewhere: names inside the files count, paths do not, and a bad entry does
 //! not refuse its neighbours. `reference` reads the older Ruby runtime's form of the same files.
 
 mod reference;
+mod session;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +26,8 @@ use super::bundle::{ArtifactEntry, Bundle, ImportNote};
 const SCHEMA_VERSION: u64 = 1;
 /// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// Largest file of a session that is read: its memory, and up to the longest history.
+const MAX_SESSION_BYTES: u64 = 512 * 1024 * 1024;
 /// Most files that are read.
 const MAX_FILES: usize = 100_000;
 /// Characters of a name that are kept in a path.
@@ -51,12 +55,12 @@ pub enum LayoutFault {
     Occupied(PathBuf),
     /// There is no store's export there.
     #[error(
-        "{} holds neither registry.json, patterns.json nor artifacts/; name the directory that an export made",
+        "{} holds neither registry.json, patterns.json, artifacts/ nor sessions/; name the directory that an export made",
         .0.display()
     )]
     NothingThere(PathBuf),
     /// Too much of it.
-    #[error("{} holds more than {MAX_FILES} artifacts; import it in parts", .0.display())]
+    #[error("{} holds more than {MAX_FILES} files; import it in parts", .0.display())]
     TooMany(PathBuf),
     /// The file system refused.
     #[error("{}: {error}; check that the path exists and is yours", .path.display())]
@@ -124,6 +128,11 @@ fn files(bundle: &Bundle) -> BTreeMap<PathBuf, Value> {
         let path = if files.contains_key(&plain) { variant(&folder, artifact) } else { plain };
         files.insert(path, wire::artifact(artifact));
     }
+    for session in &bundle.sessions {
+        let folder = Path::new("sessions").join(segment(&session.name));
+        let path = folder.join(format!("{}.json", segment(session.role.as_str())));
+        files.insert(path, session::file(session));
+    }
     files
 }
 
@@ -172,9 +181,10 @@ fn sorted(value: &Value) -> Value {
 pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
     let mut read = Read::default();
     let (registry, patterns) = (Path::new("registry.json"), Path::new("patterns.json"));
-    let artifacts = artifact_files(directory)?;
+    let artifacts = json_files(directory, "artifacts")?;
+    let sessions = json_files(directory, "sessions")?;
     let is_there = |path: &Path| directory.join(path).symlink_metadata().is_ok();
-    if !is_there(registry) && !is_there(patterns) && artifacts.is_empty() {
+    if !is_there(registry) && !is_there(patterns) && artifacts.is_empty() && sessions.is_empty() {
         return Err(LayoutFault::NothingThere(directory.to_owned()));
     }
     for (name, why) in NOT_IMPORTED {
@@ -185,7 +195,7 @@ pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
     if is_there(registry) {
         let mut refused = Vec::new();
         read.file(directory, registry, |value, bundle| {
-            bundle.tools = wire::read_registry(value, &mut refused, &mut bundle.notes)?;
+            bundle.tools = wire::read_registry(value, &mut refused, &mut bundle.tolerated)?;
             Ok(())
         });
         read.refused.extend(refused);
@@ -209,6 +219,17 @@ pub fn read(directory: &Path) -> Result<Read, LayoutFault> {
             Ok(())
         });
     }
+    let mut known = BTreeSet::new();
+    for path in sessions {
+        read.bounded_file(directory, &path, MAX_SESSION_BYTES, |value, bundle| {
+            let session = session::read(value)?;
+            if !known.insert((session.name.clone(), session.role.clone())) {
+                return Err(format!("{} is in an earlier file already", session.title()));
+            }
+            bundle.sessions.push(session);
+            Ok(())
+        });
+    }
     Ok(read)
 }
 
@@ -219,7 +240,17 @@ impl Read {
         path: &Path,
         parse: impl FnOnce(&Value, &mut Bundle) -> Result<(), String>,
     ) {
-        let parsed = content(&directory.join(path))
+        self.bounded_file(directory, path, MAX_FILE_BYTES, parse);
+    }
+
+    fn bounded_file(
+        &mut self,
+        directory: &Path,
+        path: &Path,
+        most_bytes: u64,
+        parse: impl FnOnce(&Value, &mut Bundle) -> Result<(), String>,
+    ) {
+        let parsed = content(&directory.join(path), most_bytes)
             .and_then(|value| wire::check_version(&value).map(|()| value))
             .and_then(|value| parse(&value, &mut self.bundle));
         if let Err(why) = parsed {
@@ -229,26 +260,26 @@ impl Read {
 }
 
 /// A file's JSON. Links are not followed: what they point to was not exported.
-fn content(path: &Path) -> Result<Value, String> {
+fn content(path: &Path, most_bytes: u64) -> Result<Value, String> {
     let metadata = path.symlink_metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("it is not a plain file".to_owned());
     }
     let mut text = String::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(MAX_FILE_BYTES + 1)
+    file.take(most_bytes + 1)
         .read_to_string(&mut text)
         .map_err(|error| format!("it cannot be read: {error}"))?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("it is larger than {MAX_FILE_BYTES} bytes"));
+    if text.len() as u64 > most_bytes {
+        return Err(format!("it is larger than {most_bytes} bytes"));
     }
     serde_json::from_str(&text).map_err(|error| format!("it is not JSON: {error}"))
 }
 
-/// `artifacts/*/*.json`, in order.
-fn artifact_files(directory: &Path) -> Result<Vec<PathBuf>, LayoutFault> {
+/// `KIND/*/*.json`, in order.
+fn json_files(directory: &Path, kind: &str) -> Result<Vec<PathBuf>, LayoutFault> {
     let mut files = Vec::new();
-    for folder in entries(&directory.join("artifacts"))? {
+    for folder in entries(&directory.join(kind))? {
         if !folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
             continue;
         }

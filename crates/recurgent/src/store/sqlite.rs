@@ -402,6 +402,10 @@ impl AdminStore for SqliteStore {
         self.read(|connection| transfer::bundle(connection, role))
     }
 
+    fn bundle_with_sessions(&self) -> Result<Bundle, StoreFault> {
+        self.read(transfer::bundle_with_sessions)
+    }
+
     fn merge(&self, bundle: &Bundle) -> Result<Merged, StoreFault> {
         self.write(|transaction| transfer::merge(transaction, bundle))
     }

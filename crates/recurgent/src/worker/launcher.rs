@@ -74,14 +74,23 @@ impl Launcher {
         };
         let mut read = interpreter.roots.clone();
         read.extend(key.environment.iter().map(|environment| environment.root.clone()));
-        let Grants { network, read: granted, write } = key.grants.clone();
-        let local_sockets = granted.is_empty() && write.is_empty();
+        let names = key.grants.names();
+        let Grants { network, read: granted, mut write, workspace, workspace_write, .. } =
+            key.grants.clone();
+        let local_sockets = granted.is_empty() && write.is_empty() && workspace.is_none();
         read.extend(granted);
+        match &workspace {
+            Some(workspace) if workspace_write => write.push(workspace.clone()),
+            Some(workspace) => read.push(workspace.clone()),
+            None => {}
+        }
         let access = SandboxAccess {
             read,
             write,
             network,
             local_sockets,
+            workspace,
+            names,
             starts: if in_use.is_some() { Starts::Packages } else { Starts::Harness },
         };
         let settings = ZygoteSettings {

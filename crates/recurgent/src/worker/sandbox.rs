@@ -34,7 +34,7 @@ use std::sync::OnceLock;
 use rustix::process::Pid;
 
 use super::WorkerOptions;
-use crate::grants::Network;
+use crate::grants::{GrantedName, Network};
 use crate::identity;
 pub use installer_command::InstallerLimits;
 pub(crate) use installer_command::{InstallPhase, InstallerCommand};
@@ -61,6 +61,10 @@ pub(crate) struct SandboxAccess {
     pub(crate) network: Network,
     /// Whether Unix sockets may be created: no visible directory can hold one of another process.
     pub(crate) local_sockets: bool,
+    /// The directory workers run in, instead of their scratch directory.
+    pub(crate) workspace: Option<PathBuf>,
+    /// Links in the scratch directory.
+    pub(crate) names: Vec<GrantedName>,
     pub(crate) starts: Starts,
 }
 

@@ -118,7 +118,7 @@ fn three_typos_do_not_cost_a_program() {
 }
 
 /// Also where the typo has the type of what the program was accepted with: a date that does not exist, a fraction where
-/// only integers were given, a name that is not in a table.
+/// only integers were given, a name that is not among those known, a zero; and if the program reads the clock.
 #[test]
 fn typos_of_the_same_type_do_not_cost_a_program() {
     const DAY: (&str, &str) = (
@@ -130,13 +130,21 @@ fn typos_of_the_same_type_do_not_cost_a_program() {
         "def m(n)\n  raise TypeError, 'no Integer' unless n.is_a?(Integer)\n  Array.new(n, n)\nend",
     );
     const RATE: (&str, &str) = (
-        "def m(unit):\n    return {'m': 1, 'km': 1000}[unit]",
-        "def m(unit) = {'m' => 1, 'km' => 1000}.fetch(unit)",
+        "def m(unit):\n    if unit not in ('m', 'km'):\n        raise ValueError('no unit: ' + unit)\n    return unit",
+        "def m(unit)\n  raise ArgumentError, \"no unit: #{unit}\" unless %w[m km].include?(unit)\n  unit\nend",
     );
+    const UNTIL: (&str, &str) = (
+        "import datetime\ndef m(d):\n    date = datetime.date.fromisoformat(d)\n    \
+         return [date.day, str(datetime.date.today())][0]",
+        "require 'date'\ndef m(d) = [Date.iso8601(d).day, Date.today.to_s][0]",
+    );
+    const HALF: (&str, &str) = ("def m(x):\n    return 10 // x", "def m(x) = 10 / x");
     for ((python, ruby), proven, typos) in [
         (DAY, json!("2024-01-05"), [json!("2024-13-45"), json!("tomorrow"), json!("05/01/2024")]),
         (REPEAT, json!(2), [json!(2.5), json!(0.1), json!(1.5)]),
         (RATE, json!("km"), [json!("mile"), json!("inch"), json!("KM")]),
+        (UNTIL, json!("2030-01-01"), [json!("2030-13-45"), json!("tomorow"), json!("1/2/2030")]),
+        (HALF, json!(5), [json!(0), json!(0), json!(0)]),
     ] {
         check(|fixture| {
             fixture.writes("c.m", python, ruby);
@@ -147,6 +155,10 @@ fn typos_of_the_same_type_do_not_cost_a_program() {
                 fixture.has_no_key("c.m");
                 let outcome = agent.call("m", (typo.clone(),)).unwrap();
                 assert_eq!(metadata(&outcome, "blame"), Some("caller"), "{typo}: {outcome:?}");
+                let message = &outcome.failure().unwrap().message;
+                let is_proven = typo.is_string() || *typo == json!(0);
+                assert_eq!(message.contains("tools reject c m"), is_proven, "{message}");
+                assert_ne!(message.contains("never accepted"), is_proven, "{message}");
             }
             assert_eq!(fixture.failures("c", "m"), 0);
             let asked = fixture.asked();
@@ -511,14 +523,19 @@ fn counting_server(count: usize) -> (String, Arc<AtomicUsize>) {
 #[test]
 fn a_degraded_program_runs_when_nothing_better_can_be_obtained() {
     check(|fixture| {
-        fixture.writes("c.half", "def half(x):\n    return 10 // x", "def half(x) = 10 / x");
+        fixture.writes(
+            "c.half",
+            "def half(x):\n    return [2, 1][5 - x]",
+            "def half(x) = [2, 1].fetch(5 - x)",
+        );
         let agent = fixture.agent("c", "off");
         assert_eq!(agent.call("half", (5,)).unwrap().value(), Some(&json!(2)));
         for _ in 0..3 {
             fixture.has_no_key("c.half");
-            let outcome = agent.call("half", (0,)).unwrap();
+            let outcome = agent.call("half", (2,)).unwrap();
             assert_eq!(metadata(&outcome, "blame"), Some("program"), "{outcome:?}");
         }
+        assert_eq!(fixture.failures("c", "half"), 3);
         fixture.has_no_key("c.half");
         let unproven = agent.call("half", ("five",)).unwrap();
         assert_eq!(code(&unproven), "provider_auth", "{unproven:?}");
@@ -545,6 +562,33 @@ fn an_authored_error_without_a_budget_is_returned_unchanged() {
         assert!(outcome.failure().is_some_and(|failure| failure.kind.retriable()));
         let metadata: &serde_json::Map<String, Value> = &outcome.failure().unwrap().metadata;
         assert!(!metadata.contains_key("outcome_repair_attempts"), "{metadata:?}");
+    });
+}
+
+/// A failure of the tool's own counts also if no model could be asked to repair it.
+#[test]
+fn a_tool_counts_a_failure_that_no_model_could_repair() {
+    check(|fixture| {
+        fixture.writes(
+            "boss.make",
+            "def make(x):\n    return delegate('t', purpose='add').f(x).value",
+            "def make(x) = delegate('t', purpose: 'add').f(x).value",
+        );
+        fixture.writes(
+            "t.f",
+            "def f(x):\n    return x + 1 if x < 5 else undefined",
+            "def f(x) = x < 5 ? x + 1 : undefined",
+        );
+        let boss = fixture.agent("boss", "off");
+        assert_eq!(boss.call("make", (1,)).unwrap().value(), Some(&json!(2)));
+        for _ in 0..3 {
+            fixture.has_no_key("t.f");
+            assert!(!boss.call("make", (9,)).unwrap().is_ok());
+        }
+        let tool = Role::parse("t").unwrap();
+        let known = fixture.runtime(&[]).store().tools(Some(&tool), 1).unwrap();
+        let counts = (known[0].usage_count, known[0].success_count, known[0].failure_count);
+        assert_eq!(counts, (4, 1, 3));
     });
 }
 

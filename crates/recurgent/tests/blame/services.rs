@@ -14,7 +14,9 @@ const BUSY: &str =
     "HTTP/1.1 503 Busy\r\nContent-Length: 17\r\nConnection: close\r\n\r\n<html>busy</html>";
 const REFUSAL: &str =
     "HTTP/1.1 503 Busy\r\nContent-Length: 16\r\nConnection: close\r\n\r\n{\"error\":\"busy\"}";
-const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<v>1</";
+const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\n{\"w\":1}";
+const MAINTENANCE: &str =
+    "HTTP/1.1 200 OK\r\nContent-Length: 17\r\nConnection: close\r\n\r\n<html>maintenance";
 
 /// A server that sends the same answer to every request. Without an answer it accepts and sends nothing.
 struct Service {
@@ -127,16 +129,48 @@ fn an_error_in_the_expected_format_does_not_cost_a_program() {
     });
 }
 
-/// A service that succeeds with another format has changed, and the program is repaired.
+/// A page in place of data is the service's fault also if its status says success, whatever the guest knows of that.
+/// Data of another shape is a change that the program is repaired for.
 #[test]
-fn a_success_in_another_format_is_a_fault_of_the_program() {
+fn a_success_that_cannot_be_read_does_not_cost_a_program() {
     check(|fixture| {
         let (service, agent) = accepted(fixture, READERS[0], &[]);
+        service.answers(Some(MAINTENANCE));
+        for _ in 0..4 {
+            let outcome = agent.call("get", (service.url.as_str(),)).unwrap();
+            assert_eq!(code(&outcome), "service_unavailable", "{outcome:?}");
+            assert_eq!(metadata(&outcome, "blame"), Some("world"), "{outcome:?}");
+        }
+        assert_eq!((fixture.asked(), fixture.failures("web", "get")), (1, 0));
         service.answers(Some(OTHER));
         fixture.writes("web.get", "def get(url):\n    return [url, 2]", "def get(url) = [url, 2]");
         let outcome = agent.call("get", (service.url.as_str(),)).unwrap();
         assert_eq!(outcome.value(), Some(&json!([service.url, 2])), "{outcome:?}");
         assert_eq!(fixture.asked(), 2);
+    });
+}
+
+/// A program that wraps the error of a service in an error of its own is not to blame for it.
+#[test]
+fn a_wrapped_error_of_a_service_does_not_cost_a_program() {
+    check(|fixture| {
+        let wrapping = (
+            "import urllib.request\ndef get(url):\n    try:\n        return urllib.request.urlopen(url).read().decode()\n    \
+             except Exception as e:\n        raise ValueError(f'could not fetch {url}: {e}')",
+            "require 'net/http'\ndef get(url)\n  Net::HTTP.get(URI(url))\nrescue => e\n  \
+             raise ArgumentError, \"could not fetch #{url}: #{e.message}\"\nend",
+        );
+        fixture.writes("web.get", wrapping.0, wrapping.1);
+        let agent = fixture.agent("web", "loopback");
+        let service = Service::start();
+        service.answers(Some(OTHER));
+        assert!(agent.call("get", (service.url.as_str(),)).unwrap().is_ok());
+        let down = format!("http://127.0.0.1:{}/", crate::closed_port());
+        for _ in 0..4 {
+            let outcome = agent.call("get", (down.as_str(),)).unwrap();
+            assert_eq!(code(&outcome), "service_unavailable", "{outcome:?}");
+        }
+        assert_eq!((fixture.asked(), fixture.failures("web", "get")), (1, 0));
     });
 }
 

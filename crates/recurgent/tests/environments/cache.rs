@@ -64,6 +64,23 @@ fn environments_are_listed_and_removed_unless_they_are_in_use() {
     assert_eq!(stage.environments().len(), 0);
 }
 
+/// Environments that no program uses go when a new one would make all together too large.
+#[test]
+fn environments_unused_longest_are_removed_when_there_are_too_many() {
+    let mut stage = PackageSource::wheels().stage();
+    value(&stage.once(OUTER, &json!([{"name": "outer-part"}])));
+    let first = stage.environments();
+    assert_eq!(first.len(), 1);
+    stage.set("environments_total_mb", "1");
+    let ballast = vec![0; 2 << 20];
+    std::fs::write(first[0].join("ballast"), ballast).unwrap();
+    let inner = "import inner_part\nresult = inner_part.NAME";
+    value(&stage.once(inner, &json!([{"name": "inner-part"}])));
+    let left = stage.environments();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_ne!(left, first);
+}
+
 fn declared(stored: &Stored) -> Vec<String> {
     stored.manifest.dependencies().iter().map(ToString::to_string).collect()
 }

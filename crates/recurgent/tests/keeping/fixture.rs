@@ -54,9 +54,13 @@ impl Fixture {
         self.model.add(key, json!({"code": code}));
     }
 
-    /// A program that fails when it is to divide by 0.
+    /// A program that forgot that it may be asked to divide by 0.
     pub(crate) fn writes_half(&self) {
-        self.writes("c.half", "result = args[0] // args[1]", "args[0] / args[1]");
+        self.writes(
+            "c.half",
+            "result = [args[0] // n for n in args[1:] if n][0]",
+            "args.drop(1).reject(&:zero?).map { |n| args[0] / n }.fetch(0)",
+        );
     }
 
     /// The same program, repaired.

@@ -73,6 +73,41 @@ fn a_rejected_program_leaves_service_and_the_reason_reaches_the_next_model() {
     });
 }
 
+/// What a wrong program answered does not bind its successor once an example shows that it is wrong: in the call of the
+/// example, when it is taught and tested, and for a person's text.
+#[test]
+fn an_example_that_the_program_misses_voids_its_recorded_calls() {
+    let four = || example(&json!({"args": [4], "value": 8}));
+    let taught = |fixture: &mut Fixture| {
+        writes_wrong_double(fixture);
+        let c = fixture.agent("c");
+        fixture.call(&c, "double", &[json!(5)], 1);
+        fixture.call(&c, "double", &[json!(7)], 0);
+        let key = fixture.key("c", "double");
+        assert_eq!(fixture.runtime().store().corpus(&key).unwrap().len(), 2);
+        fixture.runtime().programs().teach(&key.role, &key.method, &four()).unwrap();
+        (c, key)
+    };
+    check(|fixture| {
+        let (c, _) = taught(fixture);
+        writes_right_double(fixture);
+        assert_eq!(fixture.call(&c, "double", &[json!(4)], 1), json!(8));
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 0), json!(10));
+    });
+    check(|fixture| {
+        let (_, key) = taught(fixture);
+        let tested = fixture.runtime().programs().test_example(&key, four()).unwrap();
+        assert_eq!(tested.passed, Some(false));
+        assert_eq!(fixture.runtime().store().corpus(&key).unwrap(), []);
+    });
+    check(|fixture| {
+        let (c, key) = taught(fixture);
+        let edited = fixture.runtime().programs().edit(&key, "args[0] * 2", None, false).unwrap();
+        assert!(edited.version.is_some(), "{edited:?}");
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 0), json!(10));
+    });
+}
+
 #[test]
 fn a_rejection_falls_back_to_the_last_good_version() {
     check(|fixture| {

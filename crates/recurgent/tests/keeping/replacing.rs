@@ -58,9 +58,9 @@ fn a_repair_that_breaks_a_recorded_call_does_not_take_over() {
         let versions = fixture.runtime().store().versions(&key).unwrap();
         let failing = versions[0].failing_case.as_ref().unwrap();
         assert_eq!(failing.inputs.args, [json!(8), json!(2)], "kept with what it breaks");
-        assert!(versions[0].failure.as_ref().unwrap().contains("ZeroDivisionError"));
+        assert!(versions[0].failure.as_ref().unwrap().contains("IndexError"));
         assert_eq!(versions[0].trigger_stage.as_deref(), Some("execution"));
-        assert_eq!(versions[0].trigger_error_class.as_deref(), Some("ZeroDivisionError"));
+        assert_eq!(versions[0].trigger_error_class.as_deref(), Some("IndexError"));
         assert_eq!(versions[0].trigger_attempt_id, Some(1));
         assert_eq!(fixture.call(&c, "half", &[json!(8), json!(2)], 0), json!(4));
     });
@@ -74,15 +74,15 @@ fn a_recorded_call_that_does_not_repeat_is_forgotten() {
         fixture.writes(
             "c.stamp",
             "import logging\nnow = logging.LogRecord('n', 1, 'p', 1, 'm', None, None).created\n\
-             result = [now * 1e6 // args[0], 1 // args[0]]",
-            "[Object.const_get('Ti' + 'me').now.nsec / args[0], 1 / args[0]]",
+             result = [now * 1e6 // args[0], [1][args[0] - 1]]",
+            "[Object.const_get('Ti' + 'me').now.nsec / args[0], [1].fetch(args[0] - 1)]",
         );
         fixture.writes("c.stamp", "result = [0, args[0]]", "[0, args[0]]");
         let c = fixture.agent("c");
         fixture.call(&c, "stamp", &[json!(1)], 1);
         let key = fixture.key("c", "stamp");
         assert_eq!(fixture.runtime().store().corpus(&key).unwrap().len(), 1);
-        fixture.call(&c, "stamp", &[json!(0)], 1);
+        fixture.call(&c, "stamp", &[json!(3)], 1);
         assert!(fixture.runtime().store().corpus(&key).unwrap().is_empty());
         assert!(fixture.line("c", "stamp")[0].2, "nothing that repeats speaks against it");
     });
@@ -231,21 +231,76 @@ fn an_impure_repair_takes_over_when_nothing_is_recorded() {
     check(|fixture| {
         fixture.writes(
             "c.stamp",
-            "import time\nresult = 1 // args[0] + 0 * time.time_ns()",
-            "1 / args[0] + 0 * Time.now.to_i",
+            "import time\nresult = [1][args[0] - 1] + 0 * time.time_ns()",
+            "[1].fetch(args[0] - 1) + 0 * Time.now.to_i",
         );
         fixture.writes(
             "c.stamp",
-            "import time\nresult = None if args[0] == 0 else 1 // args[0] + 0 * time.time_ns()",
-            "args[0] == 0 ? nil : 1 / args[0] + 0 * Time.now.to_i",
+            "import time\nresult = None if args[0] > 1 else 1 + 0 * time.time_ns()",
+            "args[0] > 1 ? nil : 1 + 0 * Time.now.to_i",
         );
         let c = fixture.agent("c");
         fixture.call(&c, "stamp", &[json!(1)], 1);
         let key = fixture.key("c", "stamp");
         assert!(fixture.runtime().store().corpus(&key).unwrap().is_empty());
-        fixture.call(&c, "stamp", &[json!(0)], 1);
+        fixture.call(&c, "stamp", &[json!(3)], 1);
         assert_eq!(log(fixture).pop().unwrap()["artifact_admission"], json!("takes_over"));
-        fixture.call(&c, "stamp", &[json!(0)], 0);
+        fixture.call(&c, "stamp", &[json!(3)], 0);
+    });
+}
+
+/// A caller's mistake says nothing against a program. What is written for such arguments answers that call, and takes
+/// over only if it reproduces recorded calls: those of a program that reads the clock are not recorded.
+#[test]
+fn a_typo_does_not_replace_a_program_without_recorded_calls() {
+    for typo in [json!("2030-13-45"), json!(5)] {
+        check(|fixture| {
+            fixture.writes(
+                "c.day",
+                "import datetime\ndef day(d):\n    \
+                 return [datetime.date.fromisoformat(d).day, str(datetime.date.today())][0]",
+                "require 'date'\ndef day(d) = [Date.iso8601(d).day, Date.today.to_s][0]",
+            );
+            fixture.writes(
+                "c.day",
+                "def day(d):\n    return 0 if d else len(d)",
+                "def day(d) = d ? 0 : d.size",
+            );
+            let c = fixture.agent("c");
+            assert_eq!(fixture.call(&c, "day", &[json!("2030-01-05")], 1), json!(5));
+            assert_eq!(fixture.call(&c, "day", std::slice::from_ref(&typo), 1), json!(0), "{typo}");
+            let entry = log(fixture).pop().unwrap();
+            assert_eq!(entry["artifact_admission"], json!("kept_untried"));
+            assert_eq!(entry["artifact_generation_trigger"], json!("widening"));
+            assert_eq!(fixture.call(&c, "day", &[json!("2030-01-06")], 0), json!(6));
+            assert_eq!(
+                fixture.line("c", "day"),
+                [
+                    (Trigger::Widening, Standing::Candidate, false),
+                    (Trigger::Fresh, Standing::Probation, true)
+                ]
+            );
+        });
+    }
+}
+
+/// Recorded calls that do not repeat do not speak for it either.
+#[test]
+fn a_widened_program_must_reproduce_something() {
+    check(|fixture| {
+        fixture.writes(
+            "c.stamp",
+            "import logging\nnow = logging.LogRecord('n', 1, 'p', 1, 'm', None, None).created\n\
+             result = [now * 1e6 // args[0], 1]",
+            "[Object.const_get('Ti' + 'me').now.nsec / args[0], 1]",
+        );
+        fixture.writes("c.stamp", "result = [0, args[0]]", "[0, args[0]]");
+        let c = fixture.agent("c");
+        fixture.call(&c, "stamp", &[json!(1)], 1);
+        fixture.call(&c, "stamp", &[json!(0)], 1);
+        let line = fixture.line("c", "stamp");
+        assert_eq!(line[0], (Trigger::Widening, Standing::Candidate, false));
+        assert!(line[1].2, "the first one still runs");
     });
 }
 

@@ -75,11 +75,7 @@ fn state_key_drift_is_caught_from_a_new_process() {
 #[test]
 fn state_key_drift_is_caught_against_a_setter() {
     check(|fixture| {
-        fixture.writes(
-            "c.add",
-            "result = context.get('value', 0) + args[0]",
-            "context.fetch(:value, 0) + args[0]",
-        );
+        fixture.writes("c.add", "result = context['value'] + args[0]", "context[:value] + args[0]");
         writes_add(fixture);
         let c = fixture.agent("c");
         c.set("memory", 5).unwrap();

@@ -41,6 +41,7 @@ fn described(choice: ProviderChoice) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of choices")]
 fn a_service_is_chosen_by_name_address_model_and_key() {
     const ALL: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
     let local = Some("http://127.0.0.1:8080/v1/");
@@ -99,7 +100,19 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
             "anthropic claude-sonnet-5-5 https://api.anthropic.com/v1 none",
         ),
     ] {
-        let found = described(choose(&given(provider, model, base_url, keys)).unwrap());
+        let found = match choose(&given(provider, model, base_url, keys)).unwrap() {
+            ProviderChoice::Service(service) => format!(
+                "{} {} {} {}",
+                service.wire.name,
+                service.model,
+                service.base_url,
+                service.key_source.as_deref().unwrap_or("none")
+            ),
+            ProviderChoice::None { .. } => "none".to_owned(),
+            other @ (ProviderChoice::Scripted(_)
+            | ProviderChoice::Replay(_)
+            | ProviderChoice::Embedded(_)) => format!("{other:?}"),
+        };
         assert_eq!(found, chosen, "{provider} {model} {base_url:?} {keys:?}");
     }
 }

@@ -14,6 +14,7 @@ mod faults;
 mod outages;
 mod reaching;
 mod secrets;
+mod served;
 mod server;
 mod wires;
 

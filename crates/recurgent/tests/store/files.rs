@@ -45,6 +45,7 @@ fn what_files_have_seen_of_the_schema_stays_as_it_was() {
         ("0006", "sha256:de4d5d7742c83bc978de2babea336ae68ce99674e08b15dbc55463b2c662b4d0"),
         ("0007", "sha256:5e110a6f5f28674bd1292823396d8afd68ca20dfb0f72d00938d6613bfc23744"),
         ("0008", "sha256:8be285028717c1ee0e3a505f017357cf70adbcc3b47758ca490741bdc047fd0b"),
+        ("0009", "sha256:a648d74c02b8cf7896d4e0715d0d2fa880e321bf5edc4def12a07ed504972f0c"),
     ];
     for (name, digest) in seen {
         assert_eq!(Checksum::of(&schema(name)).as_str(), digest, "{name}: add a new one instead");

@@ -5,12 +5,13 @@ use std::fs;
 use lifecycle::contract::Contract;
 use lifecycle::example::Example;
 use lifecycle::program::Checksum;
+use lifecycle::version_policy::MAX_VERSIONS;
 use recurgent::store::layout;
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use serde_json::{Map, Value, json};
 
-use crate::stage::{commit, key, ok, program, role};
+use crate::stage::{commit, key, ok, program, recalled, role};
 
 /// What people taught goes with the programs of a method.
 #[test]
@@ -25,6 +26,37 @@ fn examples_are_exported_and_imported() {
     assert_eq!(read.refused, []);
     other.merge(&read.bundle).unwrap();
     assert_eq!(other.examples(&key().role, &key().method).unwrap(), [example]);
+}
+
+/// What people decided about programs outranks what another store offers.
+#[test]
+fn an_import_respects_pins_rejections_and_the_number_of_versions() {
+    let (ours, theirs) = (SqliteStore::in_memory().unwrap(), SqliteStore::in_memory().unwrap());
+    commit(&ours, "c", &ok("c").admits(program("one")));
+    theirs.merge(&ours.bundle(None).unwrap()).unwrap();
+    commit(&theirs, "c", &ok("c").admits(program("two")));
+    assert_eq!(recalled(&theirs).0, "two");
+    let offered = theirs.bundle(None).unwrap();
+    ours.pin(&key(), true).unwrap();
+    ours.merge(&offered).unwrap();
+    assert_eq!(recalled(&ours).0, "one", "it is pinned");
+    ours.pin(&key(), false).unwrap();
+    ours.reject(&key(), None, "wrong").unwrap().unwrap();
+    ours.merge(&offered).unwrap();
+    assert_eq!(recalled(&ours).0, "two");
+    assert_eq!(ours.rollback(&key(), None).unwrap(), None, "it stays rejected");
+
+    let mut many = theirs.bundle(None).unwrap();
+    let newest = many.artifacts[0].versions.last().unwrap().clone();
+    for number in 3..40 {
+        let (mut version, code) = (newest.clone(), format!("v{number}"));
+        (version.number, version.checksum, version.code) = (number, Checksum::of(&code), code);
+        many.artifacts[0].versions.push(version);
+    }
+    let other = SqliteStore::in_memory().unwrap();
+    other.merge(&many).unwrap();
+    assert_eq!(other.versions(&key()).unwrap().len(), MAX_VERSIONS);
+    assert_eq!(recalled(&other).0, "two", "the one that runs is kept, however old");
 }
 
 /// The contract of a tool is the same after export and import, with the examples that it enforces.
@@ -75,7 +107,8 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
             "usage_count": 4, "success_count": 2, "failure_count": 1},
         "shelf": {"purpose": "keep", "methods": 7},
         "": {"purpose": "nothing"},
-        "poet": {"purpose": "rhyme", "methods": ["rhyme"]},
+        "poet": {"purpose": "rhyme", "methods": "rhyme"},
+        "fetcher": {"purpose": "fetch", "methods": {"fetch": {"arity": 1}}},
     }});
     let (code, first) = ("result = args[0] * 2", "result = args[0] + args[0]");
     let (head, older) = (Checksum::of(code), Checksum::of(first));
@@ -119,7 +152,15 @@ fn one_odd_entry_does_not_refuse_its_neighbours_and_nothing_is_left_out_silently
         .into_iter()
         .map(|known| known.tool.name.to_string())
         .collect();
-    assert_eq!(names, ["converter", "poet"]);
+    assert_eq!(names, ["converter", "fetcher", "poet"]);
+    let fetcher = store.tools(Some(&role("fetcher")), 1).unwrap().remove(0);
+    assert_eq!(fetcher.methods, ["fetch"]);
+    let noted: Vec<_> = merged.noted.iter().map(|note| note.what.as_str()).collect();
+    for name in ["fetcher", "poet"] {
+        let what = format!("tool {name:?} of registry.json");
+        assert!(noted.contains(&what.as_str()), "{name} is taken with a note: {noted:?}");
+        assert!(!skipped.contains(&what.as_str()), "{name} is not skipped: {skipped:?}");
+    }
     let converter = store.tools(Some(&role("converter")), 1).unwrap().remove(0);
     let contract = converter.tool.contract.unwrap();
     assert_eq!(contract.intent_signature.as_deref(), Some("boil water"));
@@ -164,5 +205,5 @@ fn constraints_in_prose_are_kept_as_intent_with_a_note() {
     assert_eq!(contract.notes.len(), 1, "{:?}", contract.notes);
     assert!(contract.notes[0].contains("constraints") && contract.notes[0].contains("never round"));
     let named = |note: &recurgent::store::bundle::ImportNote| note.why.contains("never round");
-    assert!(read.bundle.notes.iter().any(named), "{:?}", read.bundle.notes);
+    assert!(read.bundle.tolerated.iter().any(named), "{:?}", read.bundle.tolerated);
 }

@@ -43,6 +43,11 @@ fn the_method_function_is_called_whatever_shows_or_tests_it() {
         with("check(2, 3)", "check(2, 3)"),
         with("assert check(2, 3) == 99", "assert_equal 99, check(2, 3)"),
         with(
+            "if check(2, 3) != 99:\n    raise ValueError('bad')",
+            "raise 'bad' unless check(2, 3) == 99",
+        ),
+        with("assert check(2, 3) == 99, 'bad'", "check(2, 3) == 99 or raise 'bad'"),
+        with(
             "if __name__ == '__main__':\n    raise SystemExit(3)",
             "if __FILE__ == $0\n  exit 3\nend",
         ),
@@ -110,10 +115,30 @@ fn a_method_of_an_object_is_called_with_the_arguments_of_the_call() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of programs and what they give")]
 fn a_result_is_assigned_returned_or_the_last_expression() {
     check(&[
         ("result = 7", "result = 7", json!(7), ResultFrom::Assigned),
         ("result = None", "result = nil", Value::Null, ResultFrom::Assigned),
+        (
+            "if args[0] > 5:\n    result = 1",
+            "result = 1 if args[0] > 5",
+            Value::Null,
+            ResultFrom::Nothing,
+        ),
+        (
+            "if args[0] < 5:\n    result = None",
+            "result = nil if args[0] < 5",
+            Value::Null,
+            ResultFrom::Assigned,
+        ),
+        (
+            "for n in args:\n    if n > 1:\n        result = [result, n]",
+            "args.each { |n| result = [result, n] if n > 1 }",
+            json!([null, 2]),
+            ResultFrom::Assigned,
+        ),
+        ("result = print(1)", "result = puts(1)", Value::Null, ResultFrom::Nothing),
         ("if args: return 7\n8", "return 7 if args.any?\n8", json!(7), ResultFrom::Returned),
         ("return", "return", Value::Null, ResultFrom::Returned),
         (

@@ -63,7 +63,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
             place: model_service(config),
             when: format!(
                 "role, method, contract, tools, memory keys, earlier programs and errors, and of arguments and memory \
-                 their types, sizes and short previews; secrets are redacted; {when_asked}"
+                 their types, sizes and short previews, also of the last turns of a session; secrets are redacted; {when_asked}"
             ),
         },
         Flow {
@@ -157,7 +157,11 @@ fn kept(config: &Config) -> Vec<Flow> {
         Flow {
             what: "environments",
             place: path(config.environment_options().cache),
-            when: "installed packages; `recurgent env gc` removes those that are not used".to_owned(),
+            when: format!(
+                "installed packages, at most {} MB: those unused longest are removed first; `recurgent env gc` removes \
+                 those that are not used",
+                settings.environments_total_mb
+            ),
         },
         Flow {
             what: "models",

@@ -8,13 +8,12 @@ use recurgent::PreparationTicket;
 use recurgent::environment::{CacheState, Stored};
 use serde_json::{Value, json};
 
-use crate::render::paint::{Paint, Style, clean, clip};
+use crate::render::paint::{Style, clean};
+use crate::render::table::{Column, Table, TableCell, cell, plain};
 use crate::render::{self, Stream};
 
 /// Characters of an id that are shown in a list.
 const SHORT_ID: usize = 12;
-/// Columns of a list's packages.
-const PACKAGE_COLUMNS: usize = 60;
 
 /// The result of a preparation.
 pub(super) fn ticket_json(ticket: &PreparationTicket) -> Value {
@@ -62,23 +61,37 @@ pub(super) fn summary(stored: &Stored) -> Value {
     })
 }
 
-pub(super) fn row(stored: &Stored, paint: Paint) -> String {
+/// Environments, one in a row under a heading.
+pub(super) fn table(stored: &[Stored]) -> Vec<String> {
+    let mut table = Table::new(&[
+        Column::text("guest").expendable(2),
+        Column::text("id"),
+        Column::text("state"),
+        Column::number("size"),
+        Column::text("last used (UTC)").expendable(1),
+        Column::text("packages").shrinks_to(10),
+    ]);
+    for stored in stored {
+        table.row(row(stored));
+    }
+    table.lines(render::room(Stream::Output), render::paint(Stream::Output))
+}
+
+fn row(stored: &Stored) -> Vec<TableCell> {
     let style = match stored.standing {
         CacheState::Ready => Style::Good,
         CacheState::Building => Style::Warning,
         CacheState::Unfinished | CacheState::Superseded => Style::Faint,
     };
-    let packages: Vec<String> =
-        stored.manifest.dependencies().iter().map(|d| clean(&d.to_string())).collect();
-    format!(
-        "{:<6}  {}  {}  {:>9}  {:<16}  {}",
-        stored.language.name(),
-        paint.in_style(Style::Name, short(stored)),
-        paint.in_style(style, &format!("{:<10}", stored.standing.name())),
-        render::size(stored.bytes),
-        minute(stored.last_used().as_deref()),
-        clip(&packages.join(", "), PACKAGE_COLUMNS)
-    )
+    let packages = stored.manifest.dependencies().iter().map(ToString::to_string);
+    vec![
+        plain(stored.language.name()),
+        cell(Style::Name, short(stored)),
+        cell(style, stored.standing.name()),
+        plain(render::size(stored.bytes)),
+        plain(minute(stored.last_used().as_deref())),
+        plain(packages.collect::<Vec<_>>().join(", ")),
+    ]
 }
 
 pub(super) fn details(stored: &Stored, builds: usize, lock: Option<&str>) -> Vec<String> {

@@ -8,10 +8,10 @@ use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
-use rustyline::validate::Validator;
-use rustyline::{Config, Context, Editor, Helper};
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
-use super::line::DOT_COMMANDS;
+use super::line::{DOT_COMMANDS, is_open};
 use crate::command::agent::Caller;
 use crate::exit::CommandFault;
 use crate::render::paint::{Style, clean};
@@ -58,9 +58,10 @@ impl Input {
             .max_history_size(MAX_HISTORY)
             .map_err(unusable)?
             .auto_add_history(true)
+            .completion_type(CompletionType::List)
             .build();
         let mut editor = Box::new(Editor::with_config(config).map_err(unusable)?);
-        editor.set_helper(Some(ReplHelper));
+        editor.set_helper(Some(ReplHelper::default()));
         // There is no history on the first run, and a history that cannot be read is ignored.
         let _ = editor.load_history(&history);
         let plain = format!("{}> ", clean(caller.agent.role().as_str()));
@@ -75,16 +76,20 @@ impl Input {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<ReadLine, CommandFault> {
+    /// The next line. `names` gives what a line may begin with, for completion.
+    pub(super) fn next(
+        &mut self,
+        names: impl FnOnce() -> Vec<String>,
+    ) -> Result<ReadLine, CommandFault> {
         match self {
-            Self::Terminal { editor, prompt, history } => match editor.readline(&*prompt) {
+            Self::Terminal { editor, prompt, history } => match edit(editor, prompt, names()) {
                 Ok(line) => {
                     // Saved after each line, so that nothing is lost if the repl is killed.
                     let _ = editor.append_history(history);
                     Ok(ReadLine::Line(line))
                 }
                 Err(ReadlineError::Interrupted) => {
-                    render::note("press Ctrl-D or enter .quit to leave");
+                    render::note("press Ctrl-D or enter quit to leave");
                     Ok(ReadLine::Nothing)
                 }
                 Err(ReadlineError::Eof) => Ok(ReadLine::End),
@@ -95,6 +100,18 @@ impl Input {
             Self::Lines(stdin) => read_line(stdin),
         }
     }
+}
+
+/// Lets a person edit a line.
+fn edit(
+    editor: &mut Editor<ReplHelper, DefaultHistory>,
+    prompt: &(String, String),
+    names: Vec<String>,
+) -> rustyline::Result<String> {
+    if let Some(helper) = editor.helper_mut() {
+        helper.names = names;
+    }
+    editor.readline(prompt)
 }
 
 fn read_line(stdin: &mut impl BufRead) -> Result<ReadLine, CommandFault> {
@@ -116,8 +133,22 @@ fn read_line(stdin: &mut impl BufRead) -> Result<ReadLine, CommandFault> {
         .map_err(|_| unreadable("a line is not UTF-8; convert the input to UTF-8".to_owned()))
 }
 
-/// Completes dot commands. The editor shows a coloured prompt only if it has a helper.
-pub(super) struct ReplHelper;
+/// Completes what a line begins with. The editor shows a coloured prompt only if it has a helper.
+#[derive(Default)]
+pub(super) struct ReplHelper {
+    /// Known methods and memory keys.
+    names: Vec<String>,
+}
+
+impl ReplHelper {
+    /// What the text before the cursor may become.
+    fn completions(&self, typed: &str) -> Vec<String> {
+        let commands = DOT_COMMANDS.iter().map(|(name, ..)| *name);
+        let all = commands.chain(self.names.iter().map(String::as_str));
+        let is_one = |name: &&str| !typed.is_empty() && name.starts_with(typed) && *name != typed;
+        all.filter(is_one).map(str::to_owned).collect()
+    }
+}
 
 impl Completer for ReplHelper {
     type Candidate = String;
@@ -128,10 +159,7 @@ impl Completer for ReplHelper {
         position: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        let typed = line.get(..position).unwrap_or_default();
-        let names = DOT_COMMANDS.iter().map(|(name, ..)| *name);
-        let matching = names.filter(|name| typed.starts_with('.') && name.starts_with(typed));
-        Ok((0, matching.map(str::to_owned).collect()))
+        Ok((0, self.completions(line.get(..position).unwrap_or_default())))
     }
 }
 
@@ -139,12 +167,36 @@ impl Hinter for ReplHelper {
     type Hint = String;
 }
 impl Highlighter for ReplHelper {}
-impl Validator for ReplHelper {}
+impl Validator for ReplHelper {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(if is_open(context.input()) {
+            ValidationResult::Incomplete
+        } else {
+            ValidationResult::Valid(None)
+        })
+    }
+}
 impl Helper for ReplHelper {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_memory_keys_and_commands_are_completed() {
+        let names = ["add", "add_all", "memory"].map(str::to_owned).to_vec();
+        let helper = ReplHelper { names };
+        for (typed, expected) in [
+            ("ad", &["add", "add_all"][..]),
+            ("add", &["add_all"]),
+            (".re", &[".reject"]),
+            (".wh", &[".why"]),
+            ("", &[]),
+            ("add 3 m", &[]),
+        ] {
+            assert_eq!(helper.completions(typed), expected, "{typed}");
+        }
+    }
 
     #[test]
     fn a_line_is_read_up_to_its_limit() {

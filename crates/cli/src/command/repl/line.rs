@@ -1,10 +1,10 @@
 //! What a line typed into the repl means.
 
+use lifecycle::dispatch::ASK;
 use recurgent::Arguments;
 use serde_json::{Map, Value};
 
 use crate::command::agent::value;
-use crate::command::ask::ASK;
 
 /// What a line means.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +12,12 @@ pub(super) enum ReplLine {
     /// An empty line.
     Blank,
     /// Something asked of the repl itself.
-    ReplCommand(ReplCommand),
+    ReplCommand {
+        /// What.
+        command: ReplCommand,
+        /// What follows its name.
+        rest: String,
+    },
     /// A call; `name=` writes memory.
     Call {
         /// The method.
@@ -33,17 +38,33 @@ pub(super) enum ReplCommand {
     Tools,
     /// The latest calls.
     History,
+    /// What the last call did.
+    Why,
+    /// What the calls cost.
+    Cost,
+    /// The last program is wrong.
+    Reject,
+    /// The right value of the last call.
+    Teach,
     /// Leave.
     Quit,
 }
 
+/// Words that leave or help without a dot, as in other shells.
+const WORDS: [(&str, ReplCommand); 3] =
+    [("exit", ReplCommand::Quit), ("quit", ReplCommand::Quit), ("help", ReplCommand::Help)];
+
 /// Every dot command.
-pub(super) const DOT_COMMANDS: [(&str, ReplCommand, &str); 5] = [
+pub(super) const DOT_COMMANDS: [(&str, ReplCommand, &str); 9] = [
     (".help", ReplCommand::Help, "show this list"),
     (".memory", ReplCommand::Memory, "what the agent remembers"),
     (".tools", ReplCommand::Tools, "the tools there are"),
     (".history", ReplCommand::History, "the latest calls"),
-    (".quit", ReplCommand::Quit, "leave (Ctrl-D)"),
+    (".why", ReplCommand::Why, "what the last call did, and why"),
+    (".cost", ReplCommand::Cost, "model calls, tokens and money of this conversation"),
+    (".reject", ReplCommand::Reject, "[REASON] the program of the last call is wrong"),
+    (".teach", ReplCommand::Teach, "VALUE is the right answer to the last call"),
+    (".quit", ReplCommand::Quit, "leave (quit, exit, Ctrl-D)"),
 ];
 
 /// Reads a line, or says what is wrong with it.
@@ -54,6 +75,9 @@ pub(super) fn parse(line: &str) -> Result<ReplLine, String> {
     }
     if line.starts_with('.') {
         return dot(line);
+    }
+    if let Some((_, command)) = WORDS.iter().find(|(word, _)| *word == line) {
+        return Ok(ReplLine::ReplCommand { command: *command, rest: String::new() });
     }
     if let Some(question) = question(line) {
         return Ok(call(ASK, vec![question.into()], Map::new()));
@@ -97,14 +121,31 @@ fn call(method: &str, args: Vec<Value>, kwargs: Map<String, Value>) -> ReplLine 
 }
 
 fn dot(line: &str) -> Result<ReplLine, String> {
-    match DOT_COMMANDS.iter().find(|(name, ..)| *name == line) {
-        Some((_, dot, _)) => Ok(ReplLine::ReplCommand(*dot)),
-        None if line == ".exit" => Ok(ReplLine::ReplCommand(ReplCommand::Quit)),
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    let known = DOT_COMMANDS.iter().find(|(known, ..)| *known == name).map(|(_, it, _)| *it);
+    let known = known.or_else(|| (name == ".exit").then_some(ReplCommand::Quit));
+    let takes_text = matches!(known, Some(ReplCommand::Reject | ReplCommand::Teach));
+    match known {
+        Some(ReplCommand::Teach) if rest.is_empty() => {
+            Err("teach what? Write .teach and the right value of the last call".to_owned())
+        }
+        Some(command) if takes_text || rest.is_empty() => {
+            Ok(ReplLine::ReplCommand { command, rest: rest.to_owned() })
+        }
+        Some(_) => Err(format!("{name} takes nothing after it; remove {rest:?}")),
         None => {
             let names = DOT_COMMANDS.map(|(name, ..)| name).join(", ");
             Err(format!("{line:?} is not a command; try one of {names}"))
         }
     }
+}
+
+/// Whether a line goes on, because a bracket or a quote in it is open.
+pub(super) fn is_open(line: &str) -> bool {
+    let line = line.trim();
+    let is_text = line.starts_with('.') || question(line).is_some();
+    !is_text && matches!(pieces(line, char::is_whitespace), Ok((_, Some(_))))
 }
 
 /// `ask …`, or a sentence: several words that end in a question mark.
@@ -146,6 +187,19 @@ fn literal(text: &str) -> Value {
 
 /// Pieces between separators; quotes and brackets keep theirs together.
 fn split(text: &str, separates: impl Fn(char) -> bool) -> Result<Vec<&str>, String> {
+    match pieces(text, separates)? {
+        (_, Some(mark)) => Err(format!("{mark:?} is not closed")),
+        (pieces, None) => {
+            Ok(pieces.into_iter().map(str::trim).filter(|piece| !piece.is_empty()).collect())
+        }
+    }
+}
+
+/// The same, untrimmed, and the bracket or quote that is not closed.
+fn pieces(
+    text: &str,
+    separates: impl Fn(char) -> bool,
+) -> Result<(Vec<&str>, Option<char>), String> {
     let mut pieces = Vec::new();
     let (mut start, mut open, mut quote, mut previous) = (0, Vec::new(), None, ' ');
     for (at, c) in text.char_indices() {
@@ -170,11 +224,8 @@ fn split(text: &str, separates: impl Fn(char) -> bool) -> Result<Vec<&str>, Stri
         }
         previous = c;
     }
-    if let Some(mark) = quote.or(open.pop()) {
-        return Err(format!("{mark:?} is not closed"));
-    }
     pieces.push(text.get(start..).unwrap_or_default());
-    Ok(pieces.into_iter().map(str::trim).filter(|piece| !piece.is_empty()).collect())
+    Ok((pieces, quote.or(open.pop())))
 }
 
 #[cfg(test)]
@@ -228,8 +279,45 @@ mod tests {
     #[test]
     fn a_dot_begins_a_command_of_the_repl() {
         assert_eq!(parse("  "), Ok(ReplLine::Blank));
-        assert_eq!(parse(".quit"), Ok(ReplLine::ReplCommand(ReplCommand::Quit)));
+        let command =
+            |command, rest: &str| ReplLine::ReplCommand { command, rest: rest.to_owned() };
+        for (line, expected) in [
+            (".quit", command(ReplCommand::Quit, "")),
+            (".exit", command(ReplCommand::Quit, "")),
+            ("exit", command(ReplCommand::Quit, "")),
+            (" quit ", command(ReplCommand::Quit, "")),
+            ("help", command(ReplCommand::Help, "")),
+            (".why", command(ReplCommand::Why, "")),
+            (".reject it adds one", command(ReplCommand::Reject, "it adds one")),
+            (".reject", command(ReplCommand::Reject, "")),
+            (".teach [1, 2]", command(ReplCommand::Teach, "[1, 2]")),
+        ] {
+            assert_eq!(parse(line), Ok(expected), "{line}");
+        }
         assert!(parse(".nope").unwrap_err().contains(".memory"));
+        assert!(parse(".teach").unwrap_err().contains("teach what?"));
+        assert!(parse(".cost now").unwrap_err().contains("takes nothing after it"));
+        check("help()", "help", json!([]), json!({}));
+        check("quit 3", "quit", json!([3]), json!({}));
+    }
+
+    #[test]
+    fn a_line_with_an_open_bracket_or_quote_goes_on() {
+        for (line, open) in [
+            ("add [1,", true),
+            ("add(1,", true),
+            ("say \"two", true),
+            ("x = {\"a\": [1", true),
+            ("add [1,\n2]", false),
+            ("say it's fine", false),
+            ("what is (this?", false),
+            ("ask what's [up", false),
+            (".reject it's (wrong", false),
+            ("add 1)", false),
+            ("", false),
+        ] {
+            assert_eq!(is_open(line), open, "{line}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 use super::line::MethodArgs;
 use crate::command::agent::value;
 use crate::command::call::named_values;
+use crate::command::input::ArgumentReader;
 use crate::command::settings::{StateFlags, pair};
 use crate::exit::{CommandFault, Exit};
 use crate::render::paint::{Style, clean, clip};
@@ -62,9 +63,10 @@ impl ExampleCall {
                 )));
             }
         };
+        let mut reader = ArgumentReader::default();
         let inputs = Inputs {
-            args: self.args.iter().map(|arg| value(arg)).collect(),
-            kwargs: named_values(&self.kwargs)?,
+            args: self.args.iter().map(|arg| reader.value(arg)).collect::<Result<_, _>>()?,
+            kwargs: named_values(&self.kwargs, &mut reader)?,
             context,
         };
         Ok((Role::parse(&self.role)?, Method::parse(&self.method)?, inputs))

@@ -1,9 +1,6 @@
 //! `recurgent tools list`: the tools agents forged, and every stored program.
 
-use std::fmt::Write as _;
-
 use lifecycle::artifact::Author;
-use lifecycle::request::{Method, Role};
 use lifecycle::select::{Miss, unfit};
 use lifecycle::standing::{Standing, StandingMode};
 use lifecycle::tool::KnownTool;
@@ -14,13 +11,12 @@ use serde_json::{Value, json};
 
 use super::correct::CorrectionCommands;
 use crate::exit::CommandFault;
-use crate::render::paint::{Style, clean, clip};
+use crate::render::paint::Style;
+use crate::render::table::{Column, Table, cell, plain};
 use crate::render::{self, Stream};
 
 /// Most tools, and most programs, that are listed.
 const MAX_LISTED: usize = 10_000;
-/// Columns of a purpose that are shown.
-const PURPOSE_COLUMNS: usize = 60;
 
 pub(super) fn list(commands: &CorrectionCommands, as_json: bool) -> Result<(), CommandFault> {
     let (store, stored) = commands.parts();
@@ -50,19 +46,20 @@ pub(super) fn list(commands: &CorrectionCommands, as_json: bool) -> Result<(), C
             "no programs yet; a call such as `recurgent call calculator add 3 4` stores one",
         );
     }
-    let paint = render::paint(Stream::Output);
-    let mut rows = Vec::new();
-    for (title, section) in [
-        ("tools", tools.iter().map(tool_row).collect::<Vec<_>>()),
-        ("programs", programs.iter().map(program_row).collect()),
-        ("examples without a program", taught.iter().map(taught_row).collect()),
+    let mut lines = Vec::new();
+    for (title, table) in [
+        ("tools", tool_table(&tools)),
+        ("programs", program_table(&programs)),
+        ("examples without a program", taught_table(&taught)),
     ] {
-        if !section.is_empty() {
-            rows.push(paint.in_style(Style::Title, title));
-            rows.extend(section.into_iter().map(|row| format!("  {row}")));
+        let (room, paint) = (render::room(Stream::Output), render::paint(Stream::Output));
+        let rows = table.lines(room, paint);
+        if !rows.is_empty() {
+            lines.push(paint.in_style(Style::Title, title));
+            lines.extend(rows);
         }
     }
-    render::lines(&rows)
+    render::lines(&lines)
 }
 
 fn program_json(found: &ProgramSummary) -> Value {
@@ -91,69 +88,83 @@ fn miss(found: &ProgramSummary) -> Option<Miss> {
     unfit(&found.program.current, StandingMode::Shadow)
 }
 
-fn program_row(found: &ProgramSummary) -> String {
-    let program = &found.program.current;
-    let version = match found.origin {
-        ProgramOrigin::Store => format!("version {}", found.program.version),
-        ProgramOrigin::ToolsDirectory => "from tools_dir".to_owned(),
+fn tool_table(tools: &[KnownTool]) -> Table {
+    let mut table = Table::new(&[
+        Column::text("name").shrinks_to(10),
+        Column::number("used"),
+        Column::number("ok"),
+        Column::number("failed"),
+        Column::text("purpose").shrinks_to(10).expendable(1),
+    ]);
+    for known in tools {
+        let purpose = known.tool.contract.as_ref().and_then(|contract| contract.purpose.as_deref());
+        table.row(vec![
+            cell(Style::Name, known.tool.name.as_str()),
+            plain(known.usage_count.to_string()),
+            plain(known.success_count.to_string()),
+            plain(known.failure_count.to_string()),
+            plain(purpose.unwrap_or_default()),
+        ]);
+    }
+    table
+}
+
+fn program_table(programs: &[ProgramSummary]) -> Table {
+    let mut table = Table::new(&[
+        Column::text("program").shrinks_to(10),
+        Column::text("guest").expendable(2),
+        Column::text("version").expendable(1),
+        Column::number("ok"),
+        Column::number("failed"),
+        Column::number("examples").expendable(3),
+        Column::text("notes").shrinks_to(10).expendable(4),
+    ]);
+    for found in programs {
+        let program = &found.program.current;
+        let version = match found.origin {
+            ProgramOrigin::Store => found.program.version.to_string(),
+            ProgramOrigin::ToolsDirectory => "tools_dir".to_owned(),
+        };
+        table.row(vec![
+            cell(Style::Name, format!("{}.{}", program.role, program.method)),
+            plain(program.language.name()),
+            plain(version),
+            plain(program.successes.to_string()),
+            plain(program.failures.to_string()),
+            plain(found.examples.to_string()),
+            plain(notes(found).join(", ")),
+        ]);
+    }
+    table
+}
+
+/// What sets a program apart: its author, a pin, and why it does not run.
+fn notes(found: &ProgramSummary) -> Vec<String> {
+    let record = &found.program.current.track_record;
+    let author = match record.author {
+        Author::Model => None,
+        Author::Person => Some("by a person".to_owned()),
     };
-    let mut facts = format!(
-        "{}, {version}, ok {}, failed {}",
-        program.language, program.successes, program.failures
-    );
-    match program.track_record.author {
-        Author::Model => {}
-        Author::Person => facts.push_str(", by a person"),
-    }
-    if found.program.pinned {
-        facts.push_str(", pinned");
-    }
-    match miss(found) {
+    let pinned = found.program.pinned.then(|| "pinned".to_owned());
+    let state = match miss(found) {
         Some(Miss::Degraded) => {
-            facts.push_str(", degraded: runs only while no better program can be obtained");
+            Some("degraded: runs only while no better program can be obtained".to_owned())
         }
-        Some(miss) => {
-            let _ = write!(facts, ", does not run: {}", miss.name());
-        }
-        None if program.track_record.standing == Standing::Degraded => facts.push_str(", degraded"),
-        None => {}
+        Some(miss) => Some(format!("does not run: {}", miss.name())),
+        None if record.standing == Standing::Degraded => Some("degraded".to_owned()),
+        None => None,
+    };
+    [author, pinned, state].into_iter().flatten().collect()
+}
+
+fn taught_table(taught: &[TaughtMethod]) -> Table {
+    let mut table =
+        Table::new(&[Column::text("method").shrinks_to(10), Column::number("examples")]);
+    for it in taught {
+        let name = cell(Style::Name, format!("{}.{}", it.role, it.method));
+        table.row(vec![name, plain(it.examples.to_string())]);
     }
-    if found.examples > 0 {
-        let _ = write!(facts, ", {}", examples(found.examples));
-    }
-    row(&program.role, &program.method, &facts)
-}
-
-fn taught_row(taught: &TaughtMethod) -> String {
-    row(&taught.role, &taught.method, &examples(taught.examples))
-}
-
-fn examples(count: usize) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} example{plural}")
-}
-
-/// A line about a method.
-fn row(role: &Role, method: &Method, facts: &str) -> String {
-    let paint = render::paint(Stream::Output);
-    let name = clean(&format!("{role}.{method}"));
-    let name = paint.in_style(Style::Name, &format!("{name:<24}"));
-    format!("{name} {}", paint.in_style(Style::Faint, facts))
-}
-
-fn tool_row(known: &KnownTool) -> String {
-    let paint = render::paint(Stream::Output);
-    let purpose = known.tool.contract.as_ref().and_then(|contract| contract.purpose.as_deref());
-    let facts = format!(
-        "used {}, ok {}, failed {}",
-        known.usage_count, known.success_count, known.failure_count
-    );
-    format!(
-        "{} {} {}",
-        paint.in_style(Style::Name, &format!("{:<24}", clean(known.tool.name.as_str()))),
-        paint.in_style(Style::Faint, &format!("{facts:<26}")),
-        clip(&clean(purpose.unwrap_or_default()), PURPOSE_COLUMNS)
-    )
+    table
 }
 
 fn known_json(known: &KnownTool) -> Value {

@@ -1,7 +1,9 @@
 //! One tool, in full.
 
+use lifecycle::admission::{Case, Inputs};
 use lifecycle::dialect::{ContextAccess, DefinitionOwner, Inspection, inspect};
 use lifecycle::example::Example;
+use lifecycle::pattern::PatternEvent;
 use lifecycle::request::{Method, Role};
 use recurgent::store::bundle::{ArtifactEntry, Bundle, VersionEntry};
 use recurgent::store::catalog::TaughtMethod;
@@ -10,21 +12,30 @@ use recurgent::store::sqlite::SqliteStore;
 use recurgent::upkeep;
 use serde_json::{Map, Value, json};
 
+use super::diff;
 use crate::exit::CommandFault;
-use crate::render::paint::{Style, clean, clip};
-use crate::render::{self, Stream};
+use crate::render::paint::{Paint, Style, clean, clip};
+use crate::render::{self, Room, Stream};
 
 /// Characters of a checksum that distinguish versions.
 const CHECKSUM_CHARS: usize = 19;
 /// Most methods that are listed because they have examples.
 const MAX_METHODS: usize = 1_000;
+/// Recorded calls that are shown.
+const MAX_CASES: usize = 5;
+/// Columns of the counts beside a chart.
+const CHART_NOTE_COLUMNS: usize = 26;
 /// Columns of one line of a contract.
 const LINE_COLUMNS: usize = 160;
 
 pub(super) fn show(store: &SqliteStore, role: &Role, as_json: bool) -> Result<(), CommandFault> {
     let known = store.bundle(Some(role))?;
     let facts = facts(store, role, &known)?;
-    if as_json { render::json(&facts) } else { render::lines(&lines(&facts)) }
+    if as_json {
+        render::json(&facts)
+    } else {
+        render::lines(&lines(&facts, render::room(Stream::Output)))
+    }
 }
 
 fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, CommandFault> {
@@ -34,7 +45,10 @@ fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Comm
     let methods: Vec<Value> = known
         .artifacts
         .iter()
-        .map(|artifact| Ok(method(artifact, &store.examples(role, &artifact.method)?)))
+        .map(|artifact| {
+            let examples = store.examples(role, &artifact.method)?;
+            Ok(method(artifact, &examples, &store.corpus(&artifact.key())?))
+        })
         .collect::<Result<_, CommandFault>>()?;
     let has_program = |method: &Method| known.artifacts.iter().any(|it| it.method == *method);
     let taught = store.taught(Some(role), MAX_METHODS)?.into_iter();
@@ -52,13 +66,14 @@ fn facts(store: &SqliteStore, role: &Role, known: &Bundle) -> Result<Value, Comm
         "contract": tool.and_then(|tool| tool.contract.as_ref()),
         "created_at": tool.map(|tool| &tool.created_at),
         "health": health,
+        "recent_calls": recent(store, role)?,
         "methods": methods,
         "taught_without_program": taught,
         "recommendations": upkeep::recommend(store, Some(role))?,
     }))
 }
 
-fn method(artifact: &ArtifactEntry, examples: &[Example]) -> Value {
+fn method(artifact: &ArtifactEntry, examples: &[Example], corpus: &[Case]) -> Value {
     let current = artifact.versions.iter().find(|v| v.checksum == artifact.current);
     let inspection = current.and_then(|version| inspect(artifact.language, &version.code).ok());
     let keys_used =
@@ -76,12 +91,39 @@ fn method(artifact: &ArtifactEntry, examples: &[Example]) -> Value {
         "versions": artifact.versions.iter().rev().map(version).collect::<Vec<_>>(),
         "code": current.map(|version| &version.code),
         "examples": examples.iter().map(Example::to_json).collect::<Vec<_>>(),
+        "corpus": corpus.iter().map(|case| inputs(&case.inputs)).collect::<Vec<_>>(),
     })
+}
+
+/// The inputs of a recorded call, as examples have them.
+fn inputs(inputs: &Inputs) -> Value {
+    let mut fields = Map::new();
+    fields.insert("args".to_owned(), json!(inputs.args));
+    for (name, values) in [("kwargs", &inputs.kwargs), ("context", &inputs.context)] {
+        if !values.is_empty() {
+            fields.insert(name.to_owned(), json!(values));
+        }
+    }
+    Value::Object(fields)
+}
+
+/// How the last calls of a role ended, oldest first.
+fn recent(store: &SqliteStore, role: &Role) -> Result<Vec<Value>, CommandFault> {
+    let ended = |event: &PatternEvent| {
+        let state = match (event.outcome_status.as_str(), event.weak_success_signals.is_empty()) {
+            ("ok", true) => "ok",
+            ("ok", false) => "weak",
+            _ => "failed",
+        };
+        json!({"timestamp": event.timestamp, "method": event.method_name, "state": state})
+    };
+    Ok(store.patterns(role)?.iter().map(ended).collect())
 }
 
 fn version(version: &VersionEntry) -> Value {
     json!({
         "version": version.number,
+        "code": version.code,
         "checksum": version.checksum,
         "successes": version.successes,
         "failures": version.failures,
@@ -141,7 +183,7 @@ fn keys(inspection: &Inspection, access: ContextAccess) -> Vec<String> {
     keys
 }
 
-fn lines(facts: &Value) -> Vec<String> {
+fn lines(facts: &Value, room: Room) -> Vec<String> {
     let paint = render::paint(Stream::Output);
     let title = |text: &str| paint.in_style(Style::Title, text);
     let mut lines = vec![paint.in_style(Style::Name, &text(facts, "name"))];
@@ -156,8 +198,9 @@ fn lines(facts: &Value) -> Vec<String> {
         lines.push(title("health"));
     }
     lines.extend(health.iter().filter(|(key, _)| *key != "name").map(|(k, v)| field(k, v)));
+    lines.extend(chart(&list(facts, "recent_calls"), room, paint));
     for method in list(facts, "methods") {
-        lines.extend(method_lines(&method));
+        lines.extend(method_lines(&method, room));
     }
     for method in list(facts, "taught_without_program") {
         lines.push(format!("{} (no program yet)", title(&text(&method, "method"))));
@@ -179,7 +222,23 @@ fn list(value: &Value, key: &str) -> Vec<Value> {
     value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-fn method_lines(method: &Value) -> Vec<String> {
+/// The last calls, one block each: tall if it worked, half if its success says little, low if it failed.
+fn chart(recent: &[Value], room: Room, paint: Paint) -> Option<String> {
+    const LABEL: &str = "  last calls: ";
+    let most = room.columns.saturating_sub(LABEL.len() + CHART_NOTE_COLUMNS).max(1);
+    let shown = recent.get(recent.len().saturating_sub(most)..).unwrap_or_default();
+    let blocks = shown.iter().map(|call| match text(call, "state").as_str() {
+        "ok" => paint.in_style(Style::Good, "█"),
+        "weak" => paint.in_style(Style::Warning, "▄"),
+        _ => paint.in_style(Style::Bad, "▁"),
+    });
+    let count = |state: &str| shown.iter().filter(|call| text(call, "state") == state).count();
+    let note = format!("  ok {}, weak {}, failed {}", count("ok"), count("weak"), count("failed"));
+    let blocks: String = blocks.collect();
+    (!shown.is_empty()).then(|| format!("{LABEL}{blocks}{}", paint.in_style(Style::Faint, &note)))
+}
+
+fn method_lines(method: &Value, room: Room) -> Vec<String> {
     let paint = render::paint(Stream::Output);
     // A program that is missing or does not parse has no signature.
     let signature = match text(method, "signature") {
@@ -205,17 +264,43 @@ fn method_lines(method: &Value) -> Vec<String> {
         lines.push("  pinned: nothing replaces the version that runs".to_owned());
     }
     let current = text(method, "current");
-    for version in list(method, "versions") {
-        lines.push(version_line(&version, &current));
-        lines.extend(written_because(&version).map(|why| field("  written because of", &why)));
+    let versions = list(method, "versions");
+    for (index, version) in versions.iter().enumerate() {
+        lines.push(version_line(version, &current));
+        lines.extend(written_because(version).map(|why| field("  written because of", &why)));
         if let Some(case) = version.get("failing_case").filter(|case| !case.is_null()) {
             lines.push(field("  did not reproduce", case));
         }
+        if let Some(before) = versions.get(index + 1) {
+            lines.extend(comparison(before, version, room));
+        }
     }
     lines.extend(list(method, "examples").iter().map(|example| field("example", example)));
+    let corpus = list(method, "corpus");
+    lines.extend(corpus.iter().take(MAX_CASES).map(|case| field("recorded call", case)));
+    if let Some(more) = corpus.len().checked_sub(MAX_CASES).filter(|more| *more > 0) {
+        lines.push(format!("  … {more} more recorded calls"));
+    }
     let code = method.get("code").and_then(Value::as_str).unwrap_or_default();
     lines.extend(code.lines().map(|line| format!("    {}", clean(line))));
     lines
+}
+
+/// What a version changed of the one before it.
+fn comparison(before: &Value, version: &Value, room: Room) -> Vec<String> {
+    let code = |version: &Value| {
+        version.get("code").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let (older, newer) = (code(before), code(version));
+    if older.is_empty() || newer.is_empty() {
+        return Vec::new();
+    }
+    let paint = render::paint(Stream::Output);
+    let title =
+        format!("    version {} | version {}", text(before, "version"), text(version, "version"));
+    let compared = diff::lines(&older, &newer, room.columns.saturating_sub(4), paint);
+    let compared = compared.into_iter().map(|line| format!("    {line}"));
+    std::iter::once(paint.in_style(Style::Faint, &title)).chain(compared).collect()
 }
 
 /// The failure that a version was written because of, and the attempt it occurred in.
@@ -282,7 +367,8 @@ mod tests {
         let method = json!({"method": "greet", "signature": null, "language": "python",
             "contract_fingerprint": "none", "current": "sha256:1", "code": null,
             "versions": [version]});
-        let shown = lines(&json!({"name": "greeter", "is_tool": true, "methods": [method]}));
+        let room = Room { columns: 100, is_bound: true };
+        let shown = lines(&json!({"name": "greeter", "is_tool": true, "methods": [method]}), room);
         assert_eq!(
             shown,
             ["greeter", "greet (python)", "  version 1 sha256:0 ok 2, failed 0, pure"]

@@ -243,6 +243,12 @@ fn a_contract_that_no_person_wrote_is_tolerated_with_a_note() {
             json!({}),
             "missing_required_key $.a",
         ),
+        (
+            json!({"deliverable": {"type": "array", "minItems": 2, "min_items": 0}}),
+            "a second spelling of `minItems`",
+            json!([1]),
+            "min_items_violation $",
+        ),
         (json!({"deliverable": {"type": "array", "min_itmes": 1}}), "min_items", json!([]), "ok"),
         (json!({"deliverable": "arry"}), "`array`", json!(1), "ok"),
         (

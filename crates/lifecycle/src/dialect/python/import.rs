@@ -35,7 +35,7 @@ impl Reader<'_> {
                 continue;
             }
             let path = format!("{module}.{}", alias.name);
-            self.recorder.path(&path, alias.start().to_usize());
+            self.recorder.imported_path(&path, alias.start().to_usize());
             self.bind_module(alias.asname.as_ref().unwrap_or(&alias.name).as_str(), &path);
         }
     }

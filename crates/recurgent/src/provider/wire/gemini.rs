@@ -15,6 +15,8 @@ pub(super) const GEMINI: Wire = Wire {
     name: "gemini",
     key_variable: Some("GEMINI_API_KEY"),
     base_url: "https://generativelanguage.googleapis.com/v1beta",
+    address_variable: Some(("GOOGLE_GEMINI_BASE_URL", "/v1beta")),
+    lists_models: false,
     default_model: "gemini-3.8-flash",
     model_prefixes: &["gemini"],
     max_output_tokens: SERVICE_OUTPUT_TOKENS,

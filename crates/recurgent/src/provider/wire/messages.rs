@@ -19,6 +19,8 @@ pub(super) const ANTHROPIC: Wire = Wire {
     name: "anthropic",
     key_variable: Some("ANTHROPIC_API_KEY"),
     base_url: "https://api.anthropic.com/v1",
+    address_variable: Some(("ANTHROPIC_BASE_URL", "/v1")),
+    lists_models: false,
     default_model: "claude-sonnet-5-5",
     model_prefixes: &["claude"],
     max_output_tokens: SERVICE_OUTPUT_TOKENS,

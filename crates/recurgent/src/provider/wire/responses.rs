@@ -11,10 +11,12 @@ use super::{
 use crate::provider::http::Post;
 
 /// OpenAI Responses.
-pub(super) const OPENAI: Wire = Wire {
+pub(in crate::provider) const OPENAI: Wire = Wire {
     name: "openai",
     key_variable: Some("OPENAI_API_KEY"),
     base_url: "https://api.openai.com/v1",
+    address_variable: Some(("OPENAI_BASE_URL", "")),
+    lists_models: false,
     default_model: "gpt-6.1-terra",
     model_prefixes: &["gpt-", "chatgpt-", "ft:gpt-", "o1", "o3", "o4"],
     max_output_tokens: SERVICE_OUTPUT_TOKENS,

@@ -104,7 +104,8 @@ fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), S
         note = Some(note.iter().chain([&why]).map(String::as_str).collect::<Vec<_>>().join("; "));
         None
     });
-    let mut methods: Vec<String> = entry.typed("methods")?.unwrap_or_default();
+    let (mut methods, odd) = read_methods(entry.0.get("methods"))?;
+    note = [note, odd].into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
     methods.sort();
     methods.dedup();
     let created_at = entry.time("created_at")?;
@@ -123,6 +124,26 @@ fn read_tool(name: &str, entry: &Value) -> Result<(ToolEntry, Option<String>), S
         created_at: created_at.unwrap_or_default(),
     };
     Ok((tool, note))
+}
+
+/// The methods of a tool: a list of names, one name, or a map by name; and a note on what is not a list.
+fn read_methods(given: Option<&Value>) -> Result<(Vec<String>, Option<String>), String> {
+    let note = |what: &str| Some(format!("`methods` is {what} in place of a list of names"));
+    Ok(match given {
+        None | Some(Value::Null) => (Vec::new(), None),
+        Some(Value::Array(names)) => {
+            let texts: Vec<String> =
+                names.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            let odd = (texts.len() < names.len())
+                .then(|| "`methods` holds something that is not a name".to_owned());
+            (texts, odd)
+        }
+        Some(Value::String(name)) => (vec![name.clone()], note("a text")),
+        Some(Value::Object(by_name)) => (by_name.keys().cloned().collect(), note("a map")),
+        Some(other @ (Value::Bool(_) | Value::Number(_))) => {
+            return Err(wrong("methods", "a list of names", other));
+        }
+    })
 }
 
 /// What an entry of a registry records about a tool beside its contract, here and in the reference runtime.

@@ -8,8 +8,8 @@ use lifecycle::dialect::Language;
 use lifecycle::guardrail::SiblingState;
 use lifecycle::pattern::repeated;
 use lifecycle::prompt::{MAX_TOOLS, PromptContext};
-use lifecycle::redact::NamedSecrets;
 use lifecycle::request::{CallRequest, Role};
+use lifecycle::retention::MAX_CONTENTS;
 use lifecycle::standing::StateKeys;
 use lifecycle::tool::{KnownTool, Tool, ToolCandidate, most_relevant};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
@@ -86,8 +86,7 @@ pub(super) fn prompt_context(
         history_count: count.unwrap_or(0),
         patterns,
         rejections: people::rejections(connection, &request.role, &request.method)?,
-        secrets: NamedSecrets::default(),
-        signature: None,
+        ..PromptContext::default()
     })
 }
 
@@ -245,6 +244,7 @@ pub(super) fn history(
     Ok(newest_first.into_iter().rev().map(|record| record.0).collect())
 }
 
+/// Reads every record until the call is found: only people ask for one.
 const CALL_RECORD: &str = "
     SELECT o.role, h.record FROM history h JOIN owners o ON o.id = h.owner_id
     WHERE h.call_id = ?1 ORDER BY h.id DESC LIMIT 1";
@@ -258,16 +258,20 @@ pub(super) fn call_record(
     })
 }
 
-const CONTENT: &str =
-    "SELECT payload FROM contents WHERE reference = ?1 AND (?2 IS NULL OR created_at >= ?2)";
+/// Values that are about to be dropped are no longer given.
+const CONTENT: &str = "
+    SELECT payload FROM contents
+    WHERE reference = ?1 AND (?2 IS NULL OR created_at >= ?2) AND id > (SELECT max(id) FROM contents) - ?3
+    ORDER BY id DESC LIMIT 1";
 
 pub(super) fn content(
     connection: &Connection,
     reference: &str,
     kept_since: Option<&str>,
 ) -> Result<Option<Value>, SqliteFault> {
-    let found =
-        one(connection, CONTENT, params![reference, kept_since], |row| row.get::<_, Json<_>>(0))?;
+    let found = one(connection, CONTENT, params![reference, kept_since, MAX_CONTENTS], |row| {
+        row.get::<_, Json<_>>(0)
+    })?;
     Ok(found.map(|payload| payload.0))
 }
 
@@ -331,7 +335,7 @@ pub(super) fn bounded(limit: usize) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 13] = [
+pub(super) const SEEKS: [&str; 12] = [
     MANIFEST,
     SIBLINGS,
     HISTORY_COUNT,
@@ -341,10 +345,9 @@ pub(super) const SEEKS: [&str; 13] = [
     CONTEXT_FLOOR,
     CONTEXT_ENTRIES,
     CALL_POSITION,
-    CALL_RECORD,
     HISTORY,
     CONTENT,
     SESSION,
 ];
 #[cfg(test)]
-pub(super) const BOUNDED_SCANS: [&str; 2] = [CANDIDATES, TOOLS];
+pub(super) const BOUNDED_SCANS: [&str; 3] = [CANDIDATES, TOOLS, CALL_RECORD];

@@ -1,9 +1,10 @@
-//! Tools, programs and patterns as a [`Bundle`]; [`merge`] takes one in.
+//! Tools, programs, patterns and sessions as a [`Bundle`]; [`merge`] takes one in.
 //!
 //! Columns without a field are copied unchanged (`rest`), so that a store gives back what it was given. Recorded calls
 //! and decisions are not exported: they are evidence about this store's own calls.
 
 mod merge;
+mod session;
 
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::contract::Contract;
@@ -46,12 +47,24 @@ const ARTIFACT_COLUMNS: [&str; 7] =
 /// All of the store, or what it knows of one role.
 pub(super) fn bundle(connection: &Connection, role: Option<&Role>) -> Result<Bundle, SqliteFault> {
     let snapshot = connection.unchecked_transaction()?;
+    of_snapshot(&snapshot, role)
+}
+
+/// All of the store, with its sessions, as of one moment.
+pub(super) fn bundle_with_sessions(connection: &Connection) -> Result<Bundle, SqliteFault> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut bundle = of_snapshot(&snapshot, None)?;
+    session::read(&snapshot, &mut bundle)?;
+    Ok(bundle)
+}
+
+fn of_snapshot(snapshot: &Connection, role: Option<&Role>) -> Result<Bundle, SqliteFault> {
     let only = role.map(Role::as_str);
     Ok(Bundle {
-        tools: tools(&snapshot, only)?,
-        artifacts: artifacts(&snapshot, only)?,
-        patterns: patterns(&snapshot, role)?,
-        notes: Vec::new(),
+        tools: tools(snapshot, only)?,
+        artifacts: artifacts(snapshot, only)?,
+        patterns: patterns(snapshot, role)?,
+        ..Bundle::default()
     })
 }
 

@@ -143,6 +143,11 @@ pub(super) fn settle(
                 receipt.decision = score(transaction, key, checksum, *verdict, &call)?;
                 version = Some(checksum);
             }
+            ArtifactChange::VoidCases => {
+                if let Some(loaded) = load(transaction, key)? {
+                    apply(transaction, loaded.id, &version_policy::voided(&loaded.versions))?;
+                }
+            }
             ArtifactChange::RepairWritten { checksum } => {
                 run(transaction, COUNT_REPAIR, bound(key, [checksum.as_str()]))?;
             }
@@ -279,9 +284,9 @@ fn keep_version(
 }
 
 /// The rows of one artifact.
-struct Loaded {
+pub(super) struct Loaded {
     id: i64,
-    artifact: ArtifactRow,
+    pub(super) artifact: ArtifactRow,
     versions: Vec<VersionRow>,
 }
 
@@ -292,7 +297,10 @@ const ROWS: &str = "
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4";
 
 /// The rows of one artifact; `None`: there is none.
-fn load(connection: &Connection, key: &ArtifactKey) -> Result<Option<Loaded>, SqliteFault> {
+pub(super) fn load(
+    connection: &Connection,
+    key: &ArtifactKey,
+) -> Result<Option<Loaded>, SqliteFault> {
     let mut loaded: Option<Loaded> = None;
     rows(connection, ROWS, bound(key, []), |row| {
         let version = VersionRow {

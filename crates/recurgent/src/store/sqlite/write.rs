@@ -7,7 +7,9 @@ use lifecycle::dependency::DependencyManifest;
 use lifecycle::dialect::Language;
 use lifecycle::history::Content;
 use lifecycle::request::CallRequest;
-use lifecycle::retention::{ContentBounds, MAX_INSTANCES, excess_records, is_instance_batch};
+use lifecycle::retention::{
+    ContentBounds, MAX_INSTANCES, excess_records, is_instance_batch, last_expired_record,
+};
 use lifecycle::settlement::{Changes, Kept, Receipt};
 use lifecycle::tool::{Tool, ToolCount};
 use rusqlite::{Connection, Params, params};
@@ -41,7 +43,7 @@ pub(super) fn commit(
     if let Some(lane) = changes.exhausted {
         count_exhaustion(transaction, request, lane)?;
     }
-    run(transaction, RECORD, params![owner_row.id, request.id.0, Json(&changes.record)])?;
+    record(transaction, &owner_row, request, changes)?;
     pattern::observe(transaction, owner, request, &changes.event)?;
     for content in &changes.contents {
         receipt.contents_evicted += keep_content(transaction, &owner_row, content)?;
@@ -231,7 +233,7 @@ fn count_exhaustion(
 }
 
 const KEEP_CONTENT: &str = "
-    INSERT OR REPLACE INTO contents (owner_id, reference, start, bytes, created_at, payload)
+    INSERT INTO contents (owner_id, reference, start, bytes, created_at, payload)
     VALUES (?1, ?2, coalesce((SELECT start + bytes FROM contents ORDER BY id DESC LIMIT 1), 0), ?3,
             strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?4)
     RETURNING id, start + bytes";
@@ -245,8 +247,7 @@ struct OldestContent {
     kept_at: String,
 }
 
-/// Ids and places on the tape only grow: what is too old is at the far end, found without counting what is kept.
-/// Gives how many had to go.
+/// Ids and the bytes before a value only grow, so the values to drop are the first ones. Gives how many were dropped.
 fn keep_content(
     transaction: &Connection,
     owner_row: &OwnerRow,
@@ -260,7 +261,7 @@ fn keep_content(
     drop_contents(transaction, |oldest| bounds.excludes(oldest.id, oldest.start))
 }
 
-/// Drops stored contents from the far end while they are too old.
+/// Drops the first of the kept values while they are too old.
 fn drop_contents(
     transaction: &Connection,
     too_old: impl Fn(&OldestContent) -> bool,
@@ -277,6 +278,29 @@ fn drop_contents(
 }
 
 const RECORD: &str = "INSERT INTO history (owner_id, call_id, record) VALUES (?1, ?2, ?3)";
+/// Before records of several owners are dropped.
+const UNCOUNT_EXPIRED: &str = "
+    UPDATE owners SET history_count = max(0, history_count - (
+      SELECT count(*) FROM history WHERE owner_id = owners.id AND id <= ?1))
+    WHERE id IN (SELECT owner_id FROM history WHERE id <= ?1)";
+const DROP_EXPIRED: &str = "DELETE FROM history WHERE id <= ?1";
+
+/// Adds the record of a call. Once in a while the oldest records of the store are dropped.
+fn record(
+    transaction: &Connection,
+    owner_row: &OwnerRow,
+    request: &CallRequest,
+    changes: &Changes,
+) -> Result<(), SqliteFault> {
+    run(transaction, RECORD, params![owner_row.id, request.id.0, Json(&changes.record)])?;
+    let newest = u64::try_from(transaction.last_insert_rowid()).unwrap_or_default();
+    if let Some(last) = last_expired_record(newest) {
+        run(transaction, UNCOUNT_EXPIRED, [last])?;
+        run(transaction, DROP_EXPIRED, [last])?;
+    }
+    Ok(())
+}
+
 const TRIM_HISTORY: &str = "
     DELETE FROM history WHERE owner_id = ?1 AND id <= (
       SELECT id FROM history WHERE owner_id = ?1 ORDER BY id LIMIT 1 OFFSET ?2 - 1)";
@@ -367,7 +391,7 @@ pub(super) fn run(
 }
 
 #[cfg(test)]
-pub(super) const SEEKS: [&str; 20] = [
+pub(super) const SEEKS: [&str; 22] = [
     OWNER_ROW,
     HELD_MANIFEST,
     KEEP_MANIFEST,
@@ -384,6 +408,8 @@ pub(super) const SEEKS: [&str; 20] = [
     COUNT_EXHAUSTION,
     DROP_CONTENT,
     RECORD,
+    UNCOUNT_EXPIRED,
+    DROP_EXPIRED,
     TRIM_HISTORY,
     UNCOUNT,
     RAISE_FLOOR,

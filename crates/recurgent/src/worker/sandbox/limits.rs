@@ -6,6 +6,8 @@ use super::groups::Share;
 
 /// Workers of one zygote that may use all their processes at once before the others' limit is affected.
 const WORKERS: u64 = 8;
+/// Timers and queued signals of one process. The kernel counts them for all processes of a user.
+const SIGNALS: u64 = 256;
 /// Processes of a zygote beside those that its packages start: its own, and workers that have not left its control group.
 const OWN_PROCESSES: u64 = 16;
 
@@ -80,6 +82,7 @@ impl WorkerLimits {
         [
             (Resource::Core, 0),
             (Resource::Memlock, 0),
+            (Resource::Sigpending, SIGNALS),
             (Resource::Nofile, self.open_files),
             (Resource::Fsize, self.file_bytes),
             (Resource::As, self.memory_bytes),

@@ -3,15 +3,18 @@
 //! The zygote that forks it is an interpreter, so the calls are data: a list made here and carried out by
 //! the harness of either guest, and by the probe.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
 
 use libc::c_long;
 use serde_json::{Value, json};
 
 use super::seccomp::{Filter, WORKER_NAMESPACES};
 use super::sys;
-use super::view::SCRATCH;
+use super::view::{SCRATCH, c_path};
+use crate::grants::GrantedName;
 
 /// One system call.
 #[derive(Debug)]
@@ -84,6 +87,30 @@ impl Seal {
         self.push(libc::SYS_chdir, vec![text(SCRATCH)]);
         let header = [0x2008_0522_u32, 0].map(u32::to_ne_bytes).concat();
         self.push(libc::SYS_capset, vec![Argument::Bytes(header), Argument::Bytes(vec![0; 24])]);
+    }
+
+    /// Makes links to granted paths in the scratch directory, which is the working directory.
+    pub(super) fn links(&mut self, names: &[GrantedName]) -> io::Result<()> {
+        const OWNER_ONLY: c_long = 0o700;
+        let here = || Argument::Number(libc::AT_FDCWD.into());
+        let above = names.iter().flat_map(|granted| granted.name.ancestors().skip(1));
+        // Sorted, so that a directory is made before those in it.
+        let directories: BTreeSet<&Path> = above.filter(|path| *path != Path::new("")).collect();
+        for directory in directories {
+            let arguments = vec![here(), path(directory)?, Argument::Number(OWNER_ONLY)];
+            self.push(libc::SYS_mkdirat, arguments);
+        }
+        for granted in names {
+            let arguments = vec![path(&granted.path)?, here(), path(&granted.name)?];
+            self.push(libc::SYS_symlinkat, arguments);
+        }
+        Ok(())
+    }
+
+    /// Runs programs in another directory than their scratch directory.
+    pub(super) fn change_directory(&mut self, directory: &Path) -> io::Result<()> {
+        self.push(libc::SYS_chdir, vec![path(directory)?]);
+        Ok(())
     }
 
     pub(super) fn limit(&mut self, limit: WorkerLimit) {
@@ -197,6 +224,11 @@ impl Seal {
 /// A nul-terminated string. The kernel would stop at a nul inside, and no caller's text has one.
 fn text(text: &str) -> Argument {
     Argument::Bytes([text.as_bytes(), b"\0"].concat())
+}
+
+/// A nul-terminated path.
+fn path(path: &Path) -> io::Result<Argument> {
+    Ok(Argument::Bytes(c_path(path)?.into_bytes_with_nul()))
 }
 
 fn hex(bytes: &[u8]) -> String {

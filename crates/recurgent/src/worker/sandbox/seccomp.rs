@@ -180,6 +180,10 @@ const SOCKET_IOCTLS: u32 = 0x8900;
 
 /// Requests that make the kernel signal a process when a descriptor becomes ready.
 const OWNER_BY_FCNTL: [u32; 2] = [libc::F_SETOWN as u32, 15];
+/// Requests that report what other processes do to a directory or a file (`F_NOTIFY`, `F_SETLEASE`), or that take from a
+/// quota which all processes of a user share (`F_SETPIPE_SZ`).
+const SHARED_BY_FCNTL: [u32; 3] =
+    [libc::F_NOTIFY as u32, libc::F_SETLEASE as u32, libc::F_SETPIPE_SZ as u32];
 const OWNER_BY_IOCTL: [u32; 2] = [0x8901, 0x8902];
 
 /// Ways to make a process beside `clone`.
@@ -274,7 +278,7 @@ impl Filter {
             filter.refuse(number, When::IsNone(1, &[0]), EPERM)?;
         }
         filter.refuse(libc::SYS_kill, When::Is(0, ALL_PROCESSES), EPERM)?;
-        for request in OWNER_BY_FCNTL {
+        for request in OWNER_BY_FCNTL.into_iter().chain(SHARED_BY_FCNTL) {
             filter.refuse(libc::SYS_fcntl, When::Is(1, request), EPERM)?;
         }
         for request in OWNER_BY_IOCTL {

@@ -118,10 +118,11 @@ pub(super) fn binds(root: &Path, access: &SandboxAccess) -> io::Result<Vec<Bind>
         binds.show(path, MOUNT_NOSUID | MOUNT_NODEV | programs)?;
     }
     let list = binds.list;
-    let temporary = root.join("tmp");
-    if !temporary.exists() {
-        // For programs that do not read TMPDIR.
-        std::os::unix::fs::symlink(SCRATCH, temporary)?;
+    // For programs that do not read TMPDIR, and for the semaphores and shared memory of the C library.
+    for link in ["tmp", "dev/shm"].map(|path| root.join(path)) {
+        if !link.exists() {
+            std::os::unix::fs::symlink(SCRATCH, link)?;
+        }
     }
     Ok(list)
 }

@@ -119,6 +119,10 @@ impl Sandbox {
                 self.limits.scratch_files,
             );
         }
+        seal.links(&zygote_sandbox.access.names)?;
+        if let Some(workspace) = &zygote_sandbox.access.workspace {
+            seal.change_directory(workspace)?;
+        }
         if zygote_sandbox.layers.has(Layer::Limits) {
             let value = match (isolated, &zygote_sandbox.user) {
                 (true, _) => self.limits.processes,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lifecycle::pattern::{MAX_EVENTS, PatternEvent};
 use lifecycle::program::Checksum;
 use lifecycle::request::Role;
+use lifecycle::version_policy::{self, ImportDecision, ImportSide};
 use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, ErrorCode, params};
 use serde_json::{Map, Value};
@@ -14,7 +15,7 @@ use super::super::column::Json;
 use super::super::fault::SqliteFault;
 use super::super::write::run;
 use super::super::{pattern, read, versions};
-use super::tools;
+use super::{session, tools};
 
 /// The values of columns that an imported program does not have.
 fn defaults() -> [(&'static str, Cell); 6] {
@@ -34,7 +35,11 @@ pub(in crate::store::sqlite) fn merge(
     transaction: &Connection,
     bundle: &Bundle,
 ) -> Result<Merged, SqliteFault> {
-    let mut merged = Merged { skipped: bundle.notes.clone(), ..Merged::default() };
+    let mut merged = Merged {
+        skipped: bundle.notes.clone(),
+        noted: bundle.tolerated.clone(),
+        ..Merged::default()
+    };
     for tool in &bundle.tools {
         merge_tool(transaction, tool, &mut merged)?;
     }
@@ -59,6 +64,9 @@ pub(in crate::store::sqlite) fn merge(
     }
     for (role, events) in by_role {
         merge_patterns(transaction, role, &events, &mut merged)?;
+    }
+    for entry in &bundle.sessions {
+        session::merge(transaction, entry, &mut merged)?;
     }
     Ok(merged)
 }
@@ -115,8 +123,7 @@ fn merge_tool(
     Ok(())
 }
 
-/// Adds the programs of a method. If the store has some already, those are newer whose versions contain the other's
-/// current program.
+/// Adds the programs of a method as [`version_policy::imported`] decides.
 fn merge_artifact(
     transaction: &Connection,
     artifact: &ArtifactEntry,
@@ -124,24 +131,37 @@ fn merge_artifact(
 ) -> Result<(), SqliteFault> {
     let what = artifact.title();
     merge_examples(transaction, artifact)?;
-    let here = super::artifact(transaction, &artifact.key())?;
-    let holds = |entry: &ArtifactEntry, checksum: &Checksum| {
-        entry.versions.iter().any(|version| version.checksum == *checksum)
-    };
-    match &here {
-        None => merged.take(&what, &format!("{} version(s)", artifact.versions.len())),
-        Some(here) if here.current == artifact.current => {
+    let rejected: Vec<Checksum> =
+        versions::people::rejections(transaction, &artifact.role, &artifact.method)?
+            .into_iter()
+            .filter(|rejection| rejection.language == artifact.language)
+            .map(|rejection| rejection.checksum)
+            .collect();
+    match decide(transaction, artifact, &rejected)? {
+        ImportDecision::Added => {
+            merged.take(&what, &format!("{} version(s)", kept_versions(artifact).count()));
+        }
+        ImportDecision::Follows => merged.take(&what, "it follows on the program that ran here"),
+        ImportDecision::Same => {
             merged.skip(&what, "the same program runs here");
             return Ok(());
         }
-        Some(here) if holds(here, &artifact.current) => {
+        ImportDecision::Older => {
             merged.skip(&what, "a newer program runs here");
             return Ok(());
         }
-        Some(here) if holds(artifact, &here.current) => {
-            merged.take(&what, "it follows on the program that ran here");
+        ImportDecision::KeptForPinned => {
+            merged.skip(
+                &what,
+                "the program here is pinned; `recurgent tools pin --off` allows others",
+            );
+            return Ok(());
         }
-        Some(_) => {
+        ImportDecision::KeptRejected => {
+            merged.skip(&what, "the program was rejected here by a person");
+            return Ok(());
+        }
+        ImportDecision::Unrelated => {
             merged.conflict(
                 &what,
                 "the store and the import run different programs, and neither is a later version of the other; \
@@ -150,7 +170,39 @@ fn merge_artifact(
             return Ok(());
         }
     }
-    put_artifact(transaction, artifact)
+    put_artifact(transaction, artifact, &rejected)
+}
+
+/// Compares an imported artifact with the stored one.
+fn decide(
+    transaction: &Connection,
+    artifact: &ArtifactEntry,
+    rejected: &[Checksum],
+) -> Result<ImportDecision, SqliteFault> {
+    let checksums = |entry: &ArtifactEntry| -> Vec<Checksum> {
+        entry.versions.iter().map(|version| version.checksum.clone()).collect()
+    };
+    let here = super::artifact(transaction, &artifact.key())?;
+    let loaded = versions::load(transaction, &artifact.key())?;
+    let (offered, known) = (checksums(artifact), here.as_ref().map(checksums).unwrap_or_default());
+    let here = here.as_ref().zip(loaded.as_ref()).map(|(here, loaded)| {
+        (&loaded.artifact, ImportSide { current: &here.current, versions: &known })
+    });
+    let offered = ImportSide { current: &artifact.current, versions: &offered };
+    Ok(version_policy::imported(offered, here, rejected))
+}
+
+/// The versions of an import that are kept.
+fn kept_versions(artifact: &ArtifactEntry) -> impl Iterator<Item = &VersionEntry> {
+    let others = |version: &VersionEntry| {
+        let newer = |other: &&VersionEntry| {
+            other.number > version.number && other.checksum != artifact.current
+        };
+        artifact.versions.iter().filter(newer).count()
+    };
+    artifact.versions.iter().filter(move |version| {
+        version_policy::keeps_imported(version.checksum == artifact.current, others(version))
+    })
 }
 
 /// Adds examples of calls that have none in the store. Examples that are stored stay.
@@ -171,7 +223,15 @@ fn merge_examples(transaction: &Connection, artifact: &ArtifactEntry) -> Result<
 const DROP_ARTIFACT: &str = "
     DELETE FROM artifacts WHERE role = ?1 AND method = ?2 AND language = ?3 AND contract_fingerprint = ?4";
 
-fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<(), SqliteFault> {
+/// What a person rejected here stays rejected.
+const KEEP_REJECTED: &str =
+    "UPDATE artifact_versions SET rejected = 1 WHERE artifact_id = ?1 AND checksum = ?2";
+
+fn put_artifact(
+    transaction: &Connection,
+    artifact: &ArtifactEntry,
+    rejected: &[Checksum],
+) -> Result<(), SqliteFault> {
     run(transaction, DROP_ARTIFACT, versions::columns(&artifact.key()))?;
     let current = artifact.versions.iter().find(|version| version.checksum == artifact.current);
     let newest = artifact.versions.iter().map(|version| version.number).max();
@@ -184,8 +244,11 @@ fn put_artifact(transaction: &Connection, artifact: &ArtifactEntry) -> Result<()
         .rest(&artifact.rest, &[("generations", Cell::Integer(signed(newest.unwrap_or(0))))]);
     row.insert(transaction, "artifacts")?;
     let id = transaction.last_insert_rowid();
-    for version in &artifact.versions {
+    for version in kept_versions(artifact) {
         put_version(transaction, id, version)?;
+        if rejected.contains(&version.checksum) {
+            run(transaction, KEEP_REJECTED, params![id, version.checksum.as_str()])?;
+        }
     }
     Ok(())
 }

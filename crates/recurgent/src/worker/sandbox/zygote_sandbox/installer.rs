@@ -96,6 +96,7 @@ impl Sandbox {
             network: installer_command.install_phase.network(isolated),
             local_sockets: true,
             starts: Starts::WrittenFiles,
+            ..SandboxAccess::default()
         };
         let parents = written().filter_map(|path| path.parent().map(Path::to_owned));
         let above = SandboxAccess { read: parents.collect(), ..SandboxAccess::default() };

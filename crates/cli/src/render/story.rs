@@ -1,0 +1,53 @@
+//! Standard output of a command that shows its work while it happens.
+
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
+
+use recurgent::Cancellation;
+
+use super::is_read;
+use crate::exit::CommandFault;
+
+/// Standard output, line by line. The first line that cannot be written stops the work: there is no use for the rest.
+#[derive(Debug, Clone)]
+pub(crate) struct StoryOutput {
+    failed: Arc<OnceLock<io::Error>>,
+    work: Cancellation,
+}
+
+impl StoryOutput {
+    /// An output for work that `work` stops.
+    pub(crate) fn new(work: Cancellation) -> Self {
+        Self { failed: Arc::default(), work }
+    }
+
+    /// Writes a line.
+    pub(crate) fn line(&mut self, text: &str) {
+        // A failure is kept.
+        let _ = self.write_all(format!("{text}\n").as_bytes());
+    }
+
+    /// Whether all of it was read; a full disk is an error.
+    pub(crate) fn ended(mut self) -> Result<bool, CommandFault> {
+        let _ = self.flush();
+        let failed = self.failed.get();
+        is_read(failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string()))))
+    }
+
+    fn kept<T>(&self, written: io::Result<T>) -> io::Result<T> {
+        written.inspect_err(|error| {
+            let _ = self.failed.set(io::Error::new(error.kind(), error.to_string()));
+            self.work.cancel();
+        })
+    }
+}
+
+impl Write for StoryOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.kept(io::stdout().lock().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.kept(io::stdout().lock().flush())
+    }
+}

@@ -1,0 +1,127 @@
+//! What calls are given beside words: files, standard input, and files that programs open themselves.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::calls::cli;
+use crate::fixture::CliFixture;
+
+/// Programs that open files by the name they are given.
+const READERS: &str = r#"{
+  "ledger.read": [{"code": "def read(path):\n    with open(path) as file:\n        return file.read()"}],
+  "ledger.here": [{"code": "import os\ndef here():\n    return sorted(os.listdir('.'))"}],
+  "ledger.note": [{"code": "def note(path):\n    with open(path, 'w') as file:\n        file.write('noted')\n    with open(path) as file:\n        return file.read()"}]
+}"#;
+
+/// Programs of root run as a user that owns nothing.
+fn open_to_all(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn an_argument_may_be_a_file_or_standard_input() {
+    let cli = cli();
+    cli.write("rows.json", "[1, 2]\n");
+    cli.write("words.txt", "a,b\n1,2\n");
+    for (line, input, args, kwargs) in [
+        (&["@rows.json", "@words.txt"][..], "", json!([[1, 2], "a,b\n1,2\n"]), json!({})),
+        (&["-", "3"], "{\"a\": 1}", json!([{"a": 1}, 3]), json!({})),
+        (&["-"], "two\nlines\n", json!(["two\nlines\n"]), json!({})),
+        (&["--kw", "rows=@rows.json"], "", json!([]), json!({"rows": [1, 2]})),
+        (&["--kw", "text=-"], "hello", json!([]), json!({"text": "hello"})),
+        (&["@@ada", "\"-\"", "@"], "", json!(["@ada", "-", "@"]), json!({})),
+    ] {
+        let line = [&["call", "echo", "back", "--json"], line].concat();
+        let ran = cli.run_with_stdin(&line, input);
+        let value = ran.exits(0).json()["value"].clone();
+        assert_eq!(value, json!({"args": args, "kwargs": kwargs}), "{ran:?}");
+    }
+}
+
+/// The question is words; what it is about comes after it. Without words, the content is the question.
+#[test]
+fn a_question_may_be_about_a_file() {
+    let script =
+        r#"{"echo.ask": [{"code": "def ask(question, *about):\n    return [question, *about]"}]}"#;
+    for (words, input, expected) in [
+        (&["which", "is", "larger?", "@rows.json"][..], "", json!(["which is larger?", [1, 2]])),
+        (&["who?", "-"], "log\n", json!(["who?", "log\n"])),
+        (&["-"], "what is it?", json!(["what is it?"])),
+        (&["@@ada", "writes"], "", json!(["@ada writes"])),
+    ] {
+        let cli = CliFixture::new(script);
+        cli.write("rows.json", "[1, 2]");
+        let ran = cli.run_with_stdin(&[&["ask", "echo", "--json"], words].concat(), input);
+        assert_eq!(ran.exits(0).json()["value"], expected, "{ran:?}");
+    }
+}
+
+#[test]
+fn a_deliverable_may_be_a_file() {
+    let cli = cli();
+    cli.write("shape.json", r#"{"type": "object", "required": ["total"]}"#);
+    cli.write("prose.txt", "whatever was given");
+    let ran = cli.run(&["call", "echo", "back", "--json", "--deliverable", "@shape.json"]);
+    assert_eq!(ran.exits(1).json()["error_type"], "contract_violation", "{ran:?}");
+    cli.run(&["call", "echo", "back", "--deliverable", "@prose.txt"]).exits(0);
+}
+
+/// A granted file is found under the name that the caller used, wherever programs run.
+#[test]
+fn a_granted_file_is_found_by_its_relative_name() {
+    let cli = CliFixture::new(READERS);
+    std::fs::create_dir_all(cli.path("data/2024")).unwrap();
+    cli.write("sales.csv", "a,1\n");
+    cli.write("data/2024/may.csv", "b,2\n");
+    for (name, grant, expected) in [
+        ("sales.csv", "sales.csv", "a,1\n\n"),
+        ("./sales.csv", "sales.csv", "a,1\n\n"),
+        ("data/2024/may.csv", "data", "b,2\n\n"),
+        ("data/2024/may.csv", "data/2024/may.csv", "b,2\n\n"),
+    ] {
+        cli.run(&["call", "ledger", "read", name, "--read", grant]).exits(0).prints(expected);
+    }
+    let written = cli.path("notes.txt");
+    std::fs::write(&written, "").unwrap();
+    open_to_all(&written, 0o666);
+    cli.run(&["call", "ledger", "note", "notes.txt", "--write", "notes.txt"]).prints("noted\n");
+    assert_eq!(std::fs::read_to_string(&written).unwrap(), "noted");
+}
+
+/// Relative names are those of the workspace, which is only read.
+#[test]
+fn programs_run_in_the_workspace() {
+    let cli = CliFixture::new(READERS);
+    std::fs::create_dir(cli.path("project")).unwrap();
+    cli.write("project/readme.txt", "hello");
+    let here = cli.json(&["call", "ledger", "here", "--workspace", "project"]);
+    assert_eq!(here["value"], json!(["readme.txt"]));
+    cli.run(&["call", "ledger", "read", "readme.txt", "--workspace", "project"]).prints("hello\n");
+    open_to_all(&cli.path("project"), 0o777);
+    let refused = cli.run(&["call", "ledger", "note", "new.txt", "--workspace", "project"]);
+    refused.exits(1).stderr_contains("--workspace-write");
+    assert!(!cli.path("project/new.txt").exists());
+    let line = ["call", "ledger", "note", "new.txt", "--workspace", "project", "--workspace-write"];
+    cli.run(&line).exits(0).prints("noted\n");
+    assert_eq!(std::fs::read_to_string(cli.path("project/new.txt")).unwrap(), "noted");
+}
+
+/// A program that may have changed the workspace is not run again, and the outcome says so.
+#[test]
+fn an_attempt_that_may_have_changed_the_workspace_is_the_last() {
+    let script = r#"{"ledger.log": [
+      {"code": "def log(text):\n    with open('log.txt', 'a') as file:\n        file.write(text)\n    raise ValueError('no')"},
+      {"code": "def log(text):\n    with open('log.txt', 'a') as file:\n        file.write(text)\n    return 'again'"}
+    ]}"#;
+    let cli = CliFixture::new(script);
+    std::fs::create_dir(cli.path("project")).unwrap();
+    open_to_all(&cli.path("project"), 0o777);
+    let line = ["call", "ledger", "log", "x", "--workspace", "project", "--workspace-write"];
+    let (outcome, exit) = cli.answer(&line);
+    assert_eq!((exit, &outcome["error_type"]), (1, &json!("execution")), "{outcome}");
+    assert_eq!(std::fs::read_to_string(cli.path("project/log.txt")).unwrap(), "x");
+    assert_ne!(outcome["metadata"]["sent"], Value::Null, "{outcome}");
+}

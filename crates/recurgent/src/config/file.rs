@@ -1,0 +1,227 @@
+//! The configuration file, and the named provider profiles in it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+
+use super::{Config, ConfigFault, SettingOrigin, find};
+use crate::regular_file::read_regular;
+
+/// The table of profiles: `[provider.NAME]`.
+const PROFILES: &str = "provider";
+/// The setting that names the profile to use.
+const PROFILE: &str = "profile";
+/// Settings that a profile may hold: which service is asked, and how.
+const OF_A_PROFILE: [&str; 14] = [
+    "provider",
+    "model",
+    "base_url",
+    "api_key_file",
+    "provider_proxy",
+    "provider_ca_file",
+    "provider_timeout_seconds",
+    "temperature",
+    "retry_temperature",
+    "max_output_tokens",
+    "price_input_per_mtok",
+    "price_cached_per_mtok",
+    "price_output_per_mtok",
+    "prices_file",
+];
+
+/// The settings of each profile, as text.
+pub(super) type Profiles = BTreeMap<String, Vec<(String, String)>>;
+
+impl Config {
+    /// Where a configuration file belongs, whether there is one or not.
+    #[doc(hidden)]
+    #[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
+    pub fn file_to_write() -> Option<PathBuf> {
+        let usual = || {
+            let strategy = etcetera::choose_base_strategy().ok()?;
+            Some(strategy.config_dir().join("recurgent").join("config.toml"))
+        };
+        Self::variable("RECURGENT_CONFIG").map(PathBuf::from).or_else(usual)
+    }
+
+    /// Reads the file, then the profile that it names.
+    pub(super) fn read_file(&mut self, path: &Path) -> Result<(), ConfigFault> {
+        let fault = |problem: String| ConfigFault::File { path: path.to_owned(), problem };
+        let text = read_regular(path).map_err(|error| fault(error.to_string()))?;
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| fault(error.to_string()))?;
+        let origin = SettingOrigin::File(path.to_owned());
+        let mut chosen = None;
+        for (name, value) in table {
+            find(&name, &origin)?;
+            if let (PROFILES, toml::Value::Table(profiles)) = (name.as_str(), &value) {
+                self.profiles = read_profiles(profiles.clone(), &origin, &fault)?;
+                continue;
+            }
+            let text = text_of_value(&name, value, &fault)?;
+            // Its settings replace others of the file, which must be read before.
+            if name == PROFILE {
+                chosen = Some(text);
+            } else {
+                self.put(&name, &text, &origin)?;
+            }
+        }
+        chosen.map_or(Ok(()), |name| self.put(PROFILE, &name, &origin))
+    }
+
+    /// Takes over the settings of the profile that a layer names. They replace those of the layers below it and, in the
+    /// file, the others of the file.
+    pub(super) fn use_profile(
+        &mut self,
+        name: &str,
+        layer: &SettingOrigin,
+    ) -> Result<(), ConfigFault> {
+        if name.is_empty() {
+            return Ok(());
+        }
+        let Some(settings) = self.profiles.get(name).cloned() else {
+            let known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
+            return Err(ConfigFault::UnknownProfile {
+                name: name.to_owned(),
+                known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+            });
+        };
+        let origin = SettingOrigin::Profile(name.to_owned());
+        for (key, text) in settings {
+            let present = self.texts.get(key.as_str()).map(|(_, origin)| origin);
+            if present.is_none_or(|present| is_below(present, layer)) {
+                self.put(&key, &text, &origin)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a profile that `layer` names replaces a value of `present`.
+fn is_below(present: &SettingOrigin, layer: &SettingOrigin) -> bool {
+    let rank = |origin: &SettingOrigin| match origin {
+        SettingOrigin::Default => 0,
+        SettingOrigin::File(_) | SettingOrigin::Profile(_) => 1,
+        SettingOrigin::Environment(_) => 2,
+        SettingOrigin::Flag => 3,
+        SettingOrigin::Code => 4,
+    };
+    let in_file = matches!(layer, SettingOrigin::File(_));
+    rank(present) < rank(layer) || (in_file && rank(present) == rank(layer))
+}
+
+fn read_profiles(
+    tables: toml::Table,
+    origin: &SettingOrigin,
+    fault: &dyn Fn(String) -> ConfigFault,
+) -> Result<Profiles, ConfigFault> {
+    let mut profiles = Profiles::new();
+    for (profile, settings) in tables {
+        let toml::Value::Table(settings) = settings else {
+            return Err(fault(format!(
+                "`{PROFILES}.{profile}` must be a table of settings: [{PROFILES}.{profile}]"
+            )));
+        };
+        let mut texts = Vec::new();
+        for (name, value) in settings {
+            find(&name, origin)?;
+            if !OF_A_PROFILE.contains(&name.as_str()) {
+                return Err(fault(format!(
+                    "`{name}` does not belong into [{PROFILES}.{profile}]; a profile may hold {}",
+                    OF_A_PROFILE.join(", ")
+                )));
+            }
+            let text = text_of_value(&name, value, fault)?;
+            texts.push((name, text));
+        }
+        profiles.insert(profile, texts);
+    }
+    Ok(profiles)
+}
+
+/// A value as the text that flags and the environment would give.
+fn text_of_value(
+    name: &str,
+    value: toml::Value,
+    fault: &dyn Fn(String) -> ConfigFault,
+) -> Result<String, ConfigFault> {
+    Ok(match value {
+        toml::Value::String(text) => text,
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Float(number) => number.to_string(),
+        toml::Value::Boolean(flag) => flag.to_string(),
+        toml::Value::Array(items) if items.iter().all(toml::Value::is_str) => {
+            let items: Vec<&str> = items.iter().filter_map(toml::Value::as_str).collect();
+            super::KEYS
+                .iter()
+                .find(|key| key.name == name)
+                .map_or_else(|| items.join(", "), |key| key.joined(&items))
+        }
+        toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
+            return Err(fault(format!(
+                "`{name}` must be a text, a number, true/false or a list of texts"
+            )));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "model = \"plain\"\nprofile = \"work\"\n\
+        [provider.work]\nprovider = \"anthropic\"\nmodel = \"claude-x\"\n\
+        [provider.local]\nbase_url = \"http://127.0.0.1:8080/v1\"\nmodel = \"qwen\"\n";
+
+    fn read(text: &str) -> Result<Config, ConfigFault> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        let mut config = Config::defaults();
+        config.read_file(&file).map(|()| config)
+    }
+
+    fn shown(config: &Config, name: &str) -> (String, String) {
+        let (_, text, origin) = config.entries().find(|(key, ..)| key.name == name).unwrap();
+        (text.to_owned(), origin.to_string())
+    }
+
+    #[test]
+    fn a_profile_replaces_what_is_below_the_layer_that_names_it() {
+        let pair = |text: &str, origin: &str| (text.to_owned(), origin.to_owned());
+        let mut config = read(FILE).unwrap();
+        assert_eq!(shown(&config, "model"), pair("claude-x", "profile work"));
+        let variables = [("RECURGENT_MODEL".into(), "of-env".into())];
+        config.read_environment(&variables).unwrap();
+        config.set("provider_timeout_seconds", "7").unwrap();
+        config.set("profile", "local").unwrap();
+        assert_eq!(shown(&config, "model"), pair("qwen", "profile local"));
+        assert_eq!(shown(&config, "base_url").0, "http://127.0.0.1:8080/v1");
+        config.set("model", "of-flag").unwrap();
+        config.set("profile", "work").unwrap();
+        assert_eq!(shown(&config, "model"), pair("of-flag", "flag"));
+        let mut config = read(FILE).unwrap();
+        let variables = [
+            ("RECURGENT_MODEL".into(), "of-env".into()),
+            ("RECURGENT_PROFILE".into(), "local".into()),
+        ];
+        config.read_environment(&variables).unwrap();
+        assert_eq!(shown(&config, "model"), pair("of-env", "RECURGENT_MODEL"));
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_used_is_explained() {
+        for (text, says) in [
+            ("profile = \"home\"\n[provider.work]\nmodel = \"m\"", "there are: work"),
+            ("profile = \"home\"", "there are: none"),
+            ("[provider.work]\nguest = \"ruby\"", "`guest` does not belong into [provider.work]"),
+            ("[provider.work]\nmodle = \"m\"", "did you mean `model`?"),
+            ("[provider]\nmodel = \"m\"", "must be a table of settings"),
+            ("[guest]\nx = 1", "must be a text"),
+        ] {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.contains(says), "{text}: {said}");
+        }
+    }
+}
