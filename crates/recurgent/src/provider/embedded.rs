@@ -33,6 +33,8 @@ const TEMPERATURES: (f64, f64) = (0.0, 0.8);
 const CANDIDATES: u32 = 3;
 /// The share of probability that is sampled from.
 const TOP_P: f32 = 0.95;
+/// Characters of an unreadable answer that are shown.
+const SHOWN_CHARS: usize = 160;
 
 /// A model file that the engine runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,19 +90,7 @@ impl Embedded {
             top_p: TOP_P,
             seed: request.seed.wrapping_add(request.sample as u64),
             max_tokens: longest,
-        };
-        let answer = self.client.generate(&order, request.timeout, request.cancellation);
-        let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
-        if answer.texts.len() != samples {
-            let message = "the engine sent another number of answers than was asked for; try again";
-            return Err(DraftFault::Unavailable(message.to_owned()));
         }
-        let drafts = answer
-            .texts
-            .iter()
-            .enumerate()
-            .map(|(index, text)| draft(text, request.language, text_usage(&answer, index)));
-        Ok(drafts.collect())
     }
 
     /// One answer for each sample, or one fault for all. The prompt is charged to the first answer.
@@ -200,14 +190,7 @@ impl Provider for Embedded {
     }
 }
 
-/// The function that the prompt names; without one, any text.
-fn form(prompt: &Prompt, request: &DraftRequest<'_>) -> AnswerForm {
-    match &prompt.head {
-        Some(head) => AnswerForm::Program {
-            language: request.language.name().to_owned(),
-            head: head.clone(),
-            method: function_name(request.language, request.method.as_str()),
-        },
-        None => AnswerForm::Text,
-    }
+fn unreadable(text: &str) -> DraftFault {
+    let start: String = text.trim().chars().take(SHOWN_CHARS).collect();
+    DraftFault::Malformed(format!("the answer has no program; it begins: {start:?}"))
 }

@@ -1,5 +1,5 @@
 //! The model of this machine when no service is configured: a model server that answers on loopback, else the embedded
-//! model. It is chosen when an agent first asks about it.
+//! model. It is chosen when a model is first needed, so that stored programs run without a look at it.
 
 use std::io::Read as _;
 use std::sync::{Arc, OnceLock};

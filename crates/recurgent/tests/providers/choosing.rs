@@ -24,22 +24,6 @@ fn given(
     }
 }
 
-/// The service with its model, address and key, or what else was chosen.
-fn described(choice: ProviderChoice) -> String {
-    match choice {
-        ProviderChoice::Service(service) => format!(
-            "{} {} {} {}",
-            service.wire.name,
-            service.model,
-            service.base_url,
-            service.key_source.as_deref().unwrap_or("none")
-        ),
-        ProviderChoice::Embedded(model) => format!("embedded {}", model.name),
-        ProviderChoice::None { .. } => "none".to_owned(),
-        ProviderChoice::Scripted(_) | ProviderChoice::Replay(_) => "a file".to_owned(),
-    }
-}
-
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of choices")]
 fn a_service_is_chosen_by_name_address_model_and_key() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use recurgent::config::Config;
 use recurgent::provider::{
-    self, Draft, DraftFault, DraftRequest, Pricing, Prompt, PromptForm, Provider, ProviderChoice,
+    self, Draft, DraftFault, DraftRequest, Pricing, Prompt, Provider, ProviderChoice,
 };
 
 use super::install;
@@ -39,46 +39,18 @@ pub(crate) fn offering(config: &Config) -> Result<Option<Arc<dyn Provider>>, Com
     }
 }
 
-impl OfferingProvider {
-    /// Offers a model once; says whether it is worth asking again.
-    fn offer(&self, request: &DraftRequest<'_>) -> Result<(), DraftFault> {
-        match install::offer(&self.config, request.cancellation) {
-            Ok(_) => Ok(()),
-            Err(_) if request.cancellation.is_cancelled() => Err(DraftFault::Cancelled),
-            Err(fault) => Err(DraftFault::Rejected(fault.message)),
-        }
-    }
-}
-
 impl Provider for OfferingProvider {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
-        let mut drafts = self.drafts(prompt, request, 1);
-        drafts.pop().unwrap_or(Err(DraftFault::Truncated))
-    }
-
-    fn drafts(
-        &self,
-        prompt: &Prompt,
-        request: &DraftRequest<'_>,
-        count: usize,
-    ) -> Vec<Result<Draft, DraftFault>> {
-        let drafts = self.inner.drafts(prompt, request, count);
-        let lacks_model = matches!(drafts.first(), Some(Err(DraftFault::Auth(_))));
-        if !lacks_model || self.was_offered.swap(true, Ordering::SeqCst) {
-            return drafts;
+        match self.inner.draft(prompt, request) {
+            Err(DraftFault::Auth(_)) if !self.was_offered.swap(true, Ordering::SeqCst) => {
+                match install::offer(&self.config, request.cancellation) {
+                    Ok(_) => self.inner.draft(prompt, request),
+                    Err(_) if request.cancellation.is_cancelled() => Err(DraftFault::Cancelled),
+                    Err(fault) => Err(DraftFault::Rejected(fault.message)),
+                }
+            }
+            answer => answer,
         }
-        match self.offer(request) {
-            Ok(()) => self.inner.drafts(prompt, request, count),
-            Err(fault) => vec![Err(fault)],
-        }
-    }
-
-    fn candidates(&self) -> u32 {
-        self.inner.candidates()
-    }
-
-    fn form(&self) -> PromptForm {
-        self.inner.form()
     }
 
     fn model<'a>(&'a self, asked: &'a str) -> &'a str {
