@@ -12,7 +12,7 @@ mod socket;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +36,8 @@ const LOCK_LIMIT: Duration = Duration::from_mins(1);
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 128;
+/// Time between two looks at whether the socket is still reachable by its path.
+const PRESENCE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for a request under way to notice that the engine ends.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -99,6 +101,7 @@ pub(crate) fn serve(
     let socket = options.folder.join(SOCKET_FILE);
     let Some(lock) = take_lock(&options.folder, &socket)? else { return Ok(Served::AnotherRuns) };
     let listener = listen(&socket)?;
+    let file = SocketFile::of(&socket)?;
     let log = Arc::new(EngineLog::new(options.folder.join(LOG_FILE)));
     log.line(&format!("process {} listens at {}", std::process::id(), socket.display()));
     let queue = RequestQueue::new(options.idle_limit, Arc::clone(stop), Arc::clone(&log));
@@ -108,9 +111,9 @@ pub(crate) fn serve(
     if let Some(http) = options.http {
         http::start(http, options.models, &queue)?;
     }
-    let why = accept_until_end(&listener, stop, &queue);
+    let why = accept_until_end(&listener, &file, stop, &queue);
     // Without its file, no client connects any more; the next engine waits for the lock.
-    let _ = fs::remove_file(&socket);
+    file.remove();
     drop(listener);
     queue.close();
     engine.wait(STOP_LIMIT);
@@ -170,9 +173,38 @@ fn listen(socket: &Path) -> Result<UnixListener, CommandFault> {
     Ok(listener)
 }
 
+/// The file of the socket. A directory may be removed or replaced while an engine runs; no client can reach it then.
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> Result<Self, CommandFault> {
+        let found = fs::metadata(path).map_err(|error| {
+            CommandFault::setup(format!("cannot listen at {}: {error}; try again", path.display()))
+        })?;
+        Ok(Self { path: path.to_owned(), device: found.dev(), inode: found.ino() })
+    }
+
+    fn is_there(&self) -> bool {
+        let found = fs::metadata(&self.path);
+        found.is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+
+    /// Removes the file, unless it is another engine's.
+    fn remove(&self) {
+        if self.is_there() {
+            let _ = fs::remove_file(&self.path); // the next engine removes it
+        }
+    }
+}
+
 /// Accepts connections; returns why the engine ends.
 fn accept_until_end(
     listener: &UnixListener,
+    file: &SocketFile,
     stop: &StopSignal,
     queue: &Arc<RequestQueue>,
 ) -> &'static str {
@@ -181,7 +213,11 @@ fn accept_until_end(
         if left.is_some_and(|left| left.is_zero()) {
             return "idle";
         }
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        if !file.is_there() {
+            return "its socket is gone";
+        }
+        let wait = left.unwrap_or(PRESENCE_INTERVAL).min(PRESENCE_INTERVAL);
+        let timeout = Timespec::try_from(wait).ok();
         let mut watched = [
             PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stop.receiver.as_fd(), PollFlags::IN),

@@ -114,6 +114,18 @@ impl EngineFixture {
         }
     }
 
+    /// Every engine process of this fixture, serving or not.
+    fn processes(&self) -> Vec<u32> {
+        let argument = format!("engine_dir={}", self.folder().display());
+        let is_ours = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes())
+        };
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(is_ours).collect()
+    }
+
     pub(crate) fn running(&self) -> Option<EngineStatus> {
         self.client().status().unwrap()
     }
@@ -121,9 +133,14 @@ impl EngineFixture {
 
 impl Drop for EngineFixture {
     fn drop(&mut self) {
-        if let Ok(Some(status)) = self.client().status() {
-            kill(status.pid);
-        }
+        // Also one that was started beside another and takes over when that one is killed.
+        until("every engine of the test has ended", || {
+            let running = self.processes();
+            for pid in &running {
+                kill(*pid);
+            }
+            running.is_empty()
+        });
     }
 }
 

@@ -71,6 +71,18 @@ fn an_idle_engine_ends_and_the_next_call_starts_another() {
 }
 
 #[test]
+fn an_engine_that_no_client_can_reach_ends() {
+    let fixture = EngineFixture::new();
+    check_program(&ask(&fixture.client(), &fixture.short()).unwrap());
+    let first = fixture.running().unwrap().pid;
+    std::fs::rename(fixture.folder(), fixture.path("elsewhere")).unwrap();
+    check_program(&ask(&fixture.client(), &fixture.short()).unwrap());
+    assert_ne!(fixture.running().unwrap().pid, first);
+    until("the first engine has ended", || has_ended(first));
+    check_program(&ask(&fixture.client(), &fixture.short()).unwrap());
+}
+
+#[test]
 fn a_cancelled_request_is_given_up() {
     let fixture = EngineFixture::new();
     let client = fixture.client();
