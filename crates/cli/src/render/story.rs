@@ -8,7 +8,7 @@ use recurgent::Cancellation;
 use super::is_read;
 use crate::exit::CommandFault;
 
-/// Standard output, line by line. The first line that cannot be written stops the work: there is no use for the rest.
+/// Standard output, line by line. The first line that cannot be written stops the work, because the rest would be lost.
 #[derive(Debug, Clone)]
 pub(crate) struct StoryOutput {
     failed: Arc<OnceLock<io::Error>>,
