@@ -57,7 +57,7 @@ const ABOUT_ANSWER: &[&str] =
     &["das ist ", "eso es ", "isso é ", "that is ", "that's ", "this is not ", "this isn't "];
 /// Words by which a question about the same begins that rejects the answer.
 const REJECTIONS: &[&str] = &["no, ", "no: ", "no. ", "nein, ", "não, "];
-/// Words after them that approve of it.
+/// Words after them, or at the beginning of a clause, that approve of it.
 const APPROVING: &[&str] = &[
     "all",
     "bien",
@@ -72,8 +72,10 @@ const APPROVING: &[&str] = &[
     "interesting",
     "it",
     "nice",
+    "ok",
     "perfect",
     "right",
+    "thanks",
 ];
 /// Options that ask for the next part of an answer.
 const PAGING: &[&str] = &["count", "cursor", "limit", "offset", "page", "skip", "start"];
@@ -188,8 +190,8 @@ impl<'a> Comparison<'a> {
         let changed: Vec<_> = pairs.filter(|(one, other)| one != other).collect();
         let [(Value::String(one), Value::String(other))] = changed.as_slice() else { return false };
         let goes_on = |clause: &str| {
-            let first = clause.split_whitespace().next().unwrap_or_default().to_lowercase();
-            GOING_ON.contains(&first.as_str())
+            let clause = clause.to_lowercase();
+            GOING_ON.contains(&first_word(&clause)) || approves(&clause)
         };
         let repeats = self.dropped.is_empty() && !self.kept.is_empty() && !self.added.is_empty();
         repeats && clauses(other).count() > clauses(one).count() && !clauses(other).any(goes_on)
@@ -225,12 +227,19 @@ impl<'a> Comparison<'a> {
 
 /// Whether a clause of a text says what the answer is, without approval, or what it should not be.
 fn says_what_answer_is(text: &str) -> bool {
-    let describes = clauses(text).any(|clause| {
-        let rest = ABOUT_ANSWER.iter().find_map(|start| clause.strip_prefix(start));
-        let word = rest.and_then(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
-        word.is_some_and(|word| !APPROVING.contains(&word))
-    });
-    describes || clauses(text).skip(1).any(|clause| clause.starts_with("not "))
+    let is_about = |clause: &str| ABOUT_ANSWER.iter().any(|start| clause.starts_with(start));
+    clauses(text).any(|clause| is_about(clause) && !approves(clause))
+        || clauses(text).skip(1).any(|clause| clause.starts_with("not "))
+}
+
+/// Whether a clause is content with the answer.
+fn approves(clause: &str) -> bool {
+    let described = ABOUT_ANSWER.iter().find_map(|start| clause.strip_prefix(start));
+    APPROVING.contains(&first_word(described.unwrap_or(clause)))
+}
+
+fn first_word(text: &str) -> &str {
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
 }
 
 /// The parts of a text between marks that are followed by a space.

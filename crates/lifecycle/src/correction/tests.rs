@@ -84,7 +84,7 @@ fn after_a_good_answer_a_correction_objects_or_repeats_the_call() {
         ("population of Paris", "population of Paris, France", Some("refined_question")),
         ("population of Paris", "population of Paris, and of London", None),
         ("population of Paris", "no, Paris in Texas", Some("stated")),
-        ("flats in Almada", "no, flats in Almada are fine?", None),
+        ("flats in Almada", "no elevator in the flats in Almada?", None),
         ("tempo em Faro", "quis dizer o tempo em Faro no Algarve", Some("stated")),
         ("what is wrong with 'I said'?", "what is wrong with 'I said so'?", None),
     ] {
