@@ -18,7 +18,6 @@ const MIN_LOOPED_TOKENS: usize = 48;
 /// What every answer to a request has in common.
 pub(crate) struct AnswerRules<'a> {
     pub(crate) tokenizer: &'a Tokenizer,
-    pub(crate) sampling: SamplingRule,
     pub(crate) max_tokens: usize,
 }
 
@@ -27,6 +26,7 @@ pub(crate) struct GrowingAnswer {
     guide: Guide,
     random: SeededRandom,
     /// The scores after the prompt.
+    sampling: SamplingRule,
     first_scores: Rc<[f32]>,
     /// The scores after the last token; none if tokens wait to be read by the model.
     scores: Option<Rc<[f32]>>,
@@ -52,12 +52,14 @@ impl GrowingAnswer {
     pub(crate) fn new(
         guide: Guide,
         random: SeededRandom,
+        sampling: SamplingRule,
         scores: &Rc<[f32]>,
         cache: KvCache,
     ) -> Self {
         Self {
             guide,
             random,
+            sampling,
             first_scores: Rc::clone(scores),
             scores: Some(Rc::clone(scores)),
             tokens: Vec::new(),
@@ -136,7 +138,7 @@ impl GrowingAnswer {
         }
         let Some(scores) = self.scores.take() else { return };
         let rule =
-            SamplingRule { temperature: rules.sampling.temperature + warmer, ..rules.sampling };
+            SamplingRule { temperature: self.sampling.temperature + warmer, ..self.sampling };
         let end = rules.tokenizer.end();
         let chosen = choose(&scores, rule, &mut self.random, |token| {
             token == end || !rules.tokenizer.is_control(token)

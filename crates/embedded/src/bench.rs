@@ -68,6 +68,7 @@ pub fn measure(engine: &mut Engine, plan: &BenchPlan) -> Result<BenchReport, Eng
         form: Form::Text,
         samples: plan.samples,
         temperature: 0.0,
+        most_probable_first: false,
         top_p: 1.0,
         seed: 0,
         max_tokens: plan.answer_tokens,

@@ -20,7 +20,7 @@ use crate::qwen2::{NewToken, Qwen2, SequenceCache};
 use crate::request::{
     EndOfText, EngineOptions, Generated, GenerationProgress, GenerationRequest, GenerationUsage,
 };
-use crate::sampling::{SamplingRule, SeededRandom};
+use crate::sampling::SeededRandom;
 use crate::threads::Threads;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -258,13 +258,12 @@ impl Engine {
         scores: &Rc<[f32]>,
         listener: &mut Listener<'_>,
     ) -> Result<Vec<Generated>, EngineFault> {
-        let sampling = SamplingRule { temperature: request.temperature, top_p: request.top_p };
-        let rules =
-            AnswerRules { tokenizer: &self.tokenizer, sampling, max_tokens: request.max_tokens };
+        let rules = AnswerRules { tokenizer: &self.tokenizer, max_tokens: request.max_tokens };
         let guide = Guide::new(&request.form);
         let new_answer = |index| {
             let random = SeededRandom::new(request.seed, index);
-            GrowingAnswer::new(guide.clone(), random, scores, self.model.new_cache())
+            let sampling = request.sampling(index);
+            GrowingAnswer::new(guide.clone(), random, sampling, scores, self.model.new_cache())
         };
         let mut answers: Vec<GrowingAnswer> = (0..request.samples).map(new_answer).collect();
         loop {

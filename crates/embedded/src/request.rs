@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use lifecycle::dialect::Language;
 
+use crate::sampling::SamplingRule;
+
 /// The length of a context, if the caller has no reason for another.
 const DEFAULT_CONTEXT_TOKENS: usize = 8_192;
 /// The disk that saved prefixes may use, if the caller has no reason for another.
@@ -49,12 +51,23 @@ pub struct GenerationRequest {
     pub samples: usize,
     /// Zero takes the most probable token each time, so that several samples are equal.
     pub temperature: f32,
+    /// The first of several answers takes the most probable token each time, whatever the temperature.
+    pub most_probable_first: bool,
     /// The most probable tokens that together have this probability are sampled from.
     pub top_p: f32,
     /// The same request with the same seed and number of samples gives the same answers.
     pub seed: u64,
     /// The most tokens of each answer.
     pub max_tokens: usize,
+}
+
+impl GenerationRequest {
+    /// How the tokens of the answer with this index are chosen.
+    pub(crate) fn sampling(&self, index: usize) -> SamplingRule {
+        let is_greedy = self.most_probable_first && index == 0;
+        let temperature = if is_greedy { 0.0 } else { self.temperature };
+        SamplingRule { temperature, top_p: self.top_p }
+    }
 }
 
 /// What an answer is.

@@ -61,6 +61,7 @@ fn request(answer: &Value) -> GenerationRequest {
         form: Form::Text,
         samples: 1,
         temperature: 0.0,
+        most_probable_first: false,
         top_p: 1.0,
         seed: 0,
         max_tokens: numbers(&answer["continuation"]).len(),

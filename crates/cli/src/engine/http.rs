@@ -183,6 +183,7 @@ impl HttpSite {
                 form: AnswerForm::Text,
                 samples: count("n").and_then(|n| usize::try_from(n).ok()).unwrap_or(1),
                 temperature: as_f32(number("temperature").unwrap_or(1.0)),
+                most_probable_first: false,
                 top_p: as_f32(number("top_p").unwrap_or(1.0)),
                 seed: count("seed").unwrap_or_default(),
                 max_tokens: max_tokens.unwrap_or(DEFAULT_TOKENS),

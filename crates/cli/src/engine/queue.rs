@@ -445,6 +445,7 @@ fn generation_request(request: &GenerateRequest) -> Result<GenerationRequest, St
         form,
         samples: request.samples,
         temperature: request.temperature,
+        most_probable_first: request.most_probable_first,
         top_p: request.top_p,
         seed: request.seed,
         max_tokens: request.max_tokens as usize,

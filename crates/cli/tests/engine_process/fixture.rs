@@ -108,6 +108,7 @@ impl EngineFixture {
             form: AnswerForm::Text,
             samples: 1,
             temperature: 0.0,
+            most_probable_first: false,
             top_p: 1.0,
             seed: 1,
             max_tokens: 8,

@@ -57,6 +57,7 @@ fn request(system: &str, user: &str) -> GenerationRequest {
         form: Form::Text,
         samples: 1,
         temperature: 0.0,
+        most_probable_first: false,
         top_p: 1.0,
         seed: 1,
         max_tokens: 24,

@@ -82,6 +82,19 @@ fn with_own_threads() {
 }
 
 #[test]
+fn the_first_of_several_answers_can_be_the_most_probable_one() {
+    let fixture = random();
+    let plain = request(SYSTEM, "Go on.");
+    let expected = run(&mut fixture.engine(), &plain);
+    let hot = GenerationRequest { samples: 3, temperature: 1.0, ..plain };
+    let mixed = GenerationRequest { most_probable_first: true, ..hot.clone() };
+    let (hot, mixed) = (run(&mut fixture.engine(), &hot), run(&mut fixture.engine(), &mixed));
+    assert_eq!(mixed.first(), expected.first());
+    assert_ne!(hot.first(), expected.first());
+    assert_eq!(mixed.get(1..), hot.get(1..));
+}
+
+#[test]
 fn a_seed_decides_every_sample() {
     let fixture = random();
     let hot = GenerationRequest { samples: 3, temperature: 1.0, ..request(SYSTEM, "Go on.") };

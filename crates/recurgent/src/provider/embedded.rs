@@ -69,7 +69,8 @@ impl Embedded {
         }
     }
 
-    /// Several programs are compared with each other, so they are sampled as a retry is.
+    /// Several programs are compared with each other, so they are sampled as a retry is, but for the first: it is the one
+    /// that counts when no two agree.
     #[expect(clippy::cast_possible_truncation, reason = "a temperature has few digits")]
     fn request(
         &self,
@@ -87,6 +88,7 @@ impl Embedded {
             form: form(prompt, request),
             samples,
             temperature: temperature as f32,
+            most_probable_first: samples > 1 && !request.is_retry,
             top_p: TOP_P,
             seed: request.seed.wrapping_add(request.sample as u64),
             max_tokens: longest,

@@ -84,6 +84,7 @@ fn ask(engine: &mut Engine, user: &str, tokens: u32) -> Result<Measured, EngineF
         form: Form::Text,
         samples: 1,
         temperature: 0.0,
+        most_probable_first: false,
         top_p: 1.0,
         seed: 0,
         max_tokens: tokens as usize,

@@ -47,6 +47,9 @@ pub struct GenerateRequest {
     /// How freely tokens are chosen.
     #[serde(default)]
     pub temperature: f32,
+    /// The first of several answers takes the most probable token each time.
+    #[serde(default)]
+    pub most_probable_first: bool,
     /// The share of probability that is sampled from.
     #[serde(default = "all")]
     pub top_p: f32,
@@ -326,6 +329,7 @@ mod tests {
             },
             samples: 3,
             temperature: 0.5,
+            most_probable_first: false,
             top_p: 0.25,
             seed: 1 << 47,
             max_tokens: 64,
