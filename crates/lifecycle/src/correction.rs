@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization;
 
-use self::comparison::Comparison;
+use self::comparison::CallPair;
 use crate::pattern::PatternEvent;
 use crate::redact::{REDACTED, names_a_secret, redacted, redacted_text};
 use crate::request::Arguments;
@@ -170,8 +170,8 @@ pub fn detect(
     }
     let matched = shared_capabilities(earlier, current)?;
     let of_weak_success = earlier.is_weak();
-    let comparison = Comparison::of(earlier, current);
-    let evidence = comparison.evidence(of_weak_success || earlier.outcome_status != "ok")?;
+    let pair = CallPair::of(earlier, current);
+    let evidence = pair.evidence(of_weak_success || earlier.outcome_status != "ok")?;
     let texts = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     Some(Correction {
         detected: true,
@@ -179,8 +179,8 @@ pub fn detect(
         evidence: evidence.to_owned(),
         correction_of_call_id: earlier.call_id.clone(),
         matched_capability_patterns: matched,
-        shared_words: texts(&comparison.kept),
-        changed_words: texts(&[comparison.dropped.as_slice(), &comparison.added].concat()),
+        shared_words: texts(&pair.kept),
+        changed_words: texts(&[pair.dropped.as_slice(), &pair.added].concat()),
         seconds: waited / 1000,
         of_weak_success,
     })

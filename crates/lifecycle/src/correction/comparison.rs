@@ -81,7 +81,7 @@ const APPROVING: &[&str] = &[
 const PAGING: &[&str] = &["count", "cursor", "limit", "offset", "page", "skip", "start"];
 
 /// Two calls, word by word and value by value.
-pub(super) struct Comparison<'a> {
+pub(super) struct CallPair<'a> {
     pub(super) kept: Vec<&'a str>,
     pub(super) dropped: Vec<&'a str>,
     pub(super) added: Vec<&'a str>,
@@ -89,7 +89,7 @@ pub(super) struct Comparison<'a> {
     after: &'a BTreeMap<String, Value>,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> CallPair<'a> {
     pub(super) fn of(earlier: &'a PatternEvent, current: &'a PatternEvent) -> Self {
         fn words(event: &PatternEvent) -> impl Iterator<Item = &str> {
             event.argument_words.iter().map(String::as_str)
@@ -181,7 +181,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The same arguments but for one text, which keeps every word of the question and adds a clause that does not go on
-    /// to the next one ("population of Paris, the one in France"): who asks something else seldom repeats the question.
+    /// to the next one ("population of Paris, the one in France"). A caller with a different question seldom repeats all its words.
     fn adds_condition(&self) -> bool {
         if !self.before.keys().eq(self.after.keys()) {
             return false;
