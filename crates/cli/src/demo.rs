@@ -1,7 +1,8 @@
-//! The demo: three chapters from a recording, every program vetted and run for real.
+//! The demo: three chapters from a recording, or a tour with a real model. Every program is vetted and run for real.
 
 mod chapters;
 mod feeds;
+mod live;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,12 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use lifecycle::event::{Event, EventKind};
-use recurgent::config::{Config, ConfigFault};
+use recurgent::config::{Config, ConfigFault, Key, SettingOrigin};
 use recurgent::guest::interpreter::InterpreterVersion;
 use recurgent::observe::Observer;
 use recurgent::provider::Replay;
 use recurgent::{
-    Agent, AgentFault, Cancellation, FailureKind, Language, Outcome, Runtime, SetupFault,
+    Agent, AgentFault, Cancellation, FailureKind, Language, Outcome, ProgramFault, Runtime,
+    SetupFault,
 };
 use serde_json::Value;
 
@@ -35,6 +37,8 @@ const LABEL_COLUMNS: usize = 16;
 pub(crate) struct Plan {
     /// The language programs are written in.
     pub(crate) guest: Language,
+    /// Whether a real model writes the programs.
+    pub(crate) live: bool,
     /// Whether to forget what earlier runs stored.
     pub(crate) fresh: bool,
     /// Whether to use colour.
@@ -58,6 +62,8 @@ pub(crate) enum DemoFault {
     Feeds(io::Error),
     /// No interpreter for the guest language.
     Guest(String),
+    /// An example of the tour cannot be taught.
+    Example(String),
     /// The user asked for the end.
     Interrupted,
     /// A call did not give what it must.
@@ -85,6 +91,10 @@ impl std::fmt::Display for DemoFault {
                 write!(f, "cannot serve the demo's feeds on 127.0.0.1: {error}; free a port")
             }
             Self::Guest(message) => f.write_str(message),
+            Self::Example(message) => write!(
+                f,
+                "an example of the tour cannot be taught: {message}; try again with --fresh"
+            ),
             Self::Interrupted => {
                 f.write_str("interrupted; what is stored stays, so run the demo again to go on")
             }
@@ -109,6 +119,12 @@ impl From<ConfigFault> for DemoFault {
     }
 }
 
+impl From<ProgramFault> for DemoFault {
+    fn from(fault: ProgramFault) -> Self {
+        Self::Example(fault.to_string())
+    }
+}
+
 impl From<AgentFault> for DemoFault {
     fn from(fault: AgentFault) -> Self {
         Self::Agent(fault)
@@ -118,25 +134,30 @@ impl From<AgentFault> for DemoFault {
 /// Runs the whole demo on standard output.
 pub(crate) fn run(config: &Config, plan: &Plan) -> Result<(), DemoFault> {
     let began = Instant::now();
-    let home = config.state_dir()?.join(format!("demo-{}", plan.guest));
+    let kind = if plan.live { "demo-live" } else { "demo" };
+    let home = config.state_dir()?.join(format!("{kind}-{}", plan.guest));
     if plan.fresh {
         forget(&home)?;
     }
     let tally = Arc::new(Tally::default());
-    let runtime = Runtime::builder(own_config(config, plan, &home)?)
-        .provider(Arc::new(recording(plan.guest).map_err(SetupFault::from)?))
+    let mut builder = Runtime::builder(if plan.live {
+        live_config(config, plan, &home)?
+    } else {
+        own_config(config, plan, &home)?
+    });
+    if !plan.live {
+        builder = builder.provider(Arc::new(recording(plan.guest).map_err(SetupFault::from)?));
+    }
+    let runtime = builder
         .observer(Box::new(Counting(Arc::clone(&tally))))
         .observer(Box::new(LiveTrace::on_stdout(Detail::Full, plan.colour, plan.story.clone())))
         .build()?;
     let interpreter = runtime.workers().probe(plan.guest).map_err(DemoFault::Guest)?;
-    let feeds = Feeds::serve().map_err(DemoFault::Feeds)?;
     let (paint, width) = (Paint { colour: plan.colour }, width(Stream::Output));
     let demo = DemoRun { runtime: &runtime, plan, paint, width };
     demo.opening(interpreter.version);
-    chapters::calculator(&demo)?;
-    chapters::assistant(&demo, &feeds)?;
-    chapters::recovery(&demo)?;
-    demo.summary(&tally, began, &home)
+    let score = demo.chapters()?;
+    demo.summary(&tally, score.as_ref(), began, &home)
 }
 
 /// The recording that is shipped for a language.
@@ -161,6 +182,20 @@ fn own_config(user: &Config, plan: &Plan, home: &Path) -> Result<Config, ConfigF
     config.set("guest", &plan.guest.to_string())?;
     config.set("model", "recorded")?;
     config.set("network", "loopback")?; // where its feeds are
+    Ok(config)
+}
+
+/// The user's settings, with the embedded model unless another provider is named, and memory and programs of its own.
+fn live_config(user: &Config, plan: &Plan, home: &Path) -> Result<Config, ConfigFault> {
+    let mut config = user.clone();
+    let is_chosen = |(key, _, origin): (&Key, &str, &SettingOrigin)| {
+        matches!(key.name, "provider" | "profile") && *origin != SettingOrigin::Default
+    };
+    if !user.entries().any(is_chosen) {
+        config.set("provider", "embedded")?;
+    }
+    config.set("state_dir", &home.to_string_lossy())?;
+    config.set("guest", &plan.guest.to_string())?;
     Ok(config)
 }
 
@@ -218,16 +253,43 @@ impl DemoRun<'_> {
         }
     }
 
+    /// The chapters of this demo; for a live one, how many answers were right.
+    fn chapters(&self) -> Result<Option<live::Score>, DemoFault> {
+        if self.plan.live {
+            let mut score = live::Score::default();
+            live::written(self, &mut score)?;
+            live::taught(self, &mut score)?;
+            return Ok(Some(score));
+        }
+        let feeds = Feeds::serve().map_err(DemoFault::Feeds)?;
+        chapters::calculator(self)?;
+        chapters::assistant(self, &feeds)?;
+        chapters::recovery(self)?;
+        Ok(None)
+    }
+
     fn opening(&self, version: InterpreterVersion) {
         let guest = match self.plan.guest {
             Language::Python => "Python",
             Language::Ruby => "Ruby",
         };
-        let title = format!("recurgent demo, in {guest} {version}");
+        let model = if self.plan.live { " with a real model" } else { "" };
+        let title = format!("recurgent demo{model}, in {guest} {version}");
         self.say(&self.paint.in_style(Style::Title, &title));
+        let [origin, reality] = if self.plan.live {
+            [
+                "Nothing is recorded: a model writes the programs now, and may be wrong.",
+                "Each program is vetted, then run in a worker process.",
+            ]
+        } else {
+            [
+                "No network and no key: the model's replies come from a recording.",
+                "Everything else is real: each program is vetted, then run in a worker process.",
+            ]
+        };
         for text in [
-            "No network and no key: the model's replies come from a recording.",
-            "Everything else is real: each program is vetted, then run in a worker process.",
+            origin,
+            reality,
             "`generated`: the model wrote it just now. `stored`: it ran without the model.",
         ] {
             self.say_paragraph(text);
@@ -261,25 +323,45 @@ impl DemoRun<'_> {
         Ok(self.runtime.agent(role).cancellation(cancellation).build()?)
     }
 
-    fn summary(&self, tally: &Tally, began: Instant, home: &Path) -> Result<(), DemoFault> {
+    /// An agent with a purpose.
+    fn agent_for(&self, role: &str, purpose: &str) -> Result<Agent, DemoFault> {
+        let agent = self.runtime.agent(role).purpose(purpose);
+        Ok(agent.cancellation(self.plan.cancellation.clone()).build()?)
+    }
+
+    fn summary(
+        &self,
+        tally: &Tally,
+        score: Option<&live::Score>,
+        began: Instant,
+        home: &Path,
+    ) -> Result<(), DemoFault> {
         let made = tally.made.load(Ordering::Relaxed);
         let avoided = tally.avoided.load(Ordering::Relaxed);
         let tools = self.runtime.store().tools(None, MAX_TOOLS).map_err(AgentFault::from)?;
         let tools: Vec<&str> = tools.iter().map(|known| known.tool.name.as_str()).collect();
         self.chapter("Summary", "what it took, and what stays");
-        for (label, text) in [
-            ("model calls", format!("{made} made, {avoided} avoided by running stored programs")),
-            ("tools stored", tools.join(", ")),
-            ("time", duration(began.elapsed())),
-            ("kept in", home.display().to_string()),
-        ] {
+        let mut rows = vec![(
+            "model calls",
+            format!("{made} made, {avoided} avoided by running stored programs"),
+        )];
+        rows.extend(score.map(|score| ("right answers", score.text())));
+        if !tools.is_empty() {
+            rows.push(("tools stored", tools.join(", ")));
+        }
+        rows.push(("time", duration(began.elapsed())));
+        rows.push(("kept in", home.display().to_string()));
+        for (label, text) in rows {
             let label = self.paint.in_style(Style::Faint, &format!("  {label:<14}"));
             for line in beside_label(&label, LABEL_COLUMNS, &text, self.width) {
                 self.say(&line);
             }
         }
         self.say("");
-        self.say_paragraph(if tally.made_anew.load(Ordering::Relaxed) == 0 {
+        let is_all_stored = tally.made_anew.load(Ordering::Relaxed) == 0;
+        self.say_paragraph(if is_all_stored && self.plan.live {
+            "No call needed the model: every program is stored. Start over with --fresh."
+        } else if is_all_stored {
             "Only `ask` needed the model: every question is its own, so its programs are not reused. \
              Start over with --fresh."
         } else {

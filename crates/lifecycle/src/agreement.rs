@@ -52,23 +52,28 @@ impl CandidateAnswer {
 
 /// The place of the first program of the largest group that gives the same answers, and the size of the group. The
 /// first answer of each program is to the call itself; a program without one is in no group. A group of values goes
-/// before a group of errors.
+/// before a group of errors. Where no two programs give the same to all calls, those that give the same to the call
+/// itself are a group: programs often differ in what they do with odd values only.
 pub(crate) fn largest_group(answers: &[Vec<CandidateAnswer>]) -> Option<(usize, usize)> {
-    let is_same = |one: &[CandidateAnswer], other: &[CandidateAnswer]| {
-        one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_same(other))
-    };
-    let groups = answers.iter().enumerate().filter_map(|(place, own)| {
+    let group = |place: usize, own: &[CandidateAnswer], calls: usize| {
         let gives_value = match own.first()? {
             CandidateAnswer::Value(_) => true,
             CandidateAnswer::Error(_) => false,
             CandidateAnswer::Nothing => return None,
         };
-        let size = answers.iter().filter(|other| is_same(own, other)).count();
-        Some((gives_value, size, place))
-    });
-    let best =
-        groups.reduce(|best, next| if (next.0, next.1) > (best.0, best.1) { next } else { best });
-    best.map(|(_, size, place)| (place, size))
+        let is_same = |other: &&Vec<CandidateAnswer>| {
+            own.len() == other.len()
+                && own.iter().zip(*other).take(calls).all(|(one, other)| one.is_same(other))
+        };
+        Some((gives_value, answers.iter().filter(is_same).count(), place))
+    };
+    let largest = |calls: usize| {
+        let groups = answers.iter().enumerate().filter_map(|(place, own)| group(place, own, calls));
+        groups.reduce(|best, next| if (next.0, next.1) > (best.0, best.1) { next } else { best })
+    };
+    let on_all = largest(usize::MAX)?;
+    let best = if on_all.1 > 1 { on_all } else { largest(1)? };
+    Some((best.2, best.1))
 }
 
 /// Calls of the same shape with other values, each different from the call and from each other.
@@ -209,6 +214,9 @@ mod tests {
             (json!([[1, 2], [1, 2], [3, 2]]), Some((0, 2))),
             (json!([[3, 2], [1, 2], [1, 2]]), Some((1, 2))),
             (json!([[1, 2], [3, 2]]), Some((0, 1))),
+            (json!([[3, 1], [1, 2], [1, 4]]), Some((1, 2))),
+            (json!([[3, 2], [3, 2], [1, 2], [1, 4], [1, 5]]), Some((0, 2))),
+            (json!([["low_utility", 1], ["low_utility", 2], [1, 4]]), Some((2, 1))),
             (json!([[1, 2], [1, 9], [1.0, 9]]), Some((1, 2))),
             (json!([[null, 2], [null, 2], [5, 1]]), Some((2, 1))),
             (json!([[1, null], [1, null]]), Some((0, 2))),

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::dialect::{Language, Signature, head};
+use crate::dialect::{Language, Signature, function_name, head, parameter_name};
 use crate::example::PersonRejection;
 use crate::excerpt::shortened;
 use crate::guardrail::SiblingState;
@@ -36,10 +36,14 @@ const MAX_REJECTIONS: usize = 4;
 const REJECTED_CODE_CHARS: usize = 600;
 /// Characters of one value's preview.
 const PREVIEW_CHARS: usize = 120;
+/// Bytes of the preview of a list or an object; one that cannot be cut to them is shown by its shape alone.
+const PREVIEW_BYTES: usize = 240;
 /// Most arguments of one call shown.
 const MAX_ARGUMENTS: usize = 24;
 /// Most keys of one object shown.
 const MAX_FIELDS: usize = 12;
+/// Bytes of the arguments of a call that is shown as code.
+const CALL_BYTES: usize = 200;
 /// Levels of a value whose shape is shown.
 const MAX_DEPTH: usize = 2;
 /// Bytes of the invocation: role, method, arguments and memory.
@@ -246,6 +250,9 @@ pub fn build(
         user.push_str("Write exactly this function: `");
         user.push_str(head);
         user.push_str("`\n");
+        if form == PromptForm::Program {
+            user.push_str(&prompt_context.secrets.out_of_text(called_as(request)));
+        }
     }
     user.push_str(form.of(CLOSING));
     let system = format!("{identity}\n{RULES}{}\n{dialect}", form.of(FORM_RULES));
@@ -266,11 +273,10 @@ fn invocation(request: &CallRequest) -> Value {
         .kwargs
         .iter()
         .take(MAX_ARGUMENTS)
-        .map(|(key, value)| (preview(key), handle(&redacted_field(key, value), MAX_DEPTH)))
+        .map(|(key, value)| (preview(key), argument(&redacted_field(key, value))))
         .collect();
     let args = arguments.args.iter().take(MAX_ARGUMENTS);
-    let args: Vec<Value> =
-        args.map(|value| handle(&redacted_field("", value), MAX_DEPTH)).collect();
+    let args: Vec<Value> = args.map(|value| argument(&redacted_field("", value))).collect();
     let context: Map<String, Value> = request
         .context
         .iter()
@@ -289,6 +295,49 @@ fn invocation(request: &CallRequest) -> Value {
         fields.insert("arguments".to_owned(), json!(given));
     }
     shown
+}
+
+/// The call as the program's author would write it; empty if its arguments are too long for that.
+fn called_as(request: &CallRequest) -> String {
+    let arguments = &request.arguments;
+    let shown =
+        |name: &str, value: &Value| insert::encoded(&redacted_field(name, value), CALL_BYTES);
+    let positional = arguments.args.iter().map(|value| shown("", value));
+    let named = arguments.kwargs.iter().map(|(name, value)| {
+        let parameter = parameter_name(request.language, name);
+        match request.language {
+            Language::Python => format!("{parameter}={}", shown(name, value)),
+            Language::Ruby => format!("{parameter}: {}", shown(name, value)),
+        }
+    });
+    let all: Vec<String> = positional.chain(named).collect();
+    let list = all.join(", ");
+    if list.len() > CALL_BYTES {
+        return String::new();
+    }
+    format!(
+        "It is called as `{}({list})`.\n",
+        function_name(request.language, request.method.as_str())
+    )
+}
+
+/// What a model sees of an argument: of a list or an object its first values, from which its shape is read, where a few
+/// bytes can show them.
+fn argument(value: &Value) -> Value {
+    let sized = match value {
+        Value::Array(items) => json!({"type": "array", "items": items.len()}),
+        Value::Object(fields) => json!({"type": "object", "fields": fields.len()}),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            return handle(value, MAX_DEPTH);
+        }
+    };
+    match (sized, insert::first_values(value, PREVIEW_BYTES)) {
+        (Value::Object(mut shown), Some(first)) => {
+            shown.insert("preview".to_owned(), first);
+            Value::Object(shown)
+        }
+        _ => handle(value, MAX_DEPTH),
+    }
 }
 
 /// What a model sees of a value it does not need to hold: its type, size and shape, a little of it.

@@ -387,10 +387,11 @@ fn sibling(method: &str, key: &str) -> SiblingState {
 }
 
 /// Lines of a user prompt that are not sections, by how they begin.
-const FIXED: [&str; 4] = [
+const FIXED: [&str; 5] = [
     "A program for this call failed, as the feedback says.",
     "Your last program was rejected.",
     "Write exactly this function: `def ",
+    "It is called as `",
     "Write the program that answers this call",
 ];
 

@@ -14,7 +14,8 @@ const EXAMPLES: &str = "\
 Examples:
   recurgent demo                 in Python
   recurgent demo                 again: what is stored needs no model
-  recurgent demo --guest ruby    the same in Ruby";
+  recurgent demo --guest ruby    the same in Ruby
+  recurgent demo --live          with the embedded model: `recurgent model install` first";
 
 /// See it work on this machine, without a model, a key or a network
 #[derive(Debug, Args)]
@@ -23,6 +24,9 @@ pub(crate) struct DemoOptions {
     /// The language programs are written in
     #[arg(long, value_name = "LANGUAGE", value_parser = language_parser())]
     guest: Option<Language>,
+    /// Let a model write the programs: the embedded one, or the provider that is configured
+    #[arg(long)]
+    live: bool,
     /// Forget what earlier demos stored
     #[arg(long)]
     fresh: bool,
@@ -38,6 +42,7 @@ impl DemoOptions {
             let story = StoryOutput::new(cancellation.clone());
             let plan = Plan {
                 guest: config.agent_options().language,
+                live: self.live,
                 fresh: self.fresh,
                 colour: render::coloured(Stream::Output),
                 cancellation,
@@ -55,7 +60,9 @@ fn fault(fault: DemoFault) -> CommandFault {
     match fault {
         DemoFault::Setup(fault) => fault.into(),
         DemoFault::Agent(fault) => fault.into(),
-        DemoFault::Fresh(..) | DemoFault::Feeds(_) => CommandFault::setup(message),
+        DemoFault::Fresh(..) | DemoFault::Feeds(_) | DemoFault::Example(_) => {
+            CommandFault::setup(message)
+        }
         DemoFault::Guest(_) => CommandFault::unavailable(message),
         DemoFault::Interrupted => CommandFault::cancelled(message),
         DemoFault::Unexpected { .. } => CommandFault::failed(message),

@@ -3,12 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::excerpt::shortened;
+use crate::request::encoded_bytes;
 
 /// Longest name of a chat template's mark.
 const MAX_MARK_BYTES: usize = 40;
 
 /// How far strings and lists are cut, in turn, until a value fits its budget.
 const CUTS: [(usize, usize); 6] = [(600, 48), (300, 24), (120, 12), (60, 8), (30, 4), (10, 2)];
+
+/// The same for the first values of an argument: few of them, since they show its shape.
+const FIRST_VALUES: [(usize, usize); 4] = [(60, 8), (40, 4), (30, 3), (20, 2)];
 
 /// The value as JSON of at most `budget` bytes; what does not fit is cut inside its strings and lists.
 pub(super) fn encoded(value: &Value, budget: usize) -> String {
@@ -20,6 +24,17 @@ pub(super) fn encoded(value: &Value, budget: usize) -> String {
         CUTS.iter().map(|(chars, items)| escaped(&cut(value, *chars, *items).to_string()));
     let fitting = cuts.find(|text| text.len() <= budget);
     fitting.unwrap_or_else(|| json!({"omitted_bytes": whole.len()}).to_string())
+}
+
+/// A list or an object whose JSON has at most `budget` bytes, cut in its strings and lists where it is longer; `None` if
+/// even the shortest cut is too long.
+pub(super) fn first_values(value: &Value, budget: usize) -> Option<Value> {
+    let fits = |shown: &Value| encoded_bytes(shown) <= budget;
+    if fits(value) {
+        return Some(value.clone());
+    }
+    let mut cuts = FIRST_VALUES.iter().map(|(chars, items)| cut(value, *chars, *items));
+    cuts.find(fits)
 }
 
 /// The value with long strings, lists and objects cut.

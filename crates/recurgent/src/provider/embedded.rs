@@ -30,7 +30,7 @@ const OUTPUT_TOKENS: u32 = 1024;
 /// another.
 const TEMPERATURES: (f64, f64) = (0.0, 0.8);
 /// Programs that are written and compared for a fresh call, unless configured.
-const CANDIDATES: u32 = 3;
+const CANDIDATES: u32 = 5;
 /// The share of probability that is sampled from.
 const TOP_P: f32 = 0.95;
 /// Characters of an unreadable answer that are shown.
