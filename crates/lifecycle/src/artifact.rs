@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::Agreement;
 use crate::contract::Fingerprint;
 use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
@@ -335,6 +336,8 @@ pub struct Generation {
     pub state_keys: StateKeys,
     /// Whether its answers depend on arguments and memory alone.
     pub pure: bool,
+    /// How many programs agreed with it, if several were written.
+    pub agreement: Option<Agreement>,
     /// Whether a person wants it although it may answer recorded calls differently: those no longer bind.
     pub outranks_recorded: bool,
 }
@@ -371,6 +374,7 @@ impl Generation {
             failure: None,
             state_keys: program.state_keys(),
             pure: is_pure(program),
+            agreement: None,
             outranks_recorded: false,
         }
     }

@@ -70,7 +70,7 @@ const RULES: &str = include_str!("prompt/rules.md");
 /// Last, because small models heed best what they read last.
 const CLOSING: [&str; 2] = [
     "Write the program that answers this call: one JSON object, nothing else.\n",
-    "Write the program that answers this call, nothing else.\n",
+    "Write the program that answers this call and keeps to every word of the purpose, nothing else.\n",
 ];
 /// What comes before feedback. A small model repeats the program that it is shown, so it is asked for another one
 /// instead of a correction.
@@ -242,6 +242,11 @@ pub fn build(
     if let Some(feedback) = feedback {
         user.push_str(form.of(REJECTED));
         section(&mut user, "feedback", &form.shown(feedback), FEEDBACK_BYTES);
+    }
+    let purpose = request.contract.as_ref().and_then(|contract| contract.purpose.as_deref());
+    if let (PromptForm::Program, Some(purpose)) = (form, purpose) {
+        // Once more, beside the head: a small model keeps to the details that it read last.
+        section(&mut user, "purpose", &redacted_description(&json!(purpose)), SECTION_BYTES);
     }
     user = prompt_context.secrets.out_of_text(user);
     let earlier = prompt_context.signature.as_ref();

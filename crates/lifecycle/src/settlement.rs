@@ -355,6 +355,7 @@ fn admit(call: &FinishedCall<'_>, accepted: &Accepted) -> Option<ArtifactChange>
         failure: trigger_failure(call.attempts),
         state_keys: accepted.program.state_keys(),
         pure: is_pure(&accepted.program),
+        agreement: call.attempts.last().and_then(|attempt| attempt.agreement),
         outranks_recorded: trigger == Trigger::Requested,
     })))
 }

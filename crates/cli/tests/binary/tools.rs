@@ -101,7 +101,7 @@ fn a_tool_is_shown_by_the_same_names() {
     );
     expect(
         &method["versions"][0],
-        "admitted_at author cacheability_reason cacheable checksum code dependencies failing_case failure failures parent pure \
+        "admitted_at agreement author cacheability_reason cacheable checksum code dependencies failing_case failure failures parent pure \
          rejected repairs standing successes trigger trigger_attempt_id trigger_error_class trigger_stage version",
     );
     assert_eq!((&method["pinned"], &method["generations"]), (&json!(false), &json!(1)));

@@ -1,6 +1,7 @@
 //! What a store lists: programs, their versions, changes of standing, sessions.
 
 use lifecycle::admission::Case;
+use lifecycle::agreement::Agreement;
 use lifecycle::artifact::{Artifact, Author, Trigger};
 use lifecycle::program::Checksum;
 use lifecycle::request::{Method, Role};
@@ -58,6 +59,8 @@ pub struct StoredVersion {
     pub trigger_attempt_id: Option<u32>,
     /// Whether its answers depend on arguments and memory alone.
     pub pure: bool,
+    /// How many programs agreed with it, if several were written for its first call.
+    pub agreement: Option<Agreement>,
     /// The memory keys it uses.
     pub state_keys: StateKeys,
     /// When it was kept; RFC 3339, UTC.

@@ -142,6 +142,7 @@ fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
         failure: None,
         state_keys: StateKeys::default(),
         pure: true,
+        agreement: None,
         outranks_recorded: false,
     };
     let changes = Changes {

@@ -242,6 +242,7 @@ pub(crate) fn generation(artifact: Artifact) -> Generation {
         failure: None,
         state_keys: StateKeys::default(),
         pure: true,
+        agreement: None,
         outranks_recorded: false,
     }
 }

@@ -143,6 +143,7 @@ fn version(version: &VersionEntry) -> Value {
         "pure": is_set(&version.rest, "pure"),
         "rejected": is_set(&version.rest, "rejected"),
         "author": version.rest.get("author"),
+        "agreement": version.rest.get("agreement").map(parsed),
     })
 }
 
@@ -327,8 +328,15 @@ fn version_line(version: &Value, current: &str) -> String {
         unknown if unknown.is_empty() => unknown,
         known => format!(" {known}"),
     };
+    let agreement = match version.get("agreement").and_then(Value::as_object) {
+        Some(found) => {
+            let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
+            format!(", {} of {} programs agreed", count("agreeing"), count("candidates"))
+        }
+        None => String::new(),
+    };
     format!(
-        "  version {} {} ok {}, failed {}, {}{standing}{state}",
+        "  version {} {} ok {}, failed {}, {}{agreement}{standing}{state}",
         text(version, "version"),
         checksum.chars().take(CHECKSUM_CHARS).collect::<String>(),
         text(version, "successes"),

@@ -161,10 +161,14 @@ impl EngineLaunch {
             return Ok(command.clone());
         }
         let running = std::env::current_exe().ok();
-        let running = running.filter(|path| path.file_stem().is_some_and(|name| name == PROGRAM));
-        running.or_else(|| on_path(&self.search_path, PROGRAM)).ok_or_else(|| {
+        let found = running.and_then(|path| {
+            let is_ours = path.file_stem().is_some_and(|name| name == PROGRAM);
+            let beside = path.with_file_name(PROGRAM);
+            if is_ours { Some(path) } else { beside.is_file().then_some(beside) }
+        });
+        found.or_else(|| on_path(&self.search_path, PROGRAM)).ok_or_else(|| {
             EngineFailure::Setup(format!(
-                "the embedded model needs the program {PROGRAM}, which is not on PATH; set engine_command to it"
+                "the embedded model needs the program {PROGRAM}, which is neither beside this one nor on PATH; set engine_command to it"
             ))
         })
     }

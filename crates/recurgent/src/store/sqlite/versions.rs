@@ -193,9 +193,9 @@ const KEEP_VERSION: &str = "
     INSERT INTO artifact_versions (
       artifact_id, version, checksum, standing, recent, sessions, shapes, successes, failures, repairs, cacheability,
       runtime_version, prompt_version, admitted_at, author, trigger_reason, parent, failure, pure, state_keys,
-      manifest, code, trigger_stage, trigger_error_class, trigger_attempt_id)
+      manifest, code, trigger_stage, trigger_error_class, trigger_attempt_id, agreement)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ?14,
-            ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+            ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)
     ON CONFLICT (artifact_id, checksum) DO UPDATE
     SET version = excluded.version, standing = excluded.standing, recent = excluded.recent,
         sessions = excluded.sessions, shapes = excluded.shapes, successes = successes + excluded.successes,
@@ -206,7 +206,8 @@ const KEEP_VERSION: &str = "
         parent = excluded.parent, failure = excluded.failure, pure = excluded.pure,
         state_keys = excluded.state_keys, failing_case = NULL, manifest = excluded.manifest,
         code = excluded.code, trigger_stage = excluded.trigger_stage,
-        trigger_error_class = excluded.trigger_error_class, trigger_attempt_id = excluded.trigger_attempt_id";
+        trigger_error_class = excluded.trigger_error_class, trigger_attempt_id = excluded.trigger_attempt_id,
+        agreement = excluded.agreement";
 
 /// Keeps a new program, and lets it run if the policy says so.
 fn admit(
@@ -251,8 +252,17 @@ fn keep_version(
     generation: &Generation,
     call: &Called<'_>,
 ) -> Result<(), SqliteFault> {
-    let Generation { artifact: new, author, trigger, parent, failure, state_keys, pure, .. } =
-        generation;
+    let Generation {
+        artifact: new,
+        author,
+        trigger,
+        parent,
+        failure,
+        state_keys,
+        pure,
+        agreement,
+        ..
+    } = generation;
     let row = params![
         id,
         number,
@@ -278,6 +288,7 @@ fn keep_version(
         failure.as_ref().map(|failure| &failure.stage),
         failure.as_ref().map(|failure| &failure.class),
         failure.as_ref().map(|failure| failure.attempt_id),
+        agreement.as_ref().map(Json),
     ];
     run(transaction, KEEP_VERSION, row)?;
     Ok(())

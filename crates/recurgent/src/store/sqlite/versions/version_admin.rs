@@ -1,6 +1,7 @@
 //! What happens to stored programs between calls: listing, trials, pinning, rolling back.
 
 use lifecycle::admission::{Case, Inputs, Observed};
+use lifecycle::agreement::Agreement;
 use lifecycle::artifact::{ArtifactKey, Trigger};
 use lifecycle::program::Checksum;
 use lifecycle::request::Role;
@@ -84,7 +85,8 @@ pub(in crate::store::sqlite) fn artifacts(
 
 const VERSIONS: &str = artifact_columns!(
     ", v.version, v.version = a.current, v.trigger_reason, v.parent, v.failure, v.pure, v.state_keys,
-       v.admitted_at, v.failing_case, v.author, v.trigger_stage, v.trigger_error_class, v.trigger_attempt_id
+       v.admitted_at, v.failing_case, v.author, v.trigger_stage, v.trigger_error_class, v.trigger_attempt_id,
+       v.agreement
     FROM artifacts a JOIN artifact_versions v ON v.artifact_id = a.id
     WHERE a.role = ?1 AND a.method = ?2 AND a.language = ?3 AND a.contract_fingerprint = ?4
     ORDER BY v.version DESC"
@@ -97,6 +99,7 @@ pub(in crate::store::sqlite) fn versions(
     rows(connection, VERSIONS, bound(key, []), |row| {
         let parent: Option<String> = row.get(REST + 3)?;
         let failing: Option<Json<Case>> = row.get(REST + 8)?;
+        let agreement: Option<Json<Agreement>> = row.get(REST + 13)?;
         Ok(StoredVersion {
             number: row.get(REST)?,
             artifact: artifact(row, key)?,
@@ -108,6 +111,7 @@ pub(in crate::store::sqlite) fn versions(
             trigger_error_class: row.get(REST + 11)?,
             trigger_attempt_id: row.get(REST + 12)?,
             pure: row.get(REST + 5)?,
+            agreement: agreement.map(|agreement| agreement.0),
             state_keys: row.get::<_, Json<_>>(REST + 6)?.0,
             admitted_at: row.get(REST + 7)?,
             failing_case: failing.map(|case| case.0),
