@@ -173,8 +173,19 @@ impl ProgramGuide {
         if growth == ProgramGrowth::Broken && end > self.head_end {
             return Some(self.take_back(text));
         }
+        if let Some(with) = self.renamed_import(line) {
+            return Some(NextMove::Replace { from: self.line_start(), with });
+        }
         self.accept_line(growth, end);
         None
+    }
+
+    /// An import of the name that the function has, under another name: the function would call itself instead.
+    fn renamed_import(&self, line: &str) -> Option<String> {
+        let line = line.trim_end();
+        let (module, name) = line.strip_prefix("from ")?.split_once(" import ")?;
+        let is_hidden = self.section == Section::Preamble && name == self.method;
+        is_hidden.then(|| format!("from {module} import {name} as imported_{name}\n"))
     }
 
     fn accept_line(&mut self, growth: ProgramGrowth, end: usize) {
@@ -280,4 +291,24 @@ pub(super) fn repeats_a_line(text: &str) -> bool {
     let mut lines = done.rsplit('\n').filter(|line| !line.trim().is_empty());
     let Some(last) = lines.next() else { return false };
     lines.take_while(|line| *line == last).count() + 1 >= MAX_EQUAL_LINES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_does_not_hide_behind_the_function() {
+        for (import, expected) in [
+            ("from money import total\n", Some("from money import total as imported_total\n")),
+            ("from money import total as sum_up\n", None),
+            ("from money import totals\n", None),
+            ("import total\n", None),
+        ] {
+            let mut guide = ProgramGuide::new(Language::Python, "def total(items):", "total");
+            let replaced =
+                expected.map(|with| NextMove::Replace { from: 0, with: with.to_owned() });
+            assert_eq!(guide.next(import), replaced.unwrap_or(NextMove::SAMPLE), "{import}");
+        }
+    }
 }
