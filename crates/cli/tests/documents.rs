@@ -140,6 +140,27 @@ fn the_first_hour_is_true() {
     assert!(stray.is_empty(), "recordings of no command: {stray:?}");
 }
 
+/// The calls of the README that need no model work as they are shown.
+#[test]
+fn the_calls_of_the_readme_are_true() {
+    let readme = read("README.md");
+    let is_call = |line: &&str| line.contains("scripted:") && line.contains(" -- call ");
+    let calls: Vec<&str> = readme.lines().filter(is_call).collect();
+    assert!(calls.len() >= 2, "{calls:?}");
+    for call in calls {
+        let (before, after) = call.split_once("cargo run").unwrap();
+        let (_, arguments) = after.split_once(" -- ").unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{before}\"$RECURGENT\" {arguments}")]).current_dir(root());
+        shell.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        shell.env("RECURGENT", env!("CARGO_BIN_EXE_recurgent"));
+        let output = shell.env("RECURGENT_STATE_DIR", state.path()).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{call}: {complaint}");
+    }
+}
+
 /// The picture of the README shows what a terminal shows today.
 #[test]
 fn the_picture_is_what_the_command_prints() {
