@@ -268,7 +268,7 @@ fn the_status_line_says_how_far_the_model_is() {
         "asking the model for c.add… 12 tokens written",
         "running c.add…",
     ];
-    let expected: String = shown.iter().map(|line| format!("\r\u{1b}[2K{line}")).collect();
+    let expected = shown.map(|line| format!("\r\u{1b}[2K{line}")).concat();
     check(Detail::Progress, Some(80), &events, &expected);
 }
 
