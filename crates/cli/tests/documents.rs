@@ -34,14 +34,38 @@ fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// Runs every command of a `console` block in `dir` and checks that it prints what follows it.
-fn check_console(dir: &Path, block: &Block) {
-    for session in block.text.split("$ ").skip(1) {
-        let (command, expected) = session.split_once('\n').unwrap();
+/// A document whose commands run one after the other in a directory of its own.
+struct DocumentRun {
+    dir: tempfile::TempDir,
+    /// The answers of a model to the command of a number: `NN.jsonl`.
+    recordings: Option<PathBuf>,
+    /// Commands so far.
+    commands: usize,
+}
+
+impl DocumentRun {
+    /// Runs every command of a `console` block and checks that it prints what follows it.
+    fn check_console(&mut self, block: &Block) {
+        for session in block.text.split("$ ").skip(1) {
+            self.commands += 1;
+            let (command, expected) = session.split_once('\n').unwrap();
+            let output = self.command(command).output().unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                fits(&printed, expected),
+                "$ {command}\n{complaint}\nprinted:  {printed}\nexpected: {expected}"
+            );
+        }
+    }
+
+    /// A shell splits the words, so that what is shown can be pasted.
+    fn command(&self, command: &str) -> Command {
+        let dir = self.dir.path();
         let arguments =
             command.strip_prefix("recurgent ").unwrap_or_else(|| panic!("not ours: {command}"));
-        // A shell splits the words, so that what is shown can be pasted.
-        let output = Command::new("sh")
+        let mut shell = Command::new("sh");
+        shell
             .arg("-c")
             .arg(format!("exec \"$RECURGENT\" {arguments}"))
             .current_dir(dir)
@@ -50,15 +74,12 @@ fn check_console(dir: &Path, block: &Block) {
             .env("RECURGENT", env!("CARGO_BIN_EXE_recurgent"))
             .env("RECURGENT_STATE_DIR", dir.join("state"))
             .env("RECURGENT_MODELS_DIR", dir.join("models"))
-            .env("RECURGENT_LOCAL_SERVERS", "")
-            .output()
-            .unwrap();
-        let printed = String::from_utf8(output.stdout).unwrap();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            fits(&printed, expected),
-            "$ {command}\n{complaint}\nprinted:  {printed}\nexpected: {expected}"
-        );
+            .env("RECURGENT_LOCAL_SERVERS", "");
+        let recording = |folder: &PathBuf| folder.join(format!("{:02}.jsonl", self.commands));
+        if let Some(recording) = self.recordings.as_ref().map(recording).filter(|it| it.exists()) {
+            shell.env("RECURGENT_PROVIDER", format!("replay:{}", recording.display()));
+        }
+        shell
     }
 }
 
@@ -74,17 +95,19 @@ fn fits(printed: &str, shown: &str) -> bool {
 
 /// Writes the files a document shows and runs its commands, in order; gives how many there were.
 fn check_document(path: &str) -> usize {
-    let dir = tempfile::tempdir().unwrap();
-    let mut commands = 0;
+    check_recorded_document(path, None)
+}
+
+fn check_recorded_document(path: &str, recordings: Option<PathBuf>) -> usize {
+    let mut run = DocumentRun { dir: tempfile::tempdir().unwrap(), recordings, commands: 0 };
     for block in blocks(&read(path)) {
-        if let Some(name) = block.info.strip_prefix("json file=") {
-            std::fs::write(dir.path().join(name), &block.text).unwrap();
+        if let Some((_, name)) = block.info.split_once(" file=") {
+            std::fs::write(run.dir.path().join(name), &block.text).unwrap();
         } else if block.info == "console" {
-            commands += block.text.matches("$ ").count();
-            check_console(dir.path(), &block);
+            run.check_console(&block);
         }
     }
-    commands
+    run.commands
 }
 
 #[test]
@@ -100,6 +123,51 @@ fn the_page_about_tools_is_true() {
 #[test]
 fn the_page_about_looking_at_calls_is_true() {
     assert!(check_document("docs/observability.md") >= 5, "it shows something");
+}
+
+/// `scripts/first-hour` writes what it shows, and the recordings.
+#[test]
+fn the_first_hour_is_true() {
+    let recordings = root().join("docs/first-hour");
+    let commands = check_recorded_document("docs/first-hour.md", Some(recordings.clone()));
+    assert!(commands >= 8, "it shows something");
+    let known: Vec<String> = (1..=commands).map(|number| format!("{number:02}.jsonl")).collect();
+    let found = std::fs::read_dir(recordings).unwrap();
+    let found: Vec<String> =
+        found.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(!found.is_empty(), "scripts/first-hour records the answers of a model");
+    let stray: Vec<&String> = found.iter().filter(|name| !known.contains(name)).collect();
+    assert!(stray.is_empty(), "recordings of no command: {stray:?}");
+}
+
+/// The calls of the README that need no model work as they are shown.
+#[test]
+fn the_calls_of_the_readme_are_true() {
+    let readme = read("README.md");
+    let is_call = |line: &&str| line.contains("scripted:") && line.contains(" -- call ");
+    let calls: Vec<&str> = readme.lines().filter(is_call).collect();
+    assert!(calls.len() >= 2, "{calls:?}");
+    for call in calls {
+        let (before, after) = call.split_once("cargo run").unwrap();
+        let (_, arguments) = after.split_once(" -- ").unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{before}\"$RECURGENT\" {arguments}")]).current_dir(root());
+        shell.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        shell.env("RECURGENT", env!("CARGO_BIN_EXE_recurgent"));
+        let output = shell.env("RECURGENT_STATE_DIR", state.path()).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{call}: {complaint}");
+    }
+}
+
+/// The picture of the README shows what a terminal shows today.
+#[test]
+fn the_picture_is_what_the_command_prints() {
+    let mut check = Command::new("python3");
+    check.arg(root().join("scripts/picture")).args(["--check", "--recurgent"]);
+    let output = check.arg(env!("CARGO_BIN_EXE_recurgent")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

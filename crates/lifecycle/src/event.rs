@@ -42,6 +42,28 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// How far a model is with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelProgress {
+    /// It answers this many earlier requests first.
+    Queued(usize),
+    /// It is loaded.
+    Loading,
+    /// The prompt is read.
+    Reading {
+        /// Tokens so far.
+        done: u64,
+        /// Tokens in all.
+        total: u64,
+    },
+    /// The answer is written.
+    Writing {
+        /// Tokens so far, in each answer.
+        tokens: u64,
+    },
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -57,6 +79,11 @@ pub enum EventKind {
         attempt: usize,
         /// Whether its prompt has feedback on an earlier program.
         with_feedback: bool,
+    },
+    /// The model is at work on what it was asked.
+    ModelProgress {
+        /// How far it is.
+        progress: ModelProgress,
     },
     /// The packages a program declares are being installed.
     Preparing {

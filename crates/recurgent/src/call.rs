@@ -30,7 +30,7 @@ use crate::grants::Grants;
 use crate::guest::{RunLimits, TurnEvent};
 use crate::host::Host;
 use crate::observe::LogRequest;
-use crate::provider::DraftRequest;
+use crate::provider::{DraftRequest, ProgressListener};
 use crate::single_flight::FirstCallLock;
 use crate::tree::Tree;
 use crate::upkeep::{now, time_before};
@@ -174,6 +174,9 @@ impl CallInProgress<'_> {
             let Ok(another) = reserve() else { break };
             reserved.push(another);
         }
+        let progress = |progress| {
+            runtime.observers().notify(request, || EventKind::ModelProgress { progress });
+        };
         let replies = provider.drafts(
             prompt,
             &DraftRequest {
@@ -187,6 +190,7 @@ impl CallInProgress<'_> {
                 sample: 0,
                 seed: generate.seed(),
                 cancellation: &self.tree.cancellation,
+                progress: ProgressListener::new(&progress),
             },
             reserved.len(),
         );

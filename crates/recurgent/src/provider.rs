@@ -33,6 +33,7 @@ pub(crate) use choose::read_roots;
 #[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
 pub use lifecycle::draft::{Draft, DraftFault, Usage};
+pub use lifecycle::event::ModelProgress;
 pub use lifecycle::prompt::{Prompt, PromptForm};
 pub(crate) use model::Model;
 #[doc(hidden)]
@@ -133,6 +134,32 @@ pub struct DraftRequest<'a> {
     pub seed: u64,
     /// Ends the wait early.
     pub cancellation: &'a Cancellation,
+    /// Where a provider that knows says how far the answer is.
+    pub progress: ProgressListener<'a>,
+}
+
+/// A function that is called with how far a model is with its answer; or none.
+#[derive(Clone, Copy, Default)]
+pub struct ProgressListener<'a>(Option<&'a dyn Fn(ModelProgress)>);
+
+impl<'a> ProgressListener<'a> {
+    /// Calls a function with every report.
+    pub fn new(listener: &'a dyn Fn(ModelProgress)) -> Self {
+        Self(Some(listener))
+    }
+
+    /// Reports how far the model is.
+    pub fn report(self, progress: ModelProgress) {
+        if let Some(listener) = self.0 {
+            listener(progress);
+        }
+    }
+}
+
+impl fmt::Debug for ProgressListener<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgressListener").field("listens", &self.0.is_some()).finish()
+    }
 }
 
 impl DraftRequest<'_> {

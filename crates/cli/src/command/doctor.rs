@@ -13,7 +13,7 @@ use recurgent::Language;
 use recurgent::config::{Config, SettingOrigin};
 use recurgent::environment::{self, InstallerCheck};
 use recurgent::guest::Cancellation;
-use recurgent::provider::{self, DraftRequest, ProviderChoice, Service};
+use recurgent::provider::{self, DraftRequest, ProgressListener, ProviderChoice, Service};
 use recurgent::store::prelude::*;
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::worker::{Layer, Reached, Tier, Workers};
@@ -304,6 +304,7 @@ fn live(config: &Config) -> Check {
             sample: 0,
             seed: 0,
             cancellation: &Cancellation::default(),
+            progress: ProgressListener::default(),
         };
         let began = Instant::now();
         let draft = provider.draft(&live_prompt(), &request).map_err(|fault| fault.to_string())?;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lifecycle::event::{Event, EventKind, Subject};
+use lifecycle::event::{Event, EventKind, ModelProgress, Subject};
 use lifecycle::request::encoded_bytes;
 use recurgent::observe::Observer;
 use recurgent::{Failure, Outcome};
@@ -102,7 +102,17 @@ impl Observer for LiveTrace {
         };
         // A call continues even if the terminal is closed.
         let _ = screen.print(&lines);
-        screen.waiting = status(event).map(|text| Waiting { text, since: Instant::now() });
+        match (&event.kind, &mut screen.waiting) {
+            // The time since the question counts on.
+            (EventKind::ModelProgress { progress }, Some(waiting)) => {
+                waiting.progress = progress_text(*progress);
+            }
+            (_, waiting) => {
+                let since = Instant::now();
+                let new = |text| Waiting { text, since, progress: String::new() };
+                *waiting = status(event).map(new);
+            }
+        }
         let _ = screen.show_waiting(self.paint);
     }
 }
@@ -136,6 +146,8 @@ struct Screen {
 struct Waiting {
     text: String,
     since: Instant,
+    /// How far it is, if that is known.
+    progress: String,
 }
 
 /// A program under way.
@@ -166,7 +178,8 @@ impl Screen {
                 0 => String::new(),
                 seconds => format!(" {seconds} s"),
             };
-            let text = clip(&waiting.text, room.saturating_sub(elapsed.len()));
+            let text = format!("{}{}", waiting.text, waiting.progress);
+            let text = clip(&text, room.saturating_sub(elapsed.len()));
             paint.in_style(Style::Faint, &format!("{text}{elapsed}"))
         });
         self.status(text.as_deref())
@@ -180,6 +193,20 @@ impl Screen {
         write!(self.out, "\r\x1b[2K{}", text.unwrap_or_default())?;
         self.status_shown = text.is_some();
         self.out.flush()
+    }
+}
+
+/// How far a model is, behind what is being waited for.
+fn progress_text(progress: ModelProgress) -> String {
+    match progress {
+        ModelProgress::Queued(0) => String::new(),
+        ModelProgress::Queued(1) => " one request is before it".to_owned(),
+        ModelProgress::Queued(before) => format!(" {before} requests are before it"),
+        ModelProgress::Loading => " loading the model".to_owned(),
+        ModelProgress::Reading { done, total } => format!(" {done} of {total} tokens read"),
+        ModelProgress::Writing { tokens: 1 } => " 1 token written".to_owned(),
+        ModelProgress::Writing { tokens } => format!(" {tokens} tokens written"),
+        _ => String::new(),
     }
 }
 

@@ -20,6 +20,7 @@ mod exchange;
 mod fixture;
 mod input;
 mod log;
+mod newcomer;
 mod processes;
 mod repl;
 mod seeing;

@@ -115,3 +115,26 @@ fn pages_and_strangers_cannot_use_it() {
     assert_eq!(post("text/plain"), 415);
     assert_eq!(post("application/json"), 404, "no model is installed");
 }
+
+/// On a terminal, the status line says how far the model is.
+#[test]
+fn a_person_sees_how_far_the_model_is() {
+    const TERMINAL: &str =
+        "import os, pty, sys\nsys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let fixture = EngineFixture::new();
+    let file = fixture.path("writer.gguf").display().to_string();
+    run(fixture.command(&["model", "install", "--from", &file]));
+    let call = fixture.command(&["call", "oracle", "seven"]);
+    let mut python = Command::new("python3");
+    python.args(["-c", TERMINAL]).arg(call.get_program()).args(call.get_args()).env_clear();
+    python.envs(call.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    python.env("TERM", "xterm").stdin(Stdio::null());
+    python.current_dir(call.get_current_dir().unwrap());
+    let (exit, shown, stderr) = run(python);
+    assert_eq!(exit, 0, "{shown}{stderr}");
+    let before = "asking the model for oracle.seven… ";
+    let said: Vec<&str> = shown.split(before).skip(1).collect();
+    for part in ["loading the model", "tokens read"] {
+        assert!(said.iter().any(|text| text.contains(part)), "{part}: {shown}");
+    }
+}

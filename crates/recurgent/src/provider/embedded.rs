@@ -22,7 +22,7 @@ pub use protocol::{
 };
 
 use super::choose::ProviderOptions;
-use super::{DraftRequest, Provider};
+use super::{DraftRequest, ModelProgress, Provider};
 
 /// Most tokens of one answer, unless configured.
 const OUTPUT_TOKENS: u32 = 1024;
@@ -103,7 +103,9 @@ impl Embedded {
         samples: usize,
     ) -> Result<Vec<Result<Draft, DraftFault>>, DraftFault> {
         let order = self.request(prompt, request, samples);
-        let answer = self.client.generate(&order, request.timeout, request.cancellation);
+        let mut listener = |stage: &EngineStage| request.progress.report(progress(stage));
+        let answer =
+            self.client.generate_with(&order, request.timeout, request.cancellation, &mut listener);
         let answer = answer.map_err(|failure| failure.into_draft_fault(request.timeout))?;
         let total = Usage {
             input_tokens: answer.usage.prompt_tokens,
@@ -120,6 +122,16 @@ impl Embedded {
             draft_of(&text, prompt, request, usage)
         });
         Ok(drafts.collect())
+    }
+}
+
+/// A stage of the engine as calls know it.
+fn progress(stage: &EngineStage) -> ModelProgress {
+    match *stage {
+        EngineStage::Queued(before) => ModelProgress::Queued(before),
+        EngineStage::Loading => ModelProgress::Loading,
+        EngineStage::Reading { done, total } => ModelProgress::Reading { done, total },
+        EngineStage::Writing { tokens } => ModelProgress::Writing { tokens },
     }
 }
 

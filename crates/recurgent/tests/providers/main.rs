@@ -25,7 +25,9 @@ use lifecycle::draft::{Draft, DraftFault};
 use lifecycle::prompt::Prompt;
 use lifecycle::request::{Method, Role};
 use recurgent::Cancellation;
-use recurgent::provider::{DraftRequest, Provider, ProviderOptions, Secret, make};
+use recurgent::provider::{
+    DraftRequest, ProgressListener, Provider, ProviderOptions, Secret, make,
+};
 
 /// A key that must be seen in one header and nowhere else.
 pub(crate) const CANARY: &str = "sk-canary-0123456789abcdef";
@@ -78,6 +80,7 @@ pub(crate) fn ask_until(
         sample: 0,
         seed: 0,
         cancellation,
+        progress: ProgressListener::default(),
     };
     provider.draft(&prompt(), &request)
 }

@@ -247,6 +247,32 @@ fn progress_is_one_status_line_that_is_erased() {
 }
 
 #[test]
+fn the_status_line_says_how_far_the_model_is() {
+    let name = "c.add";
+    let progress = |progress| event(0, name, EventKind::ModelProgress { progress });
+    let events = vec![
+        progress(ModelProgress::Loading), // of a question that was not seen
+        event(0, name, generating(1)),
+        progress(ModelProgress::Queued(2)),
+        progress(ModelProgress::Loading),
+        progress(ModelProgress::Reading { done: 28, total: 512 }),
+        progress(ModelProgress::Writing { tokens: 12 }),
+        event(0, name, executing(1, "generated", "x")),
+    ];
+    check(Detail::Progress, None, &events, "");
+    let shown = [
+        "asking the model for c.add…",
+        "asking the model for c.add… 2 requests are before it",
+        "asking the model for c.add… loading the model",
+        "asking the model for c.add… 28 of 512 tokens read",
+        "asking the model for c.add… 12 tokens written",
+        "running c.add…",
+    ];
+    let expected = shown.map(|line| format!("\r\u{1b}[2K{line}")).concat();
+    check(Detail::Progress, Some(80), &events, &expected);
+}
+
+#[test]
 fn what_a_program_printed_is_shown_after_it_ran() {
     let name = "c.add";
     let printed = EventKind::Printed {
