@@ -17,7 +17,7 @@ use super::ready::{Package, Ready};
 use super::uv::Uv;
 use super::{
     BuildChoice, EnvironmentRequest, Environments, Installed, Plan, Progress, StageTimes,
-    generation, inspection, tool,
+    downloads, generation, inspection, tool,
 };
 use crate::lock_file::{FileLock, LockFault, LockFile};
 use crate::worker::Workers;
@@ -120,6 +120,8 @@ impl Environments {
         let home = StagingDirectory::set_up(plan.root.with_extension("build"))?;
         let shared = plan.shared_cache();
         fs::create_dir_all(&shared).map_err(|e| BuildFault::file("cannot create", &shared, &e))?;
+        let _downloads = downloads::lock_for_build(plan.cache)
+            .map_err(|e| BuildFault::file("cannot lock the downloads in", plan.cache, &e))?;
         let variables = self.variables(&home.0);
         let command_env = CommandEnv {
             directory: &plan.root,

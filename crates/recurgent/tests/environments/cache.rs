@@ -81,6 +81,25 @@ fn environments_unused_longest_are_removed_when_there_are_too_many() {
     assert_ne!(left, first);
 }
 
+/// What a package manager downloaded goes when it is beyond its limit, after the build that needed it.
+#[test]
+fn downloads_are_removed_when_there_are_too_many() {
+    let mut stage = PackageSource::wheels().stage();
+    let downloads = stage.own_downloads();
+    stage.set("downloads_total_mb", "1");
+    let outer = json!([{"name": "outer-part"}]);
+    value(&stage.once(OUTER, &outer));
+    let download = downloads.join("a download");
+    std::fs::write(&download, vec![0; 2 << 20]).unwrap();
+    value(&stage.once(OUTER, &outer));
+    assert!(download.exists(), "nothing was built");
+    let inner = "import inner_part\nresult = inner_part.NAME";
+    value(&stage.once(inner, &json!([{"name": "inner-part"}])));
+    assert!(!download.exists());
+    assert_eq!(stage.environments().len(), 2, "environments stay");
+    value(&stage.once(OUTER, &outer));
+}
+
 fn declared(stored: &Stored) -> Vec<String> {
     stored.manifest.dependencies().iter().map(ToString::to_string).collect()
 }
