@@ -74,7 +74,9 @@ enum Verb {
         /// Its id, or the beginning of it
         id: String,
     },
-    /// Remove what was left half done, was replaced, or was not used for long, and downloads beyond their limit
+    /// Remove what was left half done, was replaced, or was not used for long
+    ///
+    /// Downloads of package managers are removed too if they are beyond `downloads_total_mb`.
     Gc {
         /// How long without use, such as 12h or 30d
         #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age_or_days)]
@@ -83,7 +85,9 @@ enum Verb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Remove all environments that are not in use, and all downloads
+    /// Remove all environments that are not in use
+    ///
+    /// Downloads of package managers are removed too.
     Prune {
         /// Do it; without this, only say what would be removed
         #[arg(long)]
