@@ -51,6 +51,7 @@ use crate::worker::{Activation, InstallerLimits, Workers};
 
 use collection::Collections;
 use fault::{BuildFault, BuildStage};
+use inspection::FileList;
 use source::PackageSources;
 
 pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
@@ -402,10 +403,15 @@ impl Environments {
     }
 }
 
-/// Whether files of a ready environment were lost or cut. Reads the names of all its files.
-pub(crate) fn has_lost_files(language: Language, environment: &Environment) -> bool {
+/// Whether files of a ready environment were lost, cut or written. Lists all its files and, with `read_all`, also reads
+/// them.
+pub(crate) fn has_damaged_files(
+    language: Language,
+    environment: &Environment,
+    read_all: bool,
+) -> bool {
     let Some(root) = environment.root.as_deref().map(Path::new) else { return false };
-    Ready::read(language, root).is_none_or(|ready| ready.has_lost_files(root))
+    Ready::read(language, root).is_none_or(|ready| ready.has_damaged_files(root, read_all))
 }
 
 impl Plan<'_> {
@@ -507,7 +513,7 @@ impl Plan<'_> {
         packages: Vec<ready::Package>,
         installed: Installed,
     ) -> std::io::Result<Ready> {
-        let files_checksum = inspection::files_checksum(&self.root.join(&installed.library))?;
+        let files = FileList::of(&self.root.join(&installed.library))?;
         Ok(Ready {
             guest: self.language.name().to_owned(),
             manifest: self.manifest.clone(),
@@ -519,7 +525,9 @@ impl Plan<'_> {
             provides: installed.provides,
             library: installed.library,
             proofs: installed.proofs,
-            files_checksum,
+            files_checksum: files.names_checksum(),
+            last_modified: Some(files.last_modified()),
+            contents_checksum: files.contents_checksum()?,
         })
     }
 

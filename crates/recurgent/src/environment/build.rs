@@ -186,6 +186,7 @@ impl Environments {
                     hosts: &self.options.hosts,
                     wheels_only: plan.policy.wheels_only,
                     anew: matches!(request.build, BuildChoice::Refreshed(_)),
+                    repairs: matches!(request.build, BuildChoice::Except(_)),
                 };
                 self.made_by(&uv, plan, request)
             }
