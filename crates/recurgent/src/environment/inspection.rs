@@ -2,7 +2,7 @@
 //! close it off as they liked.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 const READ_BYTES: u64 = 64 << 20;
 /// What a file counts at least: an empty one needs space for its entry.
 const ENTRY_BYTES: u64 = 1024;
+/// Bytes that are hashed at a time.
+const HASHED_BYTES: usize = 64 << 10;
 /// System directories that links may point to.
 const SYSTEM: &[&str] = &["/usr", "/lib", "/lib64", "/bin"];
 
@@ -100,7 +102,7 @@ impl FileList {
             if kind.is_symlink() {
                 hash.update(fs::read_link(&file.path)?.as_os_str().as_encoded_bytes());
             } else if kind.is_file() {
-                io::copy(&mut File::open(&file.path)?, &mut hash)?;
+                hash_file(&file.path, &mut hash)?;
             }
         }
         Ok(hex(&hash.finalize()))
@@ -110,6 +112,19 @@ impl FileList {
         let relative = file.path.strip_prefix(&self.directory).unwrap_or(&file.path);
         hash.update(relative.as_os_str().as_encoded_bytes());
         hash.update(b"\0");
+    }
+}
+
+fn hash_file(path: &Path, hash: &mut Sha256) -> io::Result<()> {
+    let mut file = io::BufReader::with_capacity(HASHED_BYTES, File::open(path)?);
+    loop {
+        let read = file.fill_buf()?;
+        if read.is_empty() {
+            return Ok(());
+        }
+        hash.update(read);
+        let count = read.len();
+        file.consume(count);
     }
 }
 

@@ -163,7 +163,11 @@ fn check_repair(
     let outcome = stage.once(code, dependencies);
     assert_eq!(value(&outcome), expected, "{library} {damage:?}");
     assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
-    assert_eq!(stage.logged()["attempts"].as_array().map(Vec::len), Some(1), "no program is to blame");
+    assert_eq!(
+        stage.logged()["attempts"].as_array().map(Vec::len),
+        Some(1),
+        "no program is to blame"
+    );
     stage.once(code, dependencies);
     assert_eq!(stage.progress(), Vec::<String>::new(), "it is whole again");
 }
@@ -177,7 +181,9 @@ impl Damage {
             Self::Overwritten | Self::Decayed => {
                 for (begin, end) in machine_code(&bytes) {
                     // The instruction that every processor refuses.
-                    bytes[begin..end].chunks_exact_mut(2).for_each(|it| it.copy_from_slice(&[0x0f, 0x0b]));
+                    bytes[begin..end]
+                        .chunks_exact_mut(2)
+                        .for_each(|it| it.copy_from_slice(&[0x0f, 0x0b]));
                 }
             }
         }
