@@ -234,7 +234,10 @@ fn as_an_ordinary_user_nothing_escapes_either() {
     }
     let place = tempfile::tempdir().unwrap();
     let program = place.path().join("workers");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Not by this process: what it forks meanwhile would have the copy open for writing, and it could not be executed.
+    let this = std::env::current_exe().unwrap();
+    let copied = std::process::Command::new("cp").arg(this).arg(&program).status().unwrap();
+    assert!(copied.success());
     for path in [place.path(), &program] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
