@@ -14,7 +14,7 @@ use super::command::CommandEnv;
 use super::fault::{BuildFault, BuildStage};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Ready};
-use super::uv::Uv;
+use super::uv::{CacheUse, Uv};
 use super::{
     BuildChoice, EnvironmentRequest, Environments, Installed, Plan, Progress, StageTimes,
     downloads, generation, inspection, tool,
@@ -185,8 +185,11 @@ impl Environments {
                     builds: OnceCell::new(),
                     hosts: &self.options.hosts,
                     wheels_only: plan.policy.wheels_only,
-                    anew: matches!(request.build, BuildChoice::Refreshed(_)),
-                    repairs: matches!(request.build, BuildChoice::Except(_)),
+                    cache_use: match request.build {
+                        BuildChoice::Present => CacheUse::Full,
+                        BuildChoice::Refreshed(_) => CacheUse::ForFiles,
+                        BuildChoice::Except(_) => CacheUse::Unused,
+                    },
                 };
                 self.made_by(&uv, plan, request)
             }

@@ -78,6 +78,17 @@ const STANDARD_INPUT: &str = "/proc/self/fd/0";
 /// A project that needs a package which nearly every index has.
 const SAMPLE_PROJECT: &str = "[project]\nname = \"specimen\"\nversion = \"0\"\nrequires-python = \">=3.8\"\ndependencies = [\"setuptools\"]\n[tool.uv]\npackage = false\n";
 
+/// Which commands use the shared cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CacheUse {
+    /// All.
+    Full,
+    /// Those that install: the newest versions are asked for.
+    ForFiles,
+    /// None: a damaged environment is built again, and its files may be the same as those of the cache.
+    Unused,
+}
+
 /// One build by uv.
 #[derive(Debug)]
 pub(super) struct Uv<'a> {
@@ -89,10 +100,8 @@ pub(super) struct Uv<'a> {
     /// Hosts that may be connected to then, besides those of the sources.
     pub(super) hosts: &'a [String],
     pub(super) wheels_only: bool,
-    /// Whether cached answers of indexes are ignored.
-    pub(super) anew: bool,
-    /// Whether a damaged environment is built again: files of the shared cache are the same files, so the cache is not used.
-    pub(super) repairs: bool,
+    /// Which commands use the shared cache.
+    pub(super) cache_use: CacheUse,
 }
 
 /// Variables that keep uv from using any other configuration.
@@ -125,7 +134,7 @@ impl PackageManager for Uv<'_> {
         let deadline = Instant::now() + limit;
         self.given.write("pyproject.toml", &self.project())?;
         // An empty cache instead of `--refresh`, which would also start the interpreter.
-        let command_env = self.with_empty_cache_if(self.anew || self.repairs);
+        let command_env = self.with_empty_cache_if(self.cache_use != CacheUse::Full);
         self.inspect_interpreter(&command_env, limit)?;
         let mut ended = self.fetch(&command_env, &["lock"], BuildStage::Resolve, limit)?;
         if self.must_build(&ended) {
@@ -151,14 +160,14 @@ impl PackageManager for Uv<'_> {
     fn install(&self, locked: &[Package], limit: Duration) -> Result<(), BuildFault> {
         let deadline = Instant::now() + limit;
         let names = || locked.iter().map(|package| package.name.as_str());
-        if self.repairs {
+        if self.cache_use == CacheUse::Unused {
             self.forget_downloads(locked, limit)?;
         }
         // A lock that was made while build scripts ran may be manipulated, so it is not installed with the shared cache.
         let fetched = if self.builds.get().is_some() {
             None
         } else {
-            let command_env = self.with_empty_cache_if(self.repairs);
+            let command_env = self.with_empty_cache_if(self.cache_use == CacheUse::Unused);
             self.inspect_interpreter(&command_env, limit)?;
             Some(self.fetch(&command_env, &SYNC, BuildStage::Install, limit)?)
         };

@@ -151,7 +151,7 @@ fn check_repair(
     for environment in cache.list().iter().filter(|it| is_current(it)) {
         for file in files(&environment.root) {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.contains(library) && name.ends_with(".so") {
+            if name.contains(library) && file.extension().is_some_and(|it| it == "so") {
                 damage.apply(&file);
                 damaged += 1;
             }
