@@ -383,7 +383,30 @@ impl Report {
             && matches!(self.ending, ReportEnding::Raised { .. })
             && self.observed.reached_nothing()
     }
+
+    /// The same run as one that its environment prevented: files of it are damaged.
+    pub fn into_failed_activation(self) -> FailedRun {
+        let message = if let ReportEnding::Raised { class, message, .. } = self.ending {
+            format!("the program raised {class}: {message}")
+        } else {
+            "the program failed".to_owned()
+        };
+        FailedRun {
+            fault: WorkerFault::ActivationFailed(Box::new(not_activated(message))),
+            output: Box::new(self.output),
+            worker: Box::new(self.worker),
+            observed: Box::new(self.observed),
+        }
+    }
 }
+
+fn not_activated(message: String) -> Failure {
+    Failure::new(FailureKind::DependencyActivationFailed, message).with("stage", "activate")
+}
+
+/// Signals that end a program which executes damaged code or reads beyond the end of a mapped file.
+const SIGNALS_OF_DAMAGE: [&str; 6] =
+    ["SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE", "SIGTRAP"];
 
 impl FailedRun {
     /// A run that did not start, so that it reached nothing.
@@ -396,16 +419,36 @@ impl FailedRun {
         environment.cache_hit && matches!(self.fault, WorkerFault::ActivationFailed(_))
     }
 
+    /// Whether damaged files of the environment may be the cause: a signal ended the program, as it does when a shared
+    /// library is damaged, in an environment that was built earlier. One that reached something is not run again.
+    pub fn may_show_damage(&self, environment: &Environment) -> bool {
+        let signal = self.worker.signal.as_deref();
+        environment.cache_hit
+            && signal.is_some_and(|signal| SIGNALS_OF_DAMAGE.contains(&signal))
+            && self.observed.reached_nothing()
+    }
+
     /// The same run, if the damaged environment could not be built again either.
     #[must_use]
     pub fn with_failed_rebuild(self, unbuilt: FailedPreparation) -> Self {
-        let WorkerFault::ActivationFailed(failure) = self.fault else { return self };
+        let failure = match self.fault {
+            WorkerFault::ActivationFailed(failure) => *failure,
+            WorkerFault::Crashed { detail, .. } | WorkerFault::Limited(_, detail) => {
+                not_activated(detail)
+            }
+            fault @ (WorkerFault::TimedOut(_)
+            | WorkerFault::ServiceSilent { .. }
+            | WorkerFault::Unavailable(_)
+            | WorkerFault::AllowanceSpent(_)
+            | WorkerFault::Uncontained(_)
+            | WorkerFault::Cancelled) => return Self { fault, ..self },
+        };
         let why = unbuilt.fault.into_failure().message;
         let message = format!(
             "{}; the environment is damaged and cannot be built again: {why}",
             failure.message
         );
-        let fault = WorkerFault::ActivationFailed(Box::new(Failure { message, ..*failure }));
+        let fault = WorkerFault::ActivationFailed(Box::new(Failure { message, ..failure }));
         Self { fault, ..self }
     }
 }

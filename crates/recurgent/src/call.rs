@@ -25,7 +25,7 @@ use lifecycle::settlement::{Kept, Timing};
 use serde_json::Value;
 
 use crate::agent::Agent;
-use crate::environment::{BuildChoice, EnvironmentRequest, Progress, has_lost_files};
+use crate::environment::{BuildChoice, EnvironmentRequest, Progress, has_damaged_files};
 use crate::grants::Grants;
 use crate::guest::{RunLimits, TurnEvent};
 use crate::host::Host;
@@ -232,16 +232,22 @@ impl CallInProgress<'_> {
             Host::new(self.agent, execute.order(), self.tree).run(execute.environment())
         };
         let language = execute.order().request.language;
-        let report = match run(execute) {
-            Err(failed) if failed.shows_damage(execute.environment()) => Err(failed),
-            Ok(report)
-                if report.may_show_damage(execute.environment())
-                    && has_lost_files(language, execute.environment()) =>
-            {
-                Ok(report)
+        let report = run(execute);
+        let environment = execute.environment();
+        let is_damaged = match &report {
+            Err(failed) if failed.shows_damage(environment) => true,
+            Err(failed) => {
+                failed.may_show_damage(environment)
+                    && has_damaged_files(language, environment, true)
             }
-            report => return report,
+            Ok(report) => {
+                report.may_show_damage(environment)
+                    && has_damaged_files(language, environment, false)
+            }
         };
+        if !is_damaged {
+            return report;
+        }
         let (runtime, request) = (self.agent.runtime(), execute.order().request.clone());
         let progress = self.notify_preparing(&request);
         let wanted = self.environment_request(&progress);
@@ -252,7 +258,10 @@ impl CallInProgress<'_> {
                 execute.replace_environment(rebuilt);
                 run(execute)
             }
-            Err(unbuilt) => report.map_err(|failed| failed.with_failed_rebuild(unbuilt)),
+            Err(unbuilt) => {
+                let failed = report.map_or_else(|failed| failed, Report::into_failed_activation);
+                Err(failed.with_failed_rebuild(unbuilt))
+            }
         }
     }
 

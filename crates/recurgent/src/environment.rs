@@ -15,7 +15,9 @@
 
 mod build;
 mod bundler;
+mod collection;
 mod command;
+mod downloads;
 mod examination;
 mod fault;
 mod generation;
@@ -47,10 +49,13 @@ use crate::guest::Cancellation;
 use crate::guest::interpreter::InterpreterInfo;
 use crate::worker::{Activation, InstallerLimits, Workers};
 
+use collection::Collections;
 use fault::{BuildFault, BuildStage};
+use inspection::FileList;
 use source::PackageSources;
 
 pub use cache::{CacheState, EnvironmentCache, Removal, Stored};
+pub use downloads::DownloadRemoval;
 pub use examination::{InstallerCheck, examine};
 pub(crate) use ready::Ready;
 pub(crate) use tool::on_path;
@@ -81,6 +86,8 @@ pub struct EnvironmentOptions {
     pub limits: InstallerLimits,
     /// Disk space that all environments together may take; those unused longest are removed after a new one was built.
     pub total_bytes: u64,
+    /// Disk space that downloads of package managers may take besides; they are emptied when they take more.
+    pub download_bytes: u64,
     /// Longest time choosing versions may take.
     pub resolve_limit: Duration,
     /// Longest time installing them may take.
@@ -200,6 +207,7 @@ pub(crate) struct Environments {
     known: Mutex<BTreeMap<PathBuf, (Stamp, Ready)>>,
     /// Held while a damaged environment is built again.
     repairing: Mutex<()>,
+    collections: Collections,
 }
 
 /// Time and size of the files that change when an environment is rebuilt: its ready file and its lock.
@@ -238,7 +246,12 @@ struct Plan<'a> {
 
 impl Environments {
     pub(crate) fn new(options: EnvironmentOptions) -> Self {
-        Self { options, known: Mutex::default(), repairing: Mutex::default() }
+        Self {
+            options,
+            known: Mutex::default(),
+            repairing: Mutex::default(),
+            collections: Collections::default(),
+        }
     }
 
     /// The cache they are kept in.
@@ -271,7 +284,7 @@ impl Environments {
         match provided {
             Ok(ready) => {
                 if let (false, Some(cache)) = (plan.cache_hit, self.cache()) {
-                    cache.shrink_to(self.options.total_bytes, &plan.id);
+                    self.collect(cache, plan.id.clone());
                 }
                 Ok(plan.environment(Some(ready), begun.elapsed()))
             }
@@ -283,6 +296,15 @@ impl Environments {
                 })),
             }),
         }
+    }
+
+    /// Removes environments and downloads beyond their limits, in the background. The environment with this id stays.
+    fn collect(&self, cache: EnvironmentCache, id: String) {
+        let (environments, downloads) = (self.options.total_bytes, self.options.download_bytes);
+        self.collections.start(move || {
+            cache.shrink_to(environments, &id);
+            cache.shrink_downloads(downloads);
+        });
     }
 
     /// Another build of an environment that was ready and cannot be activated any more. Concurrent callers share one.
@@ -381,10 +403,15 @@ impl Environments {
     }
 }
 
-/// Whether files of a ready environment were lost or cut. Reads the names of all its files.
-pub(crate) fn has_lost_files(language: Language, environment: &Environment) -> bool {
+/// Whether files of a ready environment were lost, cut or written. Lists all its files and, with `read_all`, also reads
+/// them.
+pub(crate) fn has_damaged_files(
+    language: Language,
+    environment: &Environment,
+    read_all: bool,
+) -> bool {
     let Some(root) = environment.root.as_deref().map(Path::new) else { return false };
-    Ready::read(language, root).is_none_or(|ready| ready.has_lost_files(root))
+    Ready::read(language, root).is_none_or(|ready| ready.has_damaged_files(root, read_all))
 }
 
 impl Plan<'_> {
@@ -412,8 +439,8 @@ impl Plan<'_> {
     /// there.
     fn shared_cache(&self) -> PathBuf {
         self.cache.join(match self.language {
-            Language::Python => "uv",
-            Language::Ruby => "bundler",
+            Language::Python => downloads::UV,
+            Language::Ruby => downloads::BUNDLER,
         })
     }
 
@@ -486,7 +513,7 @@ impl Plan<'_> {
         packages: Vec<ready::Package>,
         installed: Installed,
     ) -> std::io::Result<Ready> {
-        let files_checksum = inspection::files_checksum(&self.root.join(&installed.library))?;
+        let files = FileList::of(&self.root.join(&installed.library))?;
         Ok(Ready {
             guest: self.language.name().to_owned(),
             manifest: self.manifest.clone(),
@@ -498,7 +525,9 @@ impl Plan<'_> {
             provides: installed.provides,
             library: installed.library,
             proofs: installed.proofs,
-            files_checksum,
+            files_checksum: files.names_checksum(),
+            last_modified: Some(files.last_modified()),
+            contents_checksum: files.contents_checksum()?,
         })
     }
 

@@ -152,7 +152,7 @@ impl LockFile {
     }
 
     /// Whether the path still names this file: a lock on a file that was removed protects nothing.
-    fn is_at(&self, file: &File) -> io::Result<bool> {
+    pub(crate) fn is_at(&self, file: &File) -> io::Result<bool> {
         let held = file.metadata()?;
         match fs::metadata(&self.0) {
             Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use recurgent::environment::{CacheState, EnvironmentCache, Removal, Stored};
+use recurgent::environment::{
+    CacheState, DownloadRemoval, EnvironmentCache, EnvironmentOptions, Removal, Stored,
+};
 use recurgent::store::sqlite::SqliteStore;
 use recurgent::{Language, Preparation, PreparationStatus, Runtime};
 use serde_json::{Value, json};
@@ -73,6 +75,8 @@ enum Verb {
         id: String,
     },
     /// Remove what was left half done, was replaced, or was not used for long
+    ///
+    /// Downloads of package managers are removed too if they are beyond `downloads_total_mb`.
     Gc {
         /// How long without use, such as 12h or 30d
         #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age_or_days)]
@@ -82,6 +86,8 @@ enum Verb {
         dry_run: bool,
     },
     /// Remove all environments that are not in use
+    ///
+    /// Downloads of package managers are removed too.
     Prune {
         /// Do it; without this, only say what would be removed
         #[arg(long)]
@@ -101,19 +107,25 @@ impl EnvOptions {
             Verb::Refresh { id } => self.refresh(id),
             Verb::Gc { older_than, dry_run } => {
                 let cache = self.cache()?;
-                let unneeded = cache.unneeded(*older_than);
-                self.remove(&cache, unneeded, *dry_run, "")
+                let removed = remove(&cache, cache.unneeded(*older_than), *dry_run);
+                let limit = self.options()?.download_bytes;
+                self.report(&removed, &empty_downloads(&cache, limit, *dry_run), *dry_run, "")
             }
             Verb::Prune { yes, dry_run: _ } => {
                 let cache = self.cache()?;
-                let all = cache.list();
-                self.remove(&cache, all, !yes, "; use --yes to remove them")
+                let removed = remove(&cache, cache.list(), !yes);
+                let downloads = empty_downloads(&cache, 0, !yes);
+                self.report(&removed, &downloads, !yes, "; use --yes to remove them")
             }
         }
     }
 
+    fn options(&self) -> Result<EnvironmentOptions, CommandFault> {
+        Ok(self.place.config(&[])?.environment_options())
+    }
+
     fn cache(&self) -> Result<EnvironmentCache, CommandFault> {
-        let cache = self.place.config(&[])?.environment_options().cache;
+        let cache = self.options()?.cache;
         cache.map(EnvironmentCache::new).ok_or_else(|| {
             CommandFault::setup("there is no home directory to keep environments in; set cache_dir")
         })
@@ -237,34 +249,21 @@ impl EnvOptions {
         Ok(Exit::Ok)
     }
 
-    fn remove(
+    fn report(
         &self,
-        cache: &EnvironmentCache,
-        stored: Vec<Stored>,
+        removed: &Removed,
+        downloads: &DownloadRemoval,
         dry_run: bool,
         how: &str,
     ) -> Result<Exit, CommandFault> {
-        let (mut gone, mut kept, mut failed) = (Vec::new(), Vec::new(), false);
-        for stored in stored {
-            let removal = match (dry_run, stored.standing) {
-                (true, CacheState::Building) => Removal::BeingBuilt,
-                (true, _) if stored.is_in_use() => Removal::InUse,
-                (true, _) => Removal::Removed,
-                (false, _) => cache.remove(&stored),
-            };
-            match removal {
-                Removal::Removed => gone.push(stored),
-                Removal::InUse => kept.push((stored, "programs run in it".to_owned())),
-                Removal::BeingBuilt => kept.push((stored, "another process builds it".to_owned())),
-                Removal::Failed(problem) => {
-                    failed = true;
-                    kept.push((stored, problem));
-                }
-            }
-        }
-        if !dry_run {
-            cache.remove_unused_locks();
-        }
+        let Removed { gone, kept, failed } = removed;
+        let (emptied, problem) = match downloads {
+            DownloadRemoval::Within => (None, None),
+            DownloadRemoval::Emptied(bytes) => (Some(*bytes), None),
+            DownloadRemoval::InUse => (None, Some("another process builds an environment")),
+            DownloadRemoval::Failed(problem) => (None, Some(problem.as_str())),
+        };
+        let failed = *failed || matches!(downloads, DownloadRemoval::Failed(_));
         let exit = if failed { Exit::Failed } else { Exit::Ok };
         if self.json {
             let kept: Vec<Value> = kept
@@ -275,18 +274,71 @@ impl EnvOptions {
                 "dry_run": dry_run,
                 "removed": gone.iter().map(summary).collect::<Vec<_>>(),
                 "kept": kept,
-                "bytes": total(&gone),
+                "bytes": total(gone),
+                "downloads": {"removed_bytes": emptied.unwrap_or(0), "kept_because": problem},
             }))?;
             return Ok(exit);
         }
-        let mut lines = table(&gone);
         for (stored, why) in kept {
-            render::notice(&format!("{} stays: {why}", short(&stored)));
+            render::notice(&format!("{} stays: {why}", short(stored)));
+        }
+        if let Some(problem) = problem {
+            render::notice(&format!("downloads stay: {problem}"));
         }
         let (did, hint) = if dry_run { ("would remove", how) } else { ("removed", "") };
-        lines.push(format!("{did} {}, {}{hint}", counted(gone.len()), render::size(total(&gone))));
+        let mut lines = table(gone);
+        lines.push(format!("{did} {}, {}{hint}", counted(gone.len()), render::size(total(gone))));
+        let downloads = emptied.map(|bytes| format!("{did} downloads, {}", render::size(bytes)));
+        lines.extend(downloads);
         render::lines(&lines)?;
         Ok(exit)
+    }
+}
+
+/// Environments that were removed, or would be, and those that stay.
+struct Removed {
+    gone: Vec<Stored>,
+    /// With the reason.
+    kept: Vec<(Stored, String)>,
+    failed: bool,
+}
+
+fn remove(cache: &EnvironmentCache, stored: Vec<Stored>, dry_run: bool) -> Removed {
+    let mut removed = Removed { gone: Vec::new(), kept: Vec::new(), failed: false };
+    for stored in stored {
+        let removal = match (dry_run, stored.standing) {
+            (true, CacheState::Building) => Removal::BeingBuilt,
+            (true, _) if stored.is_in_use() => Removal::InUse,
+            (true, _) => Removal::Removed,
+            (false, _) => cache.remove(&stored),
+        };
+        let why = match removal {
+            Removal::Removed => {
+                removed.gone.push(stored);
+                continue;
+            }
+            Removal::InUse => "programs run in it".to_owned(),
+            Removal::BeingBuilt => "another process builds it".to_owned(),
+            Removal::Failed(problem) => {
+                removed.failed = true;
+                problem
+            }
+        };
+        removed.kept.push((stored, why));
+    }
+    if !dry_run {
+        cache.remove_unused_locks();
+    }
+    removed
+}
+
+/// Empties the download caches if they take more than this.
+fn empty_downloads(cache: &EnvironmentCache, limit: u64, dry_run: bool) -> DownloadRemoval {
+    let taken = cache.download_bytes();
+    match dry_run {
+        true if taken > limit => DownloadRemoval::Emptied(taken),
+        true => DownloadRemoval::Within,
+        false => cache.shrink_downloads(limit),
     }
 }
 

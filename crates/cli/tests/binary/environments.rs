@@ -95,6 +95,37 @@ fn what_is_half_done_is_collected_and_what_was_used_is_not() {
 }
 
 #[test]
+fn downloads_beyond_their_limit_are_removed_with_what_is_unneeded() {
+    let cli = cli();
+    cli.answer(&["env", "prepare", "sound"]);
+    let download = cli.path("cache/uv/a download");
+    let download_again = || fs::write(&download, vec![0; 3 << 20]).unwrap();
+    download_again();
+    let gc = |limit| cli.answer(&["env", "gc", "--set", limit]).0["downloads"].clone();
+    assert_eq!(gc("downloads_total_mb=8"), json!({"removed_bytes": 0, "kept_because": null}));
+    assert!(download.exists());
+    let removed = gc("downloads_total_mb=1")["removed_bytes"].as_u64().unwrap();
+    assert!(removed >= 3 << 20 && !download.exists(), "{removed}");
+    assert_eq!(listed(&cli).len(), 1, "the environment stays");
+
+    // A build uses them.
+    download_again();
+    let lock = fs::File::open(cli.path("cache/downloads.lock")).unwrap();
+    lock.lock_shared().unwrap();
+    let kept = gc("downloads_total_mb=1");
+    assert_eq!(kept["kept_because"], "another process builds an environment");
+    drop(lock);
+    assert!(cli.run(&["env", "prune"]).stdout.contains("would remove downloads, "));
+    assert!(download.exists());
+    assert!(cli.run(&["env", "prune", "--yes"]).stdout.contains("removed downloads, "));
+    assert!(!download.exists());
+    let (made, exit) = cli.answer(&["env", "prepare", "sound"]);
+    assert_eq!((exit, &made["status"]), (0, &json!("ready")), "{made:#}");
+    let (privacy, _) = cli.answer(&["config", "--privacy"]);
+    assert!(privacy["kept"].to_string().contains("at most 8192 MB"), "{privacy:#}");
+}
+
+#[test]
 fn what_another_process_builds_stays() {
     let cli = cli();
     let place = cli.path("cache/python-envs");

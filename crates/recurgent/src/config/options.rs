@@ -197,6 +197,7 @@ impl Config {
                 disk_bytes: settings.installer_disk_mb << 20,
             },
             total_bytes: settings.environments_total_mb << 20,
+            download_bytes: settings.downloads_total_mb << 20,
             resolve_limit: settings.resolve_timeout_seconds,
             install_limit: settings.install_timeout_seconds,
         }

@@ -240,6 +240,7 @@ settings! {
     installer_processes:         u64              = 512                                , count::<_, 16, MANY>                , Plain    , "processes and threads of one installation";
     installer_disk_mb:           u64              = 16384                              , count::<_, 1, MANY>                 , Plain    , "disk space one installation may take";
     environments_total_mb:       u64              = 32768                              , count::<_, 1, MANY>                 , Plain    , "all environments together; those unused longest are removed after a new one was built";
+    downloads_total_mb:          u64              = 8192                               , count::<_, 1, MANY>                 , Plain    , "downloads of uv and Bundler, besides what environments share; more are removed after a build";
     installer_env:               Vec<String>      = Vec::new()                         , list                                , Plain    , "environment variables package managers are given, by name";
     uv:                          Option<PathBuf>  = None                               , optional_path                       , Plain    , "the uv to use; found on PATH, or fetched once, when empty";
     cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where environments and tools live";

@@ -14,10 +14,10 @@ use super::command::CommandEnv;
 use super::fault::{BuildFault, BuildStage};
 use super::manager::{BuildInputs, PackageManager};
 use super::ready::{Package, Ready};
-use super::uv::Uv;
+use super::uv::{CacheUse, Uv};
 use super::{
     BuildChoice, EnvironmentRequest, Environments, Installed, Plan, Progress, StageTimes,
-    generation, inspection, tool,
+    downloads, generation, inspection, tool,
 };
 use crate::lock_file::{FileLock, LockFault, LockFile};
 use crate::worker::Workers;
@@ -120,6 +120,8 @@ impl Environments {
         let home = StagingDirectory::set_up(plan.root.with_extension("build"))?;
         let shared = plan.shared_cache();
         fs::create_dir_all(&shared).map_err(|e| BuildFault::file("cannot create", &shared, &e))?;
+        let _downloads = downloads::lock_for_build(plan.cache)
+            .map_err(|e| BuildFault::file("cannot lock the downloads in", plan.cache, &e))?;
         let variables = self.variables(&home.0);
         let command_env = CommandEnv {
             directory: &plan.root,
@@ -183,7 +185,11 @@ impl Environments {
                     builds: OnceCell::new(),
                     hosts: &self.options.hosts,
                     wheels_only: plan.policy.wheels_only,
-                    anew: matches!(request.build, BuildChoice::Refreshed(_)),
+                    cache_use: match request.build {
+                        BuildChoice::Present => CacheUse::Full,
+                        BuildChoice::Refreshed(_) => CacheUse::ForFiles,
+                        BuildChoice::Except(_) => CacheUse::Unused,
+                    },
                 };
                 self.made_by(&uv, plan, request)
             }

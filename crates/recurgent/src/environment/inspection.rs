@@ -2,7 +2,7 @@
 //! close it off as they liked.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 const READ_BYTES: u64 = 64 << 20;
 /// What a file counts at least: an empty one needs space for its entry.
 const ENTRY_BYTES: u64 = 1024;
+/// Bytes that are hashed at a time.
+const HASHED_BYTES: usize = 64 << 10;
 /// System directories that links may point to.
 const SYSTEM: &[&str] = &["/usr", "/lib", "/lib64", "/bin"];
 
@@ -50,29 +52,91 @@ pub(super) fn disk_use(directory: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// A checksum of the names and sizes of all files in a tree, apart from those that Python writes beside its modules.
-pub(super) fn files_checksum(directory: &Path) -> io::Result<String> {
-    let mut files = Vec::new();
-    list_files(directory, &mut files)?;
-    files.sort_unstable();
-    let mut hash = Sha256::new();
-    for (path, bytes) in files {
-        let relative = path.strip_prefix(directory).unwrap_or(&path).as_os_str().as_encoded_bytes();
-        hash.update(relative);
-        hash.update(b"\0");
-        hash.update(bytes.to_le_bytes());
-    }
-    Ok(hex(&hash.finalize()))
+/// The files of a tree, as they were when they were listed.
+#[derive(Debug)]
+pub(super) struct FileList {
+    directory: PathBuf,
+    files: Vec<ListedFile>,
 }
 
-fn list_files(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ListedFile {
+    path: PathBuf,
+    bytes: u64,
+    /// Nanoseconds since 1970.
+    modified: i64,
+}
+
+impl FileList {
+    /// Lists all files of a tree.
+    pub(super) fn of(directory: &Path) -> io::Result<Self> {
+        let mut files = Vec::new();
+        list_files(directory, &mut files)?;
+        files.sort_unstable();
+        Ok(Self { directory: directory.to_owned(), files })
+    }
+
+    /// A checksum of their names and sizes, apart from the modules that Python compiled.
+    pub(super) fn names_checksum(&self) -> String {
+        let is_compiled =
+            |file: &&ListedFile| file.path.components().any(|it| it.as_os_str() == "__pycache__");
+        let mut hash = Sha256::new();
+        for file in self.files.iter().filter(|file| !is_compiled(file)) {
+            self.hash_name(file, &mut hash);
+            hash.update(file.bytes.to_le_bytes());
+        }
+        hex(&hash.finalize())
+    }
+
+    /// When the last of them was modified, in nanoseconds since 1970.
+    pub(super) fn last_modified(&self) -> i64 {
+        self.files.iter().map(|file| file.modified).max().unwrap_or_default()
+    }
+
+    /// A checksum of what they contain. Reads all of them.
+    pub(super) fn contents_checksum(&self) -> io::Result<String> {
+        let mut hash = Sha256::new();
+        for file in &self.files {
+            self.hash_name(file, &mut hash);
+            let kind = file.path.symlink_metadata()?.file_type();
+            if kind.is_symlink() {
+                hash.update(fs::read_link(&file.path)?.as_os_str().as_encoded_bytes());
+            } else if kind.is_file() {
+                hash_file(&file.path, &mut hash)?;
+            }
+        }
+        Ok(hex(&hash.finalize()))
+    }
+
+    fn hash_name(&self, file: &ListedFile, hash: &mut Sha256) {
+        let relative = file.path.strip_prefix(&self.directory).unwrap_or(&file.path);
+        hash.update(relative.as_os_str().as_encoded_bytes());
+        hash.update(b"\0");
+    }
+}
+
+fn hash_file(path: &Path, hash: &mut Sha256) -> io::Result<()> {
+    let mut file = io::BufReader::with_capacity(HASHED_BYTES, File::open(path)?);
+    loop {
+        let read = file.fill_buf()?;
+        if read.is_empty() {
+            return Ok(());
+        }
+        hash.update(read);
+        let count = read.len();
+        file.consume(count);
+    }
+}
+
+fn list_files(directory: &Path, files: &mut Vec<ListedFile>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let meta = entry.metadata()?;
-        if !meta.is_dir() {
-            files.push((entry.path(), meta.len()));
-        } else if entry.file_name() != "__pycache__" {
+        if meta.is_dir() {
             list_files(&entry.path(), files)?;
+        } else {
+            let modified = meta.mtime().saturating_mul(1_000_000_000) + meta.mtime_nsec();
+            files.push(ListedFile { path: entry.path(), bytes: meta.len(), modified });
         }
     }
     Ok(())
@@ -223,6 +287,34 @@ mod tests {
         flatten(&top).unwrap();
         assert_eq!(fs::read_dir(&top).unwrap().count(), 0);
         assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "x");
+    }
+
+    #[test]
+    fn lost_modified_and_altered_files_are_found() {
+        let place = tempfile::tempdir().unwrap();
+        let (module, compiled) = (place.path().join("a.py"), place.path().join("__pycache__"));
+        fs::write(&module, "one").unwrap();
+        fs::create_dir(&compiled).unwrap();
+        std::os::unix::fs::symlink("a.py", place.path().join("link")).unwrap();
+        let seen = || {
+            let files = FileList::of(place.path()).unwrap();
+            (files.names_checksum(), files.last_modified(), files.contents_checksum().unwrap())
+        };
+        let first = seen();
+        assert_eq!(seen(), first);
+        let modified = module.metadata().unwrap().modified().unwrap();
+        fs::write(&module, "two").unwrap();
+        File::options().write(true).open(&module).unwrap().set_modified(modified).unwrap();
+        let altered = seen();
+        assert_eq!((&altered.0, altered.1), (&first.0, first.1));
+        assert_ne!(altered.2, first.2);
+        let later = modified + std::time::Duration::from_secs(1);
+        File::options().write(true).open(&module).unwrap().set_modified(later).unwrap();
+        assert!(seen().1 > first.1);
+        fs::write(compiled.join("a.pyc"), "").unwrap();
+        assert_eq!(seen().0, first.0);
+        fs::remove_file(&module).unwrap();
+        assert_ne!(seen().0, first.0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The interface of package managers.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,11 +58,8 @@ impl BuildInputs<'_> {
 
     /// Writes one of the files a package manager reads, atomically.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), BuildFault> {
-        let path = self.root.join(name);
-        let partial = self.root.join(format!(".{name}.partial"));
-        std::fs::write(&partial, text)
-            .and_then(|()| std::fs::rename(&partial, &path))
-            .map_err(|e| BuildFault::file("cannot write", &path, &e))
+        replace(self.root, name, text)
+            .map_err(|e| BuildFault::file("cannot write", &self.root.join(name), &e))
     }
 
     /// Reads one of the files it wrote.
@@ -74,5 +72,32 @@ impl BuildInputs<'_> {
     pub(super) fn clear(&self, name: &str) -> Result<(), BuildFault> {
         let path = self.root.join(name);
         inspection::clear(&path).map_err(|e| BuildFault::file("cannot clear", &path, &e))
+    }
+}
+
+/// Writes a file beside its final place, and moves it there whole.
+fn replace(root: &Path, name: &str, text: &str) -> io::Result<()> {
+    let partial = root.join(format!(".{name}.partial"));
+    std::fs::write(&partial, text)?;
+    std::fs::rename(&partial, root.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn files_of_package_managers_are_replaced_whole() {
+        let root = tempfile::tempdir().unwrap();
+        replace(root.path(), "Gemfile", "gem 'a'").unwrap();
+        let mut opened = std::fs::File::open(root.path().join("Gemfile")).unwrap();
+        replace(root.path(), "Gemfile", "gem 'b'").unwrap();
+        let mut seen = String::new();
+        opened.read_to_string(&mut seen).unwrap();
+        assert_eq!(seen, "gem 'a'", "a reader sees one or the other, never a part");
+        assert_eq!(std::fs::read_to_string(root.path().join("Gemfile")).unwrap(), "gem 'b'");
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     }
 }

@@ -12,7 +12,7 @@ use lifecycle::program::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::inspection;
+use super::inspection::{self, FileList};
 use crate::lock_file::FileLock;
 
 /// The file that marks an environment as ready.
@@ -46,6 +46,12 @@ pub(crate) struct Ready {
     /// A checksum of the names and sizes of its files; empty in records of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) files_checksum: String,
+    /// When the last of its files was modified, in nanoseconds since 1970; unknown in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_modified: Option<i64>,
+    /// A checksum of what its files contain; empty in records of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) contents_checksum: String,
 }
 
 /// One package of a lock.
@@ -109,10 +115,16 @@ impl Ready {
         (intact && root.join(&ready.library).is_dir()).then_some(ready)
     }
 
-    /// Whether files of its packages were lost or cut since it was built, as far as its record shows.
-    pub(super) fn has_lost_files(&self, root: &Path) -> bool {
-        let found = inspection::files_checksum(&root.join(&self.library));
-        !self.files_checksum.is_empty() && found.ok().as_ref() != Some(&self.files_checksum)
+    /// Whether files of its packages were lost, cut or written since it was built, as far as its record shows. With
+    /// `read_all`, also whether any contains something else.
+    pub(super) fn has_damaged_files(&self, root: &Path, read_all: bool) -> bool {
+        let Ok(files) = FileList::of(&root.join(&self.library)) else { return true };
+        let differs = |recorded: &str, found: Option<String>| {
+            !recorded.is_empty() && found.as_deref() != Some(recorded)
+        };
+        differs(&self.files_checksum, Some(files.names_checksum()))
+            || self.last_modified.is_some_and(|at| at != files.last_modified())
+            || (read_all && differs(&self.contents_checksum, files.contents_checksum().ok()))
     }
 
     /// Writes the record, not yet as ready. A file or link of this name that a build script left is removed first.
@@ -186,6 +198,8 @@ mod tests {
             library: PathBuf::new(),
             proofs: Vec::new(),
             files_checksum: String::new(),
+            last_modified: None,
+            contents_checksum: String::new(),
         };
         ready.note_built(root.path()).unwrap();
         assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");

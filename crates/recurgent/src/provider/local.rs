@@ -15,9 +15,9 @@ use super::setting::ModelName;
 use super::{DraftRequest, Provider, ProviderFault, provider_of};
 
 /// Time to connect to a port of this machine: a port where nothing listens refuses at once.
-const CONNECT_LIMIT: Duration = Duration::from_millis(300);
-/// Time a server of this machine has to list its models.
-const LIST_LIMIT: Duration = Duration::from_secs(3);
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Time a server of this machine has to list its models, on a busy machine too.
+const LIST_LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes of such a list.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 /// What is preferred in the name of a model.

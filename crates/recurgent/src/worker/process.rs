@@ -92,6 +92,7 @@ fn signal_name(signal: i32) -> Option<&'static str> {
         (Signal::BUS, "SIGBUS"),
         (Signal::ILL, "SIGILL"),
         (Signal::FPE, "SIGFPE"),
+        (Signal::TRAP, "SIGTRAP"),
         (Signal::TERM, "SIGTERM"),
         (Signal::INT, "SIGINT"),
         (Signal::HUP, "SIGHUP"),

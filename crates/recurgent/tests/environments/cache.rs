@@ -81,6 +81,25 @@ fn environments_unused_longest_are_removed_when_there_are_too_many() {
     assert_ne!(left, first);
 }
 
+/// What a package manager downloaded goes when it is beyond its limit, after the build that needed it.
+#[test]
+fn downloads_are_removed_when_there_are_too_many() {
+    let mut stage = PackageSource::wheels().stage();
+    let downloads = stage.own_downloads();
+    stage.set("downloads_total_mb", "1");
+    let outer = json!([{"name": "outer-part"}]);
+    value(&stage.once(OUTER, &outer));
+    let download = downloads.join("a download");
+    std::fs::write(&download, vec![0; 2 << 20]).unwrap();
+    value(&stage.once(OUTER, &outer));
+    assert!(download.exists(), "nothing was built");
+    let inner = "import inner_part\nresult = inner_part.NAME";
+    value(&stage.once(inner, &json!([{"name": "inner-part"}])));
+    assert!(!download.exists());
+    assert_eq!(stage.environments().len(), 2, "environments stay");
+    value(&stage.once(OUTER, &outer));
+}
+
 fn declared(stored: &Stored) -> Vec<String> {
     stored.manifest.dependencies().iter().map(ToString::to_string).collect()
 }
@@ -266,77 +285,4 @@ fn locks_without_an_environment_are_removed() {
     let count = || std::fs::read_dir(stage.cache()).unwrap().count();
     assert_eq!((count(), cache.remove_unused_locks(), count()), (1, 1, 0));
     assert_eq!(cache.remove_unused_locks(), 0);
-}
-
-/// Both guests: a file of a package is lost after the environment was proved.
-#[test]
-fn a_damaged_environment_is_built_again_and_the_call_goes_on() {
-    for (source, package, code, lost) in [
-        (PackageSource::gems(), "beta", "require 'beta'\nBeta::VERSION", "beta.rb"),
-        (
-            PackageSource::wheels(),
-            "inner-part",
-            "import inner_part\nresult = inner_part.NAME",
-            "inner_part.py",
-        ),
-    ] {
-        let stage = source.stage();
-        let dependencies = json!([{"name": package}]);
-        let before = value(&stage.once(code, &dependencies)).clone();
-        let root = stage.environments().remove(0);
-        assert!(remove_file(&root, lost), "{lost} is there");
-        stage.progress();
-        assert_eq!(value(&stage.once(code, &dependencies)), &before);
-        assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
-        let cache = stage.runtime().cache().unwrap();
-        assert_eq!(standings(&cache.list()), [CacheState::Superseded, CacheState::Ready]);
-        assert_eq!(value(&stage.once(code, &dependencies)), &before);
-        assert_eq!(stage.progress(), Vec::<String>::new(), "it is whole again");
-
-        // Without the source it cannot be built, and both facts are reported.
-        let damaged = cache.list().pop().unwrap();
-        assert!(remove_file(&damaged.root, lost));
-        source.deny("503 Service Unavailable");
-        let outcome = stage.once(code, &dependencies);
-        let failure = crate::stage::failure(&outcome);
-        assert_eq!(failure.kind.code(), "dependency_activation_failed", "{failure:#?}");
-        assert!(failure.message.contains("cannot be built again"), "{failure:#?}");
-    }
-}
-
-/// Both guests: what is lost is loaded only when it is used, so the environment still boots.
-#[test]
-fn a_file_that_is_lost_and_loaded_late_is_found_missing_and_the_call_goes_on() {
-    for (source, code) in [
-        (PackageSource::gems(), "require 'late'\nLate.answer"),
-        (PackageSource::wheels(), "import late\nresult = late.answer()"),
-    ] {
-        let stage = source.stage();
-        let dependencies = json!([{"name": "late"}]);
-        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
-        let root = stage.environments().remove(0);
-        let lost = if code.contains("import") { "part.py" } else { "part.rb" };
-        assert!(remove_file(&root, lost), "{lost} is there");
-        stage.progress();
-        assert_eq!(value(&stage.once(code, &dependencies)), &json!(42));
-        assert!(stage.progress().iter().any(|what| what.starts_with("installing")));
-        assert_eq!(
-            stage.logged()["attempts"].as_array().map(Vec::len),
-            Some(1),
-            "none is to blame"
-        );
-        // A program that raises in an environment that is whole is not run again.
-        let raises = if code.contains("import") { "raise ValueError()" } else { "raise 'x'" };
-        crate::stage::failure(&stage.once(raises, &dependencies));
-        assert_eq!(stage.progress(), Vec::<String>::new());
-    }
-}
-
-fn remove_file(directory: &std::path::Path, name: &str) -> bool {
-    std::fs::read_dir(directory).unwrap().map(Result::unwrap).any(|entry| {
-        if entry.file_type().unwrap().is_dir() {
-            return remove_file(&entry.path(), name);
-        }
-        entry.file_name() == name && std::fs::remove_file(entry.path()).is_ok()
-    })
 }

@@ -24,6 +24,11 @@ GEMS = [
   }],
   ["needs-json", "1.0.0", { "json" => ">= 1.8", "bigdecimal" => ">= 1.0" }, { "lib/needs-json.rb" => "require 'json'\nrequire 'bigdecimal'\nmodule NeedsJson; end" }],
   ["late", "1.0.0", {}, { "lib/late.rb" => "module Late; def self.answer = (require 'late/part'; PART); end", "lib/late/part.rb" => "module Late; PART = 42; end" }],
+  ["late-native", "1.0.0", {}, {
+    "lib/late-native.rb" => "module LateNative; def self.answer = (require 'late_native/part'; late_answer); end",
+    "ext/late_native/extconf.rb" => "require 'mkmf'; create_makefile('late_native/part')",
+    "ext/late_native/part.c" => "#include <ruby.h>\nstatic VALUE answer(VALUE self) { return INT2FIX(42); }\nvoid Init_part(void) { rb_define_global_function(\"late_answer\", answer, 0); }\n",
+  }],
   ["verbose", "1.0.0", {}, { "lib/verbose.rb" => "", "ext/extconf.rb" => "puts 'checking for widget.h... no'\nputs 'a line that says nothing' * 20, $stdout.flush while (@n = @n.to_i + 1) < 400\nabort 'extconf gives up'" }],
   ["stuck", "1.0.0", {}, { "lib/stuck.rb" => "", "ext/extconf.rb" => "sleep" }],
   ["noisy", "1.0.0", {}, { "lib/noisy.rb" => "puts 'noise' * 50_000\nwarn 'noise' * 50_000\nmodule Noisy; end" }],

@@ -13,6 +13,7 @@ mod policy;
 mod python;
 mod ruby;
 mod cache;
+mod damage;
 mod sources;
 mod stage;
 mod supervision;

@@ -81,6 +81,14 @@ impl Stage {
         self.directory.path().join(name)
     }
 
+    /// Downloads of uv that no other test shares, so that they may be damaged or removed. Gives their directory.
+    pub(crate) fn own_downloads(&self) -> PathBuf {
+        let downloads = self.path("cache").join("uv");
+        std::fs::remove_file(&downloads).unwrap();
+        std::fs::create_dir(&downloads).unwrap();
+        downloads
+    }
+
     /// Where environments of its language are.
     pub(crate) fn cache(&self) -> PathBuf {
         self.path("cache").join(format!("{}-envs", self.language.name()))

@@ -113,7 +113,7 @@ fn processes_are_limited_for_a_tree_of_them() {
         {
             let driver = Driver::with(|options| options.layers = layers);
             // Ruby waits for room to fork for as long as it is let.
-            let limit = if grouped { Duration::from_secs(3) } else { HANG_TIMEOUT };
+            let limit = if grouped { Duration::from_secs(10) } else { HANG_TIMEOUT };
             let ended = driver.run(&Program { language, code, limit, ..Program::default() });
             if grouped {
                 assert_eq!(limited(&ended), Some(Limit::Processes), "{code}: {ended:?}");

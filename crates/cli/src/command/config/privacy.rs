@@ -164,6 +164,15 @@ fn kept(config: &Config) -> Vec<Flow> {
             ),
         },
         Flow {
+            what: "downloads",
+            place: path(config.environment_options().cache),
+            when: format!(
+                "packages that uv and Bundler downloaded, at most {} MB besides what environments share with them; all \
+                 are removed after a build when there are more; `recurgent env prune` removes them",
+                settings.downloads_total_mb
+            ),
+        },
+        Flow {
             what: "models",
             place: path(config.model_options().ok().and_then(|options| options.folder)),
             when: format!(

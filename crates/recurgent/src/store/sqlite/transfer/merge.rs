@@ -234,14 +234,17 @@ fn put_artifact(
 ) -> Result<(), SqliteFault> {
     run(transaction, DROP_ARTIFACT, versions::columns(&artifact.key()))?;
     let current = artifact.versions.iter().find(|version| version.checksum == artifact.current);
-    let newest = artifact.versions.iter().map(|version| version.number).max();
+    let newest = artifact.versions.iter().map(|version| version.number).max().unwrap_or(0);
+    // The next program is numbered after this: it must not meet the number of one that is kept.
+    let counted = artifact.rest.get("generations").and_then(Value::as_u64).unwrap_or(0);
     let row = Cells::default()
         .text("role", artifact.role.as_str())
         .text("method", artifact.method.as_str())
         .text("language", artifact.language.name())
         .text("contract_fingerprint", &artifact.contract_fingerprint)
         .number("current", current.map_or(0, |version| version.number))
-        .rest(&artifact.rest, &[("generations", Cell::Integer(signed(newest.unwrap_or(0))))]);
+        .number("generations", newest.max(counted))
+        .rest(&artifact.rest, &[]);
     row.insert(transaction, "artifacts")?;
     let id = transaction.last_insert_rowid();
     for version in kept_versions(artifact) {
