@@ -10,6 +10,7 @@ use crate::attempt::Origin;
 use crate::draft::Usage;
 use crate::excerpt::shortened;
 use crate::guardrail::ViolationType;
+use crate::program::Checksum;
 use crate::provenance::Observation;
 use crate::request::{CallId, Method, Role, TraceId};
 
@@ -52,6 +53,8 @@ pub struct CallDetails {
     pub origin: Option<Origin>,
     /// Whether a new program is kept to run from now on; `None`: there was none.
     pub admission: Option<Admission>,
+    /// Programs that gave another value than the caller expects.
+    pub unexpected: Vec<Checksum>,
 }
 
 impl Outcome {

@@ -60,7 +60,7 @@ pub use lifecycle::request::{
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 pub use stored_programs::{
-    EditReport, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary, RejectionReport,
+    EditReport, ExpectedCall, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary, RejectionReport,
     StoredPrograms, TestSource, TestedCall,
 };
 

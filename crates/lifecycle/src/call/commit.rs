@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::artifact::{Artifact, ArtifactKey, Trigger};
-use crate::attempt::{Attempt, Budgets};
+use crate::attempt::{Attempt, Budgets, Reason};
 use crate::context::Context;
 use crate::draft::Usage;
 use crate::event::EventKind;
@@ -43,6 +43,13 @@ impl Commit {
     /// Every try, in order.
     pub fn attempts(&self) -> &[Attempt] {
         &self.call.attempts
+    }
+
+    /// Programs that gave another value than the caller expects.
+    pub fn unexpected(&self) -> Vec<Checksum> {
+        let rejections = self.call.attempts.iter().filter_map(|attempt| attempt.rejection.as_ref());
+        let missed = rejections.filter(|it| it.reason == Reason::ExpectationMissed);
+        missed.filter_map(|it| Some(Checksum::of(&it.program.as_ref()?.source))).collect()
     }
 
     /// The attempt that was accepted.

@@ -4,6 +4,7 @@
 
 mod calls;
 mod classes;
+mod files;
 mod services;
 
 use std::io::{Read as _, Write as _};
