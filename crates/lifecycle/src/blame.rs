@@ -333,10 +333,14 @@ impl Incident<'_> {
         if self.misses_file(link) {
             return self.file(link);
         }
+        let gives_up = self.gives_up(link);
         let is_caused_by_arguments = match self.proven {
             None => false,
-            Some(false) => link.is_data_error(),
-            Some(true) => self.has_arguments() && self.rejects_value(link) && !self.has_received(),
+            Some(false) => link.is_data_error() || gives_up,
+            Some(true) => {
+                let rejects = gives_up || self.rejects_value(link);
+                self.has_arguments() && rejects && !self.has_received()
+            }
         };
         if is_caused_by_arguments { Attribution::Caller } else { Attribution::Program }
     }
@@ -344,10 +348,17 @@ impl Incident<'_> {
     /// Whether a program that asks for a file, and raises on purpose, was called with one that it cannot see.
     fn misses_file(&self, link: &ExceptionLink) -> bool {
         let Self { request, inspection, access, .. } = self;
-        !link.is_mistake()
-            && self.is_raised_on_purpose()
+        self.gives_up(link)
             && asks_for_files(inspection)
             && unseen_file(request, inspection, access).is_some()
+    }
+
+    /// Whether the program raised the exception itself, by a `raise` statement: it gives up on what it was given, of
+    /// whatever class the exception is.
+    fn gives_up(&self, link: &ExceptionLink) -> bool {
+        std::ptr::eq(link, &self.facts.exception)
+            && self.is_raised_on_purpose()
+            && !link.is_mistake()
     }
 
     fn has_arguments(&self) -> bool {

@@ -254,7 +254,8 @@ impl Agent {
             manifest: self.held(),
             allowance: self.options.allowance,
         };
-        let (outcome, kept) = crate::call::perform(self, request, expected, &tree);
+        let policy = Policy { expected, ..self.policy(request.language) };
+        let (outcome, kept) = crate::call::perform(self, request, policy, &tree);
         if let Some(kept) = kept {
             let mut state = self.state();
             state.context.apply(kept.context);

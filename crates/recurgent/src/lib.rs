@@ -60,8 +60,8 @@ pub use lifecycle::request::{
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 pub use stored_programs::{
-    EditReport, ExpectedCall, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary, RejectionReport,
-    StoredPrograms, TestSource, TestedCall,
+    EditReport, ExpectedCall, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary,
+    RejectionReport, StoredPrograms, TestSource, TestedCall,
 };
 
 /// JSON as calls use it: strict, with integers of any size and objects in the order they were written. It is not the

@@ -169,7 +169,8 @@ fn shown_with_expectation(
             (false, 1) => "its program is rejected; ".to_owned(),
             (_, count) => format!("{count} programs gave something else and are rejected; "),
         };
-        let kept = if *is_example { "the call is kept as an example" } else { "no example is kept" };
+        let kept =
+            if *is_example { "the call is kept as an example" } else { "no example is kept" };
         render::notice(&format!("{expected} was expected; {was}{kept}"));
     }
     Ok(if *is_met { Exit::Ok } else { Exit::Failed })

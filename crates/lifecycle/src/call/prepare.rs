@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::attempt::{Origin, Rejection};
+use crate::blame::unseen_file;
 use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
 use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report};
 use crate::guardrail::check_provided;
-use crate::blame::unseen_file;
 use crate::judgement::{JudgementInputs, barred, judge, unreported, unseen_note};
 use crate::no_result;
 use crate::outcome::Failure;

@@ -162,10 +162,7 @@ fn uses_runtime(input: &GuardrailInput<'_>, name: &str) -> bool {
 }
 
 /// `def object.name`, `class << object`, `class Agent::Outcome`
-fn defines_on(
-    definition: &Definition,
-    input: &GuardrailInput<'_>,
-) -> Option<(String, Position)> {
+fn defines_on(definition: &Definition, input: &GuardrailInput<'_>) -> Option<(String, Position)> {
     let (barred, what) = match (&definition.kind, &definition.owner) {
         (DefinitionKind::Class, _) => {
             let name = definition.name.as_str();
