@@ -356,9 +356,7 @@ impl Incident<'_> {
     /// Whether the program raised the exception itself, by a `raise` statement: it gives up on what it was given, of
     /// whatever class the exception is.
     fn gives_up(&self, link: &ExceptionLink) -> bool {
-        std::ptr::eq(link, &self.facts.exception)
-            && self.is_raised_on_purpose()
-            && !link.is_mistake()
+        *link == self.facts.exception && self.is_raised_on_purpose() && !link.is_mistake()
     }
 
     fn has_arguments(&self) -> bool {

@@ -163,7 +163,7 @@ impl Execute {
         };
         match judged {
             Ok(result) => {
-                // Who answers that it is there has seen it.
+                // A program that answers that the file is there has seen it.
                 let unseen = unseen.filter(|_| result != Ok(Value::Bool(true)));
                 pending.notes.extend(unseen.as_deref().map(unseen_note));
                 let accepted = Accepted {
