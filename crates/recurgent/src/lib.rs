@@ -52,7 +52,7 @@ pub use lifecycle::context::Context;
 pub use lifecycle::contract::ContractFault;
 pub use lifecycle::dialect::Language;
 pub use lifecycle::example::{Example, ExpectedResult};
-pub use lifecycle::outcome::{CallDetails, Cause, Failure, FailureKind, Outcome};
+pub use lifecycle::outcome::{CallDetails, Cause, Failure, FailureKind, Outcome, UnexpectedAnswer};
 pub use lifecycle::program::Checksum;
 pub use lifecycle::request::{
     Allowance, Arguments, CallId, MemoryKey, Method, NameFault, Role, Session, TraceId,

@@ -29,7 +29,8 @@ and objects. A class of the program may be named `Agent` or `Outcome`: it takes 
 program, unless the program also uses the runtime's (`Outcome.error`). Agents are followed through variables; an agent that goes through a list or a function of the
 program is refused the method when it is attached, by the same rule.",
     correction: "Call the agent's dynamic methods directly (`tool(\"name\").any_method(...)`) and define \
-                 plain helper functions instead of attaching methods to objects.",
+                 plain helper functions instead of attaching methods to objects. Rename a class of \
+                 your own that is named `Agent` or `Outcome`.",
     examples: &[
         violates(Python, "t = tool(\"fetcher\")\nt.fetch = lambda url: \"<html>\""),
         violates(Python, "del Outcome.ok"),

@@ -4,7 +4,7 @@ use lifecycle::admission::Inputs;
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::contract::{Contract, Fingerprint};
 use lifecycle::example::{Example, ExpectedResult, same_value};
-use lifecycle::outcome::{Cause, FailureKind, Outcome};
+use lifecycle::outcome::{Cause, FailureKind, Outcome, UnexpectedAnswer};
 use lifecycle::program::Checksum;
 use lifecycle::request::{Arguments, Method};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct ExpectedCall {
     pub outcome: Outcome,
     /// Whether it gave the expected value.
     pub is_met: bool,
-    /// Programs that gave another value. They are rejected: none of them runs again.
+    /// Programs that gave another value by themselves. They are rejected: none of them runs again.
     pub rejected: Vec<Checksum>,
     /// Whether the call is kept as an example.
     pub is_example: bool,
@@ -54,28 +54,29 @@ impl Agent {
         let called = key.method.clone();
         let outcome = self.call_with_expectation(called, arguments, expected.clone())?;
         let is_met = outcome.value().is_some_and(|value| same_value(&expected, value));
-        let missed = outcome.details.as_ref().map(|details| details.unexpected.clone());
-        let rejected = self.reject_unexpected(&key, missed.as_deref(), &expected)?;
+        let missed = outcome.details.as_ref().map(|details| details.unexpected.as_slice());
+        let rejected = self.reject_unexpected(&key, missed.unwrap_or_default(), &expected)?;
         // A call that no program could answer says nothing about programs.
         let of_program = outcome.failure().is_none_or(|failure| is_of_program(&failure.kind));
-        let is_example = !rejected.is_empty() || (!is_met && missed.is_some() && of_program);
+        let was_missed = missed.is_some_and(|missed| !is_met || !missed.is_empty());
+        let is_example = was_missed && of_program;
         if is_example {
             self.runtime().programs().teach(&key.role, &key.method, &example)?;
         }
         Ok(ExpectedCall { outcome, is_met, rejected, is_example })
     }
 
-    /// Rejects the programs of a call that gave another value than this; gives those that were not rejected before.
+    /// Rejects the programs of a call that gave another value than this by themselves; gives those that were not rejected before.
     fn reject_unexpected(
         &self,
         key: &ArtifactKey,
-        missed: Option<&[Checksum]>,
+        missed: &[UnexpectedAnswer],
         expected: &Value,
     ) -> Result<Vec<Checksum>, ProgramFault> {
         let because = format!("it did not give {expected}, which a person expects");
         let mut rejected = Vec::new();
-        for checksum in missed.unwrap_or_default() {
-            match self.runtime().programs().rejected(key, Some(checksum), &because) {
+        for answer in missed.iter().filter(|answer| answer.is_own) {
+            match self.runtime().programs().rejected(key, Some(&answer.program), &because) {
                 Ok(report) => rejected.push(report.rejected),
                 Err(ProgramFault::NotStored(_) | ProgramFault::AlreadyRejected(_)) => {}
                 Err(fault) => return Err(fault),

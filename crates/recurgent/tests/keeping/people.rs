@@ -121,6 +121,28 @@ fn an_expected_value_repairs_a_stored_program() {
     });
 }
 
+/// A program that passes on the answer of another agent is not rejected for it: once that agent is right, so is it.
+#[test]
+fn an_unexpected_answer_of_another_agent_does_not_reject_its_caller() {
+    check(|fixture| {
+        fixture.writes(
+            "boss.make",
+            "def make(x):\n    return delegate('t', purpose='double').double(x).value",
+            "def make(x) = delegate('t', purpose: 'double').double(x).value",
+        );
+        fixture.writes("t.double", "def double(x):\n    return x + 1", "def double(x) = x + 1");
+        fixture.writes("t.double", "def double(x):\n    return x * 2", "def double(x) = x * 2");
+        let boss = fixture.agent("boss");
+        let missed = boss.call_expecting("make", (5,), 10).unwrap();
+        assert!(!missed.is_met && missed.is_example && missed.rejected.is_empty(), "{missed:?}");
+        let tool = fixture.runtime().store().artifacts(None, 9).unwrap();
+        let key = tool.iter().find(|it| it.current.role.as_str() == "t").unwrap().current.key();
+        fixture.runtime().programs().reject(&key, "twice", None).unwrap();
+        let met = boss.call_expecting("make", (5,), 10).unwrap();
+        assert!(met.is_met && !met.is_example, "{met:?}");
+    });
+}
+
 /// What a wrong program answered does not bind its successor once an example shows that it is wrong: in the call of the
 /// example, when it is taught and tested, and for a person's text.
 #[test]
