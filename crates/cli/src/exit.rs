@@ -212,6 +212,7 @@ impl From<AgentFault> for CommandFault {
     fn from(fault: AgentFault) -> Self {
         match fault {
             AgentFault::Name(fault) => fault.into(),
+            AgentFault::Program(fault) => fault.into(),
             AgentFault::Store(fault) => fault.into(),
             AgentFault::Option(fault) => Self::usage(fault.to_string()),
             AgentFault::Model(fault) => Self::usage(fault.to_string()),

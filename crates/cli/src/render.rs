@@ -108,15 +108,14 @@ pub(crate) fn outcome(outcome: &Outcome) -> Result<(), CommandFault> {
     match &outcome.result {
         Ok(value) => {
             text(&shown(value))?;
-            outcome.notes.iter().for_each(|note| notice(note));
-            Ok(())
         }
         Err(failure) => {
             let trace = outcome.details.as_ref().map(|details| details.trace.0.as_str());
             note(&failure_block(failure, trace, paint(Stream::Error)));
-            Ok(())
         }
     }
+    outcome.notes.iter().for_each(|note| notice(note));
+    Ok(())
 }
 
 /// Strings as they are, everything else as JSON for people.

@@ -8,16 +8,16 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use crate::dialect::library::NETWORK;
+use crate::dialect::library::{FILES, NETWORK};
 use crate::dialect::{Inspection, Position};
 use crate::execution::{ExceptionFacts, ExceptionLink, LinkKind};
 use crate::provenance::Observation;
 use crate::request::{Arguments, CallRequest};
 use classes::{
-    ARGUMENT, CONVERSIONS, DENIED_ERRNO, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS, MISTAKE,
-    REFUSED_ERRNO, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
+    ARGUMENT, CONVERSIONS, DENIED_ERRNO, EXISTENCE, FILE, FILE_ERRNO, FORMAT, GROUP, INVALID_CALLS,
+    MISTAKE, REFUSED_ERRNO, SANDBOX_DIRECTORIES, SERVICE, SERVICE_ERRNO, TIMEOUT, VALUE,
 };
-use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts};
+use place::{Endpoint, is_granted, literals, names_path, numbers, path_of, texts, used_texts};
 
 /// The lowest HTTP status that is an error.
 const ERROR_STATUS: u16 = 400;
@@ -190,6 +190,31 @@ pub fn attribute(incident: &Incident<'_>) -> Attribution {
     incident.attribute_link(incident.decisive_link())
 }
 
+/// A file that the call names and that a program which uses files cannot see, because nothing grants it; `None`: there is
+/// none. To the program it does not exist, and it may answer so.
+pub(crate) fn unseen_file(
+    request: &CallRequest,
+    inspection: &Inspection,
+    access: &GrantedAccess,
+) -> Option<String> {
+    if !inspection.calls_any(FILES) {
+        return None;
+    }
+    let asks = asks_for_files(inspection);
+    // A relative path that is only opened may be one of the program's own files.
+    let is_unseen = |path: &String| {
+        let own = SANDBOX_DIRECTORIES.iter().any(|directory| is_granted(path, directory));
+        let may_be_missing = if path.starts_with('/') { !own } else { asks };
+        may_be_missing && access.workspace_of(path).is_none() && access.granted_path(path).is_none()
+    };
+    used_texts(request, inspection).filter_map(path_of).find(is_unseen)
+}
+
+/// Whether a program asks whether files exist.
+fn asks_for_files(inspection: &Inspection) -> bool {
+    inspection.calls.iter().any(|call| EXISTENCE.contains(&call.name.as_str()))
+}
+
 /// The host of the service that a program waits for, if the call or the program names one, and whether the program
 /// chose it.
 pub(crate) fn awaited_host(
@@ -305,12 +330,33 @@ impl Incident<'_> {
         if self.follows_answer(link) {
             return self.service(link);
         }
+        if self.misses_file(link) {
+            return self.file(link);
+        }
+        let gives_up = self.gives_up(link);
         let is_caused_by_arguments = match self.proven {
             None => false,
-            Some(false) => link.is_data_error(),
-            Some(true) => self.has_arguments() && self.rejects_value(link) && !self.has_received(),
+            Some(false) => link.is_data_error() || gives_up,
+            Some(true) => {
+                let rejects = gives_up || self.rejects_value(link);
+                self.has_arguments() && rejects && !self.has_received()
+            }
         };
         if is_caused_by_arguments { Attribution::Caller } else { Attribution::Program }
+    }
+
+    /// Whether a program that asks for a file, and raises on purpose, was called with one that it cannot see.
+    fn misses_file(&self, link: &ExceptionLink) -> bool {
+        let Self { request, inspection, access, .. } = self;
+        self.gives_up(link)
+            && asks_for_files(inspection)
+            && unseen_file(request, inspection, access).is_some()
+    }
+
+    /// Whether the program raised the exception itself, by a `raise` statement: it gives up on what it was given, of
+    /// whatever class the exception is.
+    fn gives_up(&self, link: &ExceptionLink) -> bool {
+        *link == self.facts.exception && self.is_raised_on_purpose() && !link.is_mistake()
     }
 
     fn has_arguments(&self) -> bool {

@@ -77,6 +77,8 @@ pub struct Policy {
     pub access: GrantedAccess,
     /// The longest wait before a model is asked again; a service that asks for a longer one is not asked.
     pub max_retry_delay: Duration,
+    /// The value that the caller expects of this call: a program that gives another is rejected.
+    pub expected: Option<Value>,
     /// Programs that a model is asked for at once, unless as many as its provider usually asks for; more than one are compared
     /// before an answer is accepted.
     pub candidates: Option<u32>,
@@ -95,6 +97,7 @@ impl Default for Policy {
             contract_origin: ContractOrigin::Caller,
             access: GrantedAccess::default(),
             max_retry_delay: Duration::from_secs(30),
+            expected: None,
             candidates: None,
         }
     }
@@ -376,29 +379,28 @@ impl Call {
 
     fn accept(
         mut self,
-        pending: PendingAttempt,
+        mut pending: PendingAttempt,
         accepted: Accepted,
         result: Result<Value, Failure>,
     ) -> Step {
         let code = accepted.program.program().source.clone();
-        let note = pending.note();
+        let notes = pending.notes();
         self.attempts.push(pending.ended(None, Some(code)));
-        self.end_noted(result, Some(accepted), note)
+        self.end_noted(result, Some(accepted), notes)
     }
 
     fn end(self, result: Result<Value, Failure>, accepted: Option<Accepted>) -> Step {
-        self.end_noted(result, accepted, None)
+        self.end_noted(result, accepted, Vec::new())
     }
 
     fn end_noted(
         self,
         result: Result<Value, Failure>,
         accepted: Option<Accepted>,
-        note: Option<String>,
+        notes: Vec<String>,
     ) -> Step {
         let result = result.map_err(|failure| at_boundary(failure, self.request.lineage.depth()));
         let (role, method) = (self.request.role.clone(), self.request.method.clone());
-        let notes = note.into_iter().collect();
         let observed = attempt::observed(&self.attempts);
         let is_weak = result.is_ok() && accepted.is_none() && self.gave_no_result();
         let outcome = Outcome { notes, is_weak, observed, ..Outcome::new(role, method, result) };

@@ -32,6 +32,8 @@ pub(crate) struct JudgementInputs<'a> {
     /// Whether the program was accepted with arguments of this shape before; `None`: it is new.
     pub(crate) proven: Option<bool>,
     pub(crate) observed: &'a Observation,
+    /// A file that the call names and that the program cannot see.
+    pub(crate) unseen_file: Option<&'a str>,
 }
 
 /// Accepts a program's answer (a value, or a truthful error), or says why not.
@@ -54,8 +56,16 @@ pub(crate) fn judge(
         }
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported.bounded());
-            let again = kind.retriable() && kind.cause() != Cause::Extrinsic;
+            let unseen = inputs.unseen_file;
+            // No other program could see the file either.
+            let again = kind.retriable() && kind.cause() != Cause::Extrinsic && unseen.is_none();
             let failure = Failure { kind, message, metadata };
+            let failure = match unseen {
+                Some(path) if !failure.metadata.contains_key("grant") => {
+                    failure.with("grant", read_grant(path))
+                }
+                Some(_) | None => failure,
+            };
             if again { reject(Reason::ReportedRetriable, failure) } else { Ok(Err(failure)) }
         }
         ReportEnding::Raised { class, message, location, facts } => {
@@ -206,7 +216,7 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("grant", grant)
         }
         Outside::File { path, in_workspace: false, .. } => {
-            let grant = format!("--read {}", path.as_deref().unwrap_or("PATH"));
+            let grant = read_grant(path.as_deref().unwrap_or("PATH"));
             let message = format!(
                 "the program cannot open a file ({text}); check that it exists, and grant it with `{grant}`, or \
                  `--write` to change it"
@@ -216,6 +226,18 @@ fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
                 .with("grant", grant)
         }
     }
+}
+
+fn read_grant(path: &str) -> String {
+    format!("--read {path}")
+}
+
+/// What an outcome says of a file that its program could not see.
+pub(crate) fn unseen_note(path: &str) -> String {
+    format!(
+        "`{path}` is not granted, so the program cannot see it; if the answer depends on it, grant it with `{}`",
+        read_grant(path)
+    )
 }
 
 /// Why a stored function cannot be called with the call's arguments; `None`: it can, or it is not known.

@@ -10,6 +10,7 @@ use crate::attempt::Origin;
 use crate::draft::Usage;
 use crate::excerpt::shortened;
 use crate::guardrail::ViolationType;
+use crate::program::Checksum;
 use crate::provenance::Observation;
 use crate::request::{CallId, Method, Role, TraceId};
 
@@ -52,6 +53,17 @@ pub struct CallDetails {
     pub origin: Option<Origin>,
     /// Whether a new program is kept to run from now on; `None`: there was none.
     pub admission: Option<Admission>,
+    /// Answers of programs that were not the value that the caller expects.
+    pub unexpected: Vec<UnexpectedAnswer>,
+}
+
+/// A program's answer that was not the value that the caller expects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnexpectedAnswer {
+    /// The program.
+    pub program: Checksum,
+    /// Whether the program is to blame, not another agent or, for a new program, something else outside that answered it.
+    pub is_own: bool,
 }
 
 impl Outcome {

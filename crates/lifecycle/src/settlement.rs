@@ -297,12 +297,12 @@ fn answered(outcome: &Outcome) -> RunVerdict {
     }
 }
 
-/// Whether the stored program gave another answer than a person taught.
+/// Whether the stored program gave another answer than a person taught or expects.
 fn misses_example(attempts: &[Attempt]) -> bool {
     attempts.iter().any(|attempt| {
         let is_stored = matches!(attempt.origin, Origin::Artifact(_));
         let reason = attempt.rejection.as_ref().map(|rejection| rejection.reason);
-        is_stored && reason == Some(Reason::ExampleMissed)
+        is_stored && matches!(reason, Some(Reason::ExampleMissed | Reason::ExpectationMissed))
     })
 }
 

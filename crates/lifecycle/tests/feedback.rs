@@ -17,6 +17,10 @@ use lifecycle::settlement::Timing;
 use serde_json::{Map, Value, json};
 
 fn first_generate() -> Box<Generate> {
+    first_generate_of(Policy::default())
+}
+
+fn first_generate_of(policy: Policy) -> Box<Generate> {
     let request = CallRequest {
         id: CallId("c".into()),
         lineage: Lineage::Root { trace: TraceId("t".into()) },
@@ -29,9 +33,7 @@ fn first_generate() -> Box<Generate> {
         manifest: None,
         allowance: Allowance::default(),
     };
-    let Step::Recall(recall) = begin(request, Policy::default()) else {
-        panic!("recall comes first")
-    };
+    let Step::Recall(recall) = begin(request, policy) else { panic!("recall comes first") };
     generate(recall.recalled(Ok(Memory::default())))
 }
 
@@ -167,6 +169,25 @@ fn feedback_on_a_program_without_a_result_says_what_was_seen() {
         assert!(given["required_correction"].as_str().unwrap().contains("function named `add`"));
         assert_eq!(given["remaining_outcome_budget"], 0);
     }
+}
+
+#[test]
+fn feedback_on_a_value_that_is_not_expected_shows_both() {
+    let policy = Policy { expected: Some(json!(42)), ..Policy::default() };
+    let run = executed(first_generate_of(policy), "result = args[0] + 1");
+    let report = |value: Value| {
+        let ending = ReportEnding::Value(value);
+        Ok(Report { ending, ..null(ResultFrom::Assigned, "") })
+    };
+    let mut again = generate(run.executed(report(json!(38)), Duration::ZERO));
+    let given = feedback(&mut again).unwrap();
+    assert_eq!((&given["expected"], &given["actual"]), (&json!("42"), &json!("38")), "{given}");
+    assert_eq!(given["mismatch"], "unexpected_value");
+    assert_eq!(given["remaining_outcome_budget"], 0);
+    let right =
+        executed(again, "result = args[0] + 5").executed(report(json!(42.0)), Duration::ZERO);
+    let Step::Commit(commit) = right else { panic!("it is accepted: {right:?}") };
+    assert_eq!(commit.unexpected().len(), 1);
 }
 
 #[test]

@@ -52,6 +52,7 @@ Unserializable       execution       execution   repair                program  
 NoResult             outcome_policy  outcome     repair                program  plain
 ContractBroken       outcome_policy  outcome     repair                program  plain
 ExampleMissed        outcome_policy  outcome     repair                program  plain
+ExpectationMissed    outcome_policy  outcome     repair                program  plain
 ReportedRetriable    outcome_policy  outcome     repair                program  plain
 ";
 

@@ -28,6 +28,7 @@ use crate::provider::ProviderFault;
 use crate::runtime::Runtime;
 use crate::session_queue::{SessionQueue, SessionTurn, TurnFault, TurnLimits};
 use crate::store::Owner;
+use crate::stored_programs::ProgramFault;
 use crate::tree::Tree;
 
 pub use builder::AgentBuilder;
@@ -56,6 +57,9 @@ pub enum AgentFault {
     /// The agent's other calls did not end in time, or the wait for them was not possible or was cancelled.
     #[error("{}", .0.message)]
     Turn(Box<Failure>),
+    /// A stored program could not be corrected.
+    #[error(transparent)]
+    Program(#[from] ProgramFault),
     /// No tool of that name.
     #[error("no tool is named {name:?}; known tools: {known}. Forge it with delegate")]
     UnknownTool {
@@ -158,7 +162,20 @@ impl Agent {
             Ok(arguments) => arguments,
             Err(problem) => return Ok(self.refused(method, problem)),
         };
-        self.call_method(method, arguments)
+        self.call_method(method, arguments, None)
+    }
+
+    /// Calls a method of which a value is expected: a program that gives another is rejected.
+    pub(crate) fn call_with_expectation(
+        &self,
+        method: Method,
+        arguments: impl IntoArguments,
+        expected: Value,
+    ) -> Result<Outcome, AgentFault> {
+        match self.check_arguments(arguments) {
+            Ok(arguments) => self.call_method(method, arguments, Some(expected)),
+            Err(problem) => Ok(self.refused(method, problem)),
+        }
     }
 
     /// Calls any method and reads its value as a type.
@@ -189,7 +206,12 @@ impl Agent {
         })
     }
 
-    fn call_method(&self, method: Method, arguments: Arguments) -> Result<Outcome, AgentFault> {
+    fn call_method(
+        &self,
+        method: Method,
+        arguments: Arguments,
+        expected: Option<Value>,
+    ) -> Result<Outcome, AgentFault> {
         let _turn = match self.turn() {
             Ok(turn) => turn,
             Err(fault) => {
@@ -207,11 +229,16 @@ impl Agent {
                 answer
             }
             Dispatch::Refused { reason } => Ok(self.refused(method, reason)),
-            Dispatch::Call => Ok(self.dynamic_call(method, arguments)),
+            Dispatch::Call => Ok(self.dynamic_call(method, arguments, expected)),
         }
     }
 
-    fn dynamic_call(&self, method: Method, arguments: Arguments) -> Outcome {
+    fn dynamic_call(
+        &self,
+        method: Method,
+        arguments: Arguments,
+        expected: Option<Value>,
+    ) -> Outcome {
         let tree = self.tree.clone().unwrap_or_else(|| {
             Tree::new(self.options.allowance, self.state().cancellation.clone())
         });
@@ -227,7 +254,8 @@ impl Agent {
             manifest: self.held(),
             allowance: self.options.allowance,
         };
-        let (outcome, kept) = crate::call::perform(self, request, &tree);
+        let policy = Policy { expected, ..self.policy(request.language) };
+        let (outcome, kept) = crate::call::perform(self, request, policy, &tree);
         if let Some(kept) = kept {
             let mut state = self.state();
             state.context.apply(kept.context);
@@ -417,6 +445,7 @@ impl Agent {
             contract_origin: self.contract_origin,
             access: self.options.grants.access(),
             max_retry_delay: config.settings().max_retry_delay_seconds,
+            expected: None,
             candidates: config.settings().candidates,
         }
     }

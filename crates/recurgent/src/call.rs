@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use lifecycle::artifact::{Artifact, ArtifactKey};
 use lifecycle::call::{
-    self, Commit, Execute, Generate, Memory, Prepare, RehearsalRun, Rehearse, Settled, Step,
-    StoreFault,
+    self, Commit, Execute, Generate, Memory, Policy, Prepare, RehearsalRun, Rehearse, Settled,
+    Step, StoreFault,
 };
 use lifecycle::dispatch::ASK;
 use lifecycle::draft::{Draft, DraftFault, Usage};
@@ -38,15 +38,17 @@ use crate::upkeep::{now, time_before};
 /// Earlier turns of a conversation that a model is shown.
 const MAX_TURNS: usize = 4;
 
-/// Performs one dynamic call; gives its outcome and what it did to the agent's memory.
-pub(crate) fn perform(agent: &Agent, request: CallRequest, tree: &Tree) -> (Outcome, Option<Kept>) {
+/// The outcome of a call, and what it did to the agent's memory.
+pub(crate) type CallEnd = (Outcome, Option<Kept>);
+
+/// Performs one dynamic call.
+pub(crate) fn perform(agent: &Agent, request: CallRequest, policy: Policy, tree: &Tree) -> CallEnd {
     let runtime = agent.runtime();
     let mut call = CallInProgress::begin(agent, tree);
     tree.note_request(&request);
     runtime
         .observers()
         .notify(&request, || EventKind::Started { arguments: request.arguments.to_string() });
-    let policy = agent.policy(request.language);
     let mut step = match agent.readiness() {
         Ok(()) => call::begin(request, policy),
         Err(failure) => call::refused(request, policy, *failure),
@@ -385,6 +387,7 @@ impl CallInProgress<'_> {
             duration: self.started.elapsed(),
             origin: accepted.map(|attempt| attempt.origin.clone()),
             admission: commit.receipt().admission,
+            unexpected: commit.unexpected(),
         }
     }
 

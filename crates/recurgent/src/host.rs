@@ -384,7 +384,8 @@ impl From<AgentFault> for Refusal {
             | AgentFault::Option(_)
             | AgentFault::Model(_)
             | AgentFault::Contract(_)
-            | AgentFault::Value(_) => "invalid_call",
+            | AgentFault::Value(_)
+            | AgentFault::Program(_) => "invalid_call",
         };
         Self { error_type: error_type.to_owned(), message: fault.to_string() }
     }

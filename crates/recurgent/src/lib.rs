@@ -52,7 +52,7 @@ pub use lifecycle::context::Context;
 pub use lifecycle::contract::ContractFault;
 pub use lifecycle::dialect::Language;
 pub use lifecycle::example::{Example, ExpectedResult};
-pub use lifecycle::outcome::{CallDetails, Cause, Failure, FailureKind, Outcome};
+pub use lifecycle::outcome::{CallDetails, Cause, Failure, FailureKind, Outcome, UnexpectedAnswer};
 pub use lifecycle::program::Checksum;
 pub use lifecycle::request::{
     Allowance, Arguments, CallId, MemoryKey, Method, NameFault, Role, Session, TraceId,
@@ -60,8 +60,8 @@ pub use lifecycle::request::{
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
 pub use stored_programs::{
-    EditReport, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary, RejectionReport,
-    StoredPrograms, TestSource, TestedCall,
+    EditReport, ExpectedCall, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary,
+    RejectionReport, StoredPrograms, TestSource, TestedCall,
 };
 
 /// JSON as calls use it: strict, with integers of any size and objects in the order they were written. It is not the

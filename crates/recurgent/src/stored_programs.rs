@@ -23,6 +23,8 @@ use crate::runtime::Runtime;
 use crate::store::catalog::{KnownArtifact, TaughtMethod};
 use crate::trial::{TrialRunner, is_met, trial_request};
 
+pub use by_agent::ExpectedCall;
+
 /// Stored programs listed at most.
 const MAX_LISTED: usize = 10_000;
 

@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use lifecycle::request::{Method, Role};
 use recurgent::store::Store;
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::{Agent, Arguments, Outcome, Runtime, RuntimeBuilder};
+use recurgent::{Agent, AgentFault, Arguments, ExpectedCall, Outcome, Runtime, RuntimeBuilder};
 use serde_json::Value;
 
 use super::input::ArgumentReader;
@@ -134,18 +134,33 @@ impl Caller {
         method: &Method,
         arguments: Arguments,
     ) -> Result<Outcome, CommandFault> {
+        self.during_call(|agent| agent.call(method.as_str(), arguments))
+    }
+
+    /// Calls a method whose right value is known; Ctrl-C stops the call.
+    pub(crate) fn call_expecting(
+        &mut self,
+        method: &Method,
+        arguments: Arguments,
+        expected: &Value,
+    ) -> Result<ExpectedCall, CommandFault> {
+        self.during_call(|agent| agent.call_expecting(method.as_str(), arguments, expected))
+    }
+
+    fn during_call<T>(
+        &mut self,
+        call: impl FnOnce(&Agent) -> Result<T, AgentFault>,
+    ) -> Result<T, CommandFault> {
         let agent = &self.agent;
         let outcome = self.interrupt.during(|cancellation| {
             agent.set_cancellation(cancellation);
-            agent.call(method.as_str(), arguments)
+            call(agent)
         });
         self.store.show_notices();
         self.show_model();
         Ok(outcome?)
     }
-}
 
-impl Caller {
     /// Says once which of a server's models is asked.
     fn show_model(&mut self) {
         if let Some(notice) = self.runtime.provider().notice().filter(|_| !self.has_shown_model) {

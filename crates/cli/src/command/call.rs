@@ -4,16 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lifecycle::admission::{Admission, Inputs};
+use lifecycle::admission::Admission;
 use lifecycle::dispatch::is_setter;
-use lifecycle::example::{Example, ExpectedResult, same_value};
-use lifecycle::outcome::{Cause, FailureKind};
+use lifecycle::example::Example;
 use lifecycle::request::{Method, Role};
 use recurgent::regular_file::{open_named, read_named};
-use recurgent::{Arguments, Outcome, ProgramFault};
+use recurgent::{Arguments, ExpectedCall, Outcome};
 use serde_json::{Map, Value, json};
 
-use super::agent::{AgentFlags, Caller, outcome_json};
+use super::agent::{AgentFlags, outcome_json};
 use super::input::{ArgumentReader, INPUT_HELP, limited_bytes};
 use super::settings::pair;
 use crate::exit::{CommandFault, Exit};
@@ -29,7 +28,7 @@ Examples:
   git log | recurgent call editor count_commits -         standard input
   recurgent call ledger total sales.csv --read sales.csv  a file that programs may read
   recurgent call calculator add 3 --provider scripted:programs.yaml --guest ruby
-  recurgent call calculator double 4 --expect 8           a wrong answer is rejected and learned from
+  recurgent call calculator double 4 --expect 8           a program with another answer is rejected
   recurgent call calculator double 4 --frozen             stored programs only, never a model
 
 Each ARG is JSON if it parses as JSON, otherwise text: 3 is a number, '\"3\"' and three are text.
@@ -56,7 +55,7 @@ pub(crate) struct CallOptions {
     /// Read the arguments by position from a file that holds a JSON array; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "args")]
     args_file: Option<PathBuf>,
-    /// The right value: any other answer is rejected, and the call is kept as an example
+    /// The right value: a program that gives another is rejected, and the call is kept as an example
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     expect: Option<String>,
     /// Teach the method an example, or a list of them, from a JSON file first: `{"args": [4], "value": 8}`
@@ -90,8 +89,13 @@ impl CallOptions {
         for example in &examples {
             caller.runtime.programs().teach(&role, &method, example)?;
         }
-        let context = caller.agent.runtime_context().to_object();
-        let outcome = caller.call(&method, arguments.clone())?;
+        let (outcome, called) = match &expected {
+            Some(expected) => {
+                let called = caller.call_expecting(&method, arguments, expected)?;
+                (called.outcome.clone(), Some((called, expected)))
+            }
+            None => (caller.call(&method, arguments)?, None),
+        };
         if self.regenerate {
             note_admission(&outcome);
         }
@@ -100,13 +104,10 @@ impl CallOptions {
                 "nothing was kept: memory lasts as long as its process; add --session NAME to keep it",
             );
         }
-        let Some(expected) = expected else {
-            return shown(&outcome, self.json);
-        };
-        let Arguments { args, kwargs } = arguments;
-        let inputs = Inputs { args, kwargs, context };
-        let example = Example { inputs, expected: ExpectedResult::Value(expected.clone()) };
-        expected_value(&caller, &method, &Expectation { example, expected }, &outcome, self.json)
+        match called {
+            Some((called, expected)) => shown_with_expectation(&called, expected, self.json),
+            None => shown(&outcome, self.json),
+        }
     }
 }
 
@@ -139,73 +140,40 @@ fn note_admission(outcome: &Outcome) {
     render::notice(&format!("the new program answered this call and is not kept to run: {why}"));
 }
 
-/// A call and the value the person expects of it.
-struct Expectation {
-    /// The call, with the memory it started from.
-    example: Example,
-    expected: Value,
-}
-
-/// Shows the answer. One that is not as expected is rejected, and the call becomes an example.
-fn expected_value(
-    caller: &Caller,
-    method: &Method,
-    expectation: &Expectation,
-    outcome: &Outcome,
+/// Shows the answer, and what the person's expectation did.
+fn shown_with_expectation(
+    called: &ExpectedCall,
+    expected: &Value,
     as_json: bool,
 ) -> Result<Exit, CommandFault> {
-    let Expectation { example, expected } = expectation;
-    let is_met = outcome.value().is_some_and(|value| same_value(expected, value));
-    if is_met && !as_json {
-        return shown(outcome, false);
-    }
-    let mut rejected = None;
-    // A call that no program could answer says nothing about programs.
-    let is_kept = !is_met && outcome.failure().is_none_or(|failure| is_of_program(&failure.kind));
-    if is_kept {
-        if let Some(wrong) = outcome.value() {
-            let because = format!("it gave {wrong} where a person expects {expected}");
-            rejected = match caller.agent.reject(method.as_str(), &because) {
-                Ok(report) => Some(report),
-                // The value came from memory, or from a program that is not stored.
-                Err(ProgramFault::NotStored(_) | ProgramFault::AlreadyRejected(_)) => None,
-                Err(fault) => return Err(fault.into()),
-            };
-        }
-        // Checked as any other: its size counts.
-        let example = Example::parse(&example.to_json())
-            .map_err(|fault| CommandFault::usage(fault.to_string()))?;
-        caller.runtime.programs().teach(caller.agent.role(), method, &example)?;
-    }
+    let ExpectedCall { outcome, is_met, rejected, is_example } = called;
     if as_json {
         let mut fields = outcome_json(outcome);
         if let Value::Object(fields) = &mut fields {
             let report = json!({
                 "met": is_met,
                 "expected": expected,
-                "rejected": rejected.as_ref().map(|report| &report.rejected),
-                "running": rejected.as_ref().and_then(|report| report.running.as_ref()),
+                "rejected": rejected,
+                "example_kept": is_example,
             });
             fields.insert("expectation".to_owned(), report);
         }
         render::json(&fields)?;
     } else {
         render::outcome(outcome)?;
-        let kept = match (is_kept, rejected.is_some()) {
-            (true, true) => {
-                "its program is rejected and the example is kept: call again for a new program"
-            }
-            (true, false) => "the example is kept: call again for a new program",
-            (false, _) => "no program answered, so no example is kept",
-        };
-        render::notice(&format!("{expected} was expected; {kept}"));
     }
-    Ok(if is_met { Exit::Ok } else { Exit::Failed })
-}
-
-/// Whether a failure is that of a program that ran.
-fn is_of_program(kind: &FailureKind) -> bool {
-    kind.cause() != Cause::Extrinsic && *kind != FailureKind::InvalidCall
+    if !as_json && !(*is_met && rejected.is_empty()) {
+        let was = match (is_met, rejected.len()) {
+            (_, 0) => String::new(),
+            (true, 1) => "another program gave something else first and is rejected; ".to_owned(),
+            (false, 1) => "its program is rejected; ".to_owned(),
+            (_, count) => format!("{count} programs gave something else and are rejected; "),
+        };
+        let kept =
+            if *is_example { "the call is kept as an example" } else { "no example is kept" };
+        render::notice(&format!("{expected} was expected; {was}{kept}"));
+    }
+    Ok(if *is_met { Exit::Ok } else { Exit::Failed })
 }
 
 /// Arguments by name.

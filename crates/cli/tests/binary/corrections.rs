@@ -105,16 +105,17 @@ fn an_answer_of_an_earlier_version_rejects_that_version() {
 fn an_answer_that_is_not_as_expected_is_rejected_and_learned_from() {
     let cli = wrong();
     let expecting = [&DOUBLE[..], &["--expect", "8"]].concat();
-    cli.run(&expecting)
-        .exits(1)
-        .prints("5\n")
-        .stderr_contains("8 was expected; its program is rejected");
+    cli.run(&expecting).exits(0).prints("8\n").stderr_contains(
+        "8 was expected; another program gave something else first and is rejected; the call is kept as an example",
+    );
     let (answer, exit) = cli.answer(&expecting);
     assert_eq!((exit, &answer["value"]), (0, &json!(8)));
-    assert_eq!(answer["expectation"]["met"], true);
+    let expectation = json!({"met": true, "expected": 8, "rejected": [], "example_kept": false});
+    assert_eq!(answer["expectation"], expectation);
     let (answer, exit) = cli.answer(&[&DOUBLE[..], &["--expect", "9"]].concat());
-    assert_eq!((exit, &answer["expectation"]["met"]), (1, &json!(false)));
-    assert!(answer["expectation"]["rejected"].is_string(), "{answer}");
+    assert_eq!((exit, &answer["error_type"]), (1, &json!("contract_violation")));
+    assert_eq!(answer["metadata"]["actual"], "8", "{answer}");
+    assert_eq!(answer["expectation"]["rejected"].as_array().map(Vec::len), Some(1), "{answer}");
 }
 
 #[test]
@@ -222,7 +223,7 @@ fn an_expectation_keeps_the_memory_of_its_call_and_nothing_if_no_program_answere
     let in_session =
         |line: &[&str]| cli.run(&[&["call", "tally"], line, &["--session", "desk"]].concat());
     in_session(&["n=", "5"]).exits(0);
-    in_session(&["add", "3", "--expect", "8"]).exits(1).stderr_contains("the example is kept");
+    in_session(&["add", "3", "--expect", "8"]).exits(1).stderr_contains("is kept as an example");
     cli.write("script.json", &script("def add(x):\n    return context['n'] + x"));
     in_session(&["add", "3"]).exits(0).prints("8\n");
     in_session(&["add", "--expect", "8"]).exits(1).stderr_contains("no example is kept");

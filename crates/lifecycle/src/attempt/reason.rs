@@ -298,6 +298,8 @@ retry_table! {
     ContractBroken:       Judgement,   OUTCOME,    Repair,          Program, Plain;
     /// An example is not met.
     ExampleMissed:        Judgement,   OUTCOME,    Repair,          Program, Plain;
+    /// The value is not the one that the caller expects of this call.
+    ExpectationMissed:    Judgement,   OUTCOME,    Repair,          Program, Plain;
     /// The program reported a retriable error.
     ReportedRetriable:    Judgement,   OUTCOME,    Repair,          Program, Plain;
 }

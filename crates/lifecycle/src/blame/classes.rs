@@ -105,6 +105,28 @@ pub(super) const FILE_ERRNO: &[&str] = &[
 /// Errors of changing a file that may only be read.
 pub(super) const REFUSED_ERRNO: &[&str] = &["EACCES", "EPERM", "EROFS"];
 
+/// Functions and methods that say whether a file is there. They raise nothing about a file that is not granted.
+pub(super) const EXISTENCE: &[&str] = &[
+    // Python
+    "access",
+    "exists",
+    "glob",
+    "is_dir",
+    "is_file",
+    "isdir",
+    "isfile",
+    "lexists",
+    // Ruby
+    "directory?",
+    "exist?",
+    "file?",
+    "readable?",
+];
+
+/// Directories of which a sandbox shows its own.
+pub(super) const SANDBOX_DIRECTORIES: &[&str] =
+    &["/bin", "/dev", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+
 /// Error numbers of what the sandbox denies.
 pub(super) const DENIED_ERRNO: &[&str] = &["EACCES", "EPERM"];
 

@@ -20,14 +20,31 @@ pub(super) fn texts(request: &CallRequest) -> impl Iterator<Item = &str> {
     scalars(request).filter_map(Value::as_str).take(MAX_TEXTS)
 }
 
+/// The texts of a call's arguments, and of the memory that the program uses.
+pub(super) fn used_texts<'a>(
+    request: &'a CallRequest,
+    inspection: &'a Inspection,
+) -> impl Iterator<Item = &'a str> {
+    let is_used = |key: &str| inspection.context.iter().any(|used| used.key == key);
+    scalars_of(request, is_used).filter_map(Value::as_str).take(MAX_TEXTS)
+}
+
 /// The whole numbers of a call's arguments and memory.
 pub(super) fn numbers(request: &CallRequest) -> impl Iterator<Item = u64> {
     scalars(request).filter_map(Value::as_u64).take(MAX_TEXTS)
 }
 
 fn scalars(request: &CallRequest) -> impl Iterator<Item = &Value> {
+    scalars_of(request, |_| true)
+}
+
+/// The scalars of a call's arguments, and of these keys of memory.
+fn scalars_of(
+    request: &CallRequest,
+    is_used: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = &Value> {
     let Arguments { args, kwargs } = &request.arguments;
-    let memory = request.context.iter().map(|(_, value)| value);
+    let memory = request.context.iter().filter(|(key, _)| is_used(key)).map(|(_, value)| value);
     let mut pending: Vec<&Value> = memory.chain(kwargs.values()).chain(args).collect();
     std::iter::from_fn(move || {
         loop {

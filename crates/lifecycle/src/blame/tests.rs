@@ -263,6 +263,56 @@ fn an_error_that_is_raised_on_purpose_passes_on_what_it_was_raised_for() {
     }
 }
 
+/// A program that raises by a statement of its own gives up on what it was given, of whatever class the exception is.
+#[test]
+fn a_program_that_gives_up_on_its_arguments_is_not_at_fault() {
+    let code =
+        "def m(x):\n    if x != 'a':\n        raise RuntimeError('no ' + x)\n    return x + 1";
+    for (line, args, answered, proven, expected) in [
+        (3, &["x"][..], false, Some(true), Blame::Caller),
+        (3, &["x"], false, Some(false), Blame::Caller),
+        (3, &["x"], false, None, Blame::Program),
+        (3, &["x"], true, Some(true), Blame::Program),
+        (3, &[], false, Some(true), Blame::Program),
+        (4, &["x"], false, Some(true), Blame::Program),
+    ] {
+        let scene = Scene { code, args, answered, proven, line: Some(line), ..STORED };
+        let blame = scene.blame(&of(link(&["RuntimeError", "Exception"])));
+        assert_eq!(blame, expected, "line {line}, {args:?} {answered} {proven:?}");
+    }
+}
+
+/// A file that nothing grants does not exist to a program: one that asks for it and raises is not at fault.
+#[test]
+fn a_file_that_is_not_granted_is_not_there() {
+    let asking = "import os\ndef m(p):\n    if not os.path.exists(p):\n        raise RuntimeError(p)\n    return open(p).read()";
+    let opening = "def m(p):\n    return open(p).read()";
+    let other = "def m(p):\n    return p.upper()";
+    let found = |code: &str, path: &str| {
+        let mut request = CallRequest::bare("c", "m");
+        request.arguments.args = vec![Value::from(path)];
+        let access = GrantedAccess { paths: vec!["/srv".to_owned()], ..GrantedAccess::default() };
+        unseen_file(&request, &inspect(Language::Python, code).unwrap(), &access)
+    };
+    for (code, path, expected) in [
+        (asking, "/data/a.csv", true),
+        (opening, "/data/a.csv", true),
+        (asking, "/srv/a.csv", false),
+        (asking, "/usr/share/a.csv", false),
+        (asking, "a.csv", true),
+        (opening, "a.csv", false),
+        (asking, "hello", false),
+        (other, "/data/a.csv", false),
+    ] {
+        assert_eq!(found(code, path).is_some(), expected, "{path} in {code}");
+    }
+    let scene = Scene { code: asking, args: &["/data/a.csv"], line: Some(4), ..STORED };
+    for proven in [None, Some(true), Some(false)] {
+        let scene = Scene { proven, ..scene };
+        assert_eq!(scene.blame(&of(link(&["RuntimeError"]))), Blame::World, "{proven:?}");
+    }
+}
+
 /// A program that handled a failed call and then makes a mistake is to blame; one that gives up because of it is not.
 #[test]
 fn a_failed_call_that_was_handled_excuses_nothing() {

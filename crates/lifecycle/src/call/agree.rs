@@ -130,6 +130,7 @@ impl Call {
             failed_call: None,
             proven: None,
             observed: &report.observed,
+            unseen_file: None,
         };
         let result = judge(&inputs, report.ending.clone(), Vec::new()).ok()?;
         Some(Contender { program, report, result })

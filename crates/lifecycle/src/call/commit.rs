@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::artifact::{Artifact, ArtifactKey, Trigger};
-use crate::attempt::{Attempt, Budgets};
+use crate::attempt::{Attempt, Budgets, Origin, Reason};
 use crate::context::Context;
 use crate::draft::Usage;
 use crate::event::EventKind;
 use crate::guardrail::GuardrailPolicy;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, UnexpectedAnswer};
 use crate::pattern::{self, PatternEvent};
 use crate::program::Checksum;
 use crate::request::CallRequest;
@@ -43,6 +43,20 @@ impl Commit {
     /// Every try, in order.
     pub fn attempts(&self) -> &[Attempt] {
         &self.call.attempts
+    }
+
+    /// Answers that were not the value that the caller expects.
+    pub fn unexpected(&self) -> Vec<UnexpectedAnswer> {
+        let answer = |attempt: &Attempt| {
+            let rejection = attempt.rejection.as_ref()?;
+            let program = rejection.program.as_ref()?;
+            let is_stored = matches!(attempt.origin, Origin::Artifact(_));
+            let observed = &attempt.observed;
+            let is_own = !observed.agent_answered && (is_stored || observed.reached_nothing());
+            let answer = UnexpectedAnswer { program: Checksum::of(&program.source), is_own };
+            (rejection.reason == Reason::ExpectationMissed).then_some(answer)
+        };
+        self.call.attempts.iter().filter_map(answer).collect()
     }
 
     /// The attempt that was accepted.

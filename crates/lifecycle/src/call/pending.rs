@@ -32,6 +32,8 @@ pub(super) struct PendingAttempt {
     pub(super) worker: Option<WorkerTrace>,
     pub(super) result_from: Option<ResultFrom>,
     pub(super) observed: Observation,
+    /// What the outcome must say of its run, if it is accepted.
+    pub(super) notes: Vec<String>,
     /// How many programs agreed with it, if several were written.
     pub(super) agreement: Option<Agreement>,
     /// The failure of the call if this attempt fails too: it runs only because no better program could be obtained.
@@ -54,6 +56,7 @@ impl Default for PendingAttempt {
             worker: None,
             result_from: None,
             observed: Observation::default(),
+            notes: Vec::new(),
             agreement: None,
             last_resort: None,
         }
@@ -62,13 +65,14 @@ impl Default for PendingAttempt {
 
 impl PendingAttempt {
     /// What the outcome must say of the program, if it is accepted.
-    pub(super) fn note(&self) -> Option<String> {
-        let withheld = self.last_resort.as_ref()?;
-        matches!(self.origin, Origin::Artifact(_)).then(|| {
+    pub(super) fn notes(&mut self) -> Vec<String> {
+        let is_stored = matches!(self.origin, Origin::Artifact(_));
+        let degraded = self.last_resort.as_ref().filter(|_| is_stored).map(|withheld| {
             format!(
                 "the stored program is degraded; it ran because no better one could be obtained ({withheld})"
             )
-        })
+        });
+        degraded.into_iter().chain(std::mem::take(&mut self.notes)).collect()
     }
 
     pub(super) fn ended(self, rejection: Option<Rejection>, code: Option<String>) -> Attempt {

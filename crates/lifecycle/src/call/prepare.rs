@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::attempt::{Origin, Rejection};
+use crate::blame::unseen_file;
 use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
 use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report};
 use crate::guardrail::check_provided;
-use crate::judgement::{JudgementInputs, barred, judge, unreported};
+use crate::judgement::{JudgementInputs, barred, judge, unreported, unseen_note};
 use crate::no_result;
 use crate::outcome::Failure;
 use crate::program::VettedProgram;
@@ -17,7 +18,7 @@ use crate::purity::is_pure;
 use crate::request::CallRequest;
 use crate::settlement::Accepted;
 
-use super::rehearse::{Rehearsal, missed_answer};
+use super::rehearse::{Rehearsal, missed_answer, unexpected_answer};
 use super::{Call, PendingAttempt, Rehearse, Step};
 
 /// Give the program an environment.
@@ -141,6 +142,7 @@ impl Execute {
         pending.output = report.output;
         pending.worker = Some(report.worker);
         pending.sent = call.sent(&program, &report.observed);
+        let unseen = unseen_file(&call.request, program.inspection(), &call.policy.access);
         let inputs = JudgementInputs {
             request: &call.request,
             guardrails: &call.policy.guardrails,
@@ -149,6 +151,7 @@ impl Execute {
             failed_call: report.failed_call.as_deref(),
             proven: pending.proven,
             observed: &report.observed,
+            unseen_file: unseen.as_deref(),
         };
         let judged = match without_result {
             Some(rejection) => Err(rejection),
@@ -160,6 +163,9 @@ impl Execute {
         };
         match judged {
             Ok(result) => {
+                // A program that answers that the file is there has seen it.
+                let unseen = unseen.filter(|_| result != Ok(Value::Bool(true)));
+                pending.notes.extend(unseen.as_deref().map(unseen_note));
                 let accepted = Accepted {
                     program,
                     origin: pending.origin.clone(),
@@ -216,14 +222,20 @@ impl Call {
         }
     }
 
-    /// A new program that answers from its arguments and memory alone must meet the examples first. A stored one
-    /// never answers a call that is itself an example with anything else.
+    /// Any program must give what the caller expects of this call, if that is known. A new program that answers from its
+    /// arguments and memory alone must then meet the examples. A stored one never answers a call that is itself an
+    /// example with anything else.
     pub(super) fn meet_examples(
         self,
         pending: PendingAttempt,
         accepted: Accepted,
         result: Result<Value, Failure>,
     ) -> Step {
+        let expected = self.policy.expected.as_ref();
+        if let Some(rejection) = unexpected_answer(expected, &self.request, &result) {
+            let program = Some(accepted.program.program().clone());
+            return self.reject(pending, &Rejection { program, ..rejection });
+        }
         if self.examples.is_empty() || !is_pure(&accepted.program) {
             return self.accept(pending, accepted, result);
         }

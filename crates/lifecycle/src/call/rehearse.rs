@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::attempt::{Reason, Rejection};
 use crate::blame::Blame;
-use crate::example::{Example, ExpectedResult};
+use crate::example::{Example, ExpectedResult, same_value};
 use crate::excerpt::shortened;
 use crate::execution::{Environment, Order, Report, ReportEnding, WorkerFault};
 use crate::outcome::{Failure, FailureKind};
@@ -110,11 +110,38 @@ pub(super) fn missed_answer(
 ) -> Option<Rejection> {
     let example = examples.iter().find(|example| example.inputs.are_of(request))?;
     let given = result.as_ref().map_err(|failure| failure.kind.code());
-    let actual = match result {
+    (!example.is_met(given)).then(|| example_missed(example, &shown(result)))
+}
+
+/// Why an answer is not the value that the caller expects; `None`: it is, or none is expected.
+pub(super) fn unexpected_answer(
+    expected: Option<&Value>,
+    request: &CallRequest,
+    result: &Result<Value, Failure>,
+) -> Option<Rejection> {
+    let expected = expected?;
+    if result.as_ref().is_ok_and(|value| same_value(expected, value)) {
+        return None;
+    }
+    let expected = shortened(&expected.to_string(), MAX_SHOWN_CHARS);
+    let actual = shortened(&shown(result), MAX_SHOWN_CHARS);
+    let message = format!(
+        "the value is not what a person expects: for ({}) the program must give {expected} and gave {actual}",
+        request.arguments
+    );
+    let failure = Failure::new(FailureKind::ContractViolation, message)
+        .with("mismatch", "unexpected_value")
+        .with("expected", expected)
+        .with("actual", actual);
+    Some(Rejection::new(Reason::ExpectationMissed, failure))
+}
+
+/// A result, for people and models.
+fn shown(result: &Result<Value, Failure>) -> String {
+    match result {
         Ok(value) => value.to_string(),
         Err(failure) => failure.to_string(),
-    };
-    (!example.is_met(given)).then(|| example_missed(example, &actual))
+    }
 }
 
 /// Why a run does not meet its example; `None`: it does, or nothing can be said because the host could not run it.

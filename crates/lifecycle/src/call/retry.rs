@@ -102,7 +102,7 @@ impl Call {
                     "the value is null because no program gave a result, and none was kept ({})",
                     rejection.failure.message
                 );
-                self.end_noted(Ok(Value::Null), None, Some(note))
+                self.end_noted(Ok(Value::Null), None, vec![note])
             }
             Next::End(failure) => self.settle(failure),
         }

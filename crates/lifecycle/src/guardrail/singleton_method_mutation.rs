@@ -25,17 +25,20 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     details: "\
 An agent answers any method by itself; a method attached to it would hide that and vanish with the worker.
 Assigning plain data (`agent.memory = 5`) is a setter and passes, as do methods of the program's own classes
-and objects. Agents are followed through variables; an agent that goes through a list or a function of the
+and objects. A class of the program may be named `Agent` or `Outcome`: it takes the place of the runtime's for this
+program, unless the program also uses the runtime's (`Outcome.error`). Agents are followed through variables; an agent that goes through a list or a function of the
 program is refused the method when it is attached, by the same rule.",
     correction: "Call the agent's dynamic methods directly (`tool(\"name\").any_method(...)`) and define \
-                 plain helper functions instead of attaching methods to objects.",
+                 plain helper functions instead of attaching methods to objects. Rename a class of \
+                 your own that is named `Agent` or `Outcome`.",
     examples: &[
         violates(Python, "t = tool(\"fetcher\")\nt.fetch = lambda url: \"<html>\""),
         violates(Python, "del Outcome.ok"),
         violates(Python, "__builtins__[\"print\"] = None"),
         passes(Python, "t = tool(\"fetcher\")\nt.memory = 5"),
         violates(Ruby, "t = tool(\"fetcher\")\nt.define_singleton_method(:fetch) { \"<html>\" }"),
-        violates(Ruby, "class Agent; end"),
+        violates(Ruby, "class Outcome\n  def note = 1\nend\nOutcome.error(\"no\")"),
+        passes(Ruby, "Agent = Struct.new(:name)\nAgent.new(\"Ann\").name"),
         passes(Ruby, "class Cart\n  def self.empty = new\nend\nCart.empty"),
     ],
 };
@@ -120,8 +123,8 @@ fn is_protected(object: &Operand) -> bool {
 fn ruby(input: &GuardrailInput<'_>) -> Option<(String, Position)> {
     let redefining = input.inspection.calls_with(REDEFINES);
     let calls = redefining.filter_map(|(call, _)| defines_by_call(call));
-    let definitions = input.inspection.definitions.iter().filter_map(defines_on);
-    let assignments = input.inspection.assignments.iter().filter_map(replaces);
+    let definitions = input.inspection.definitions.iter().filter_map(|it| defines_on(it, input));
+    let assignments = input.inspection.assignments.iter().filter_map(|it| replaces(it, input));
     calls.chain(definitions).chain(assignments).min_by_key(|(_, position)| *position)
 }
 
@@ -143,12 +146,28 @@ fn is_runtime_name(name: &str) -> bool {
     matches!(name, "Agent" | "Outcome")
 }
 
-/// `def object.name`, `class << object`, `class Agent`
-fn defines_on(definition: &Definition) -> Option<(String, Position)> {
+/// Whether a program that has a class of this name uses the runtime's: `Agent.for`, `Outcome.error`.
+fn uses_runtime(input: &GuardrailInput<'_>, name: &str) -> bool {
+    let members: &[&str] = match name {
+        "Agent" => &["for"],
+        _ => &["call", "error", "failure", "ok", "success"],
+    };
+    let is_use = |call: &Call| {
+        let path = call.receiver.as_ref().and_then(Operand::path);
+        path.is_some_and(|path| {
+            let path = path.trim_start_matches("::");
+            path == "Agent::Outcome" || (path == name && members.contains(&call.name.as_str()))
+        })
+    };
+    input.inspection.calls.iter().any(is_use)
+}
+
+/// `def object.name`, `class << object`, `class Agent::Outcome`
+fn defines_on(definition: &Definition, input: &GuardrailInput<'_>) -> Option<(String, Position)> {
     let (barred, what) = match (&definition.kind, &definition.owner) {
         (DefinitionKind::Class, _) => {
             let name = definition.name.as_str();
-            let reopened = matches!(name, "Agent" | "Outcome" | "Agent::Outcome");
+            let reopened = name == "Agent::Outcome" || hides(name, input);
             (reopened, format!("reopening `{name}`"))
         }
         (DefinitionKind::Function, DefinitionOwner::Object(object)) => {
@@ -164,10 +183,18 @@ fn defines_on(definition: &Definition) -> Option<(String, Position)> {
     barred.then_some((what, definition.position))
 }
 
+/// Whether the program's own class of this name hides one of the runtime's that it uses.
+fn hides(name: &str, input: &GuardrailInput<'_>) -> bool {
+    is_runtime_name(name) && uses_runtime(input, name)
+}
+
 /// `Outcome = …`, `Agent::Outcome = …`
-fn replaces(assignment: &AssignmentStatement) -> Option<(String, Position)> {
+fn replaces(
+    assignment: &AssignmentStatement,
+    input: &GuardrailInput<'_>,
+) -> Option<(String, Position)> {
     let (name, barred) = match &assignment.target {
-        Target::Name(name) => (name, is_runtime_name(name)),
+        Target::Name(name) => (name, hides(name, input)),
         Target::Attribute { object, name } => (name, is_runtime(object)),
         Target::Item { .. } => return None,
     };

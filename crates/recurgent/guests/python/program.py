@@ -1,6 +1,7 @@
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 TAIL = "__recurgent_tail__"
 RETURNED = "__recurgent_returned__"
+WRITTEN = "__recurgent_written__"
 PRINTING = frozenset(("print", "pprint", "pp"))
 
 # A program may read `result` before it assigns it; what it assigns is a name of its own.
@@ -115,7 +116,7 @@ class Returned:
 
 def split_value(tree, may_return, method):
     """Removes what gives the program's value from the tree. Returns it as an expression of its own, and its kind:
-    the last expression, the name that a last assignment sets or, when the program returns at top level, a call of the
+    the last expression, what a last assignment sets or, when the program returns at top level, a call of the
     function its tail becomes."""
     for index, statement in enumerate(tree.body if may_return else ()):
         if any(isinstance(node, ast.Return) for node in same_scope([statement])):
@@ -127,7 +128,30 @@ def split_value(tree, may_return, method):
     name = assigned_last(tree.body)
     if name:
         return ast.parse(name, mode="eval"), "expression"
-    return None, "none"
+    written = written_last(tree.body)
+    return (written, "expression") if written else (None, "none")
+
+
+def written_last(statements):
+    """An expression for what the last statement writes to memory, as in `context["n"] = 42`; it is the program's value in
+    other guests too. The statement is changed to keep the value."""
+    last = statements[-1] if statements else None
+    if isinstance(last, ast.Assign) and any(map(is_memory, last.targets)):
+        last.targets.insert(0, ast.copy_location(ast.Name(WRITTEN, ast.Store()), last))
+        return ast.parse(WRITTEN, mode="eval")
+    if isinstance(last, ast.AugAssign) and is_memory(last.target):
+        target = ast.unparse(last.target)
+        return None if "(" in target else ast.parse(target, mode="eval")  # a call must not run twice
+    return None
+
+
+def is_memory(node):
+    """Whether it is a key of memory, or an item of one."""
+    if not isinstance(node, (ast.Subscript, ast.Attribute)):
+        return False
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in ("context", "memory")
 
 
 def assigned_last(statements):
@@ -178,6 +202,10 @@ def tail_function(statements, method):
         last = statements[-1]
         given = kind_of_value(last, method)
         statements[-1] = ast.copy_location(ast.Return(last.value), last)
+    written = written_last(statements)
+    if written:
+        given = "expression"
+        statements.append(ast.copy_location(ast.Return(written.body), statements[-1]))
     function = ast.parse(f"def {TAIL}(): pass").body[0]
     function.body = ([ast.Global(names)] if names else []) + statements
     return [ast.fix_missing_locations(ast.copy_location(function, statements[0]))], given

@@ -26,11 +26,11 @@ class Agent < BasicObject
   def method_missing(name, *args, **kwargs, &block)
     ::Kernel.raise ::ArgumentError, "a block cannot be passed to another agent" if block
     answer = @execution.ask("call", agent: @agent_id, method_name: name, args: args, kwargs: kwargs)
-    ::Agent::Outcome.from_host(answer["outcome"])
+    ::Recurgent::Outcome.from_host(answer["outcome"])
   end
 
   def respond_to?(name, _private = false)
-    name.end_with?("=") || ::Agent.method_defined?(name)
+    name.end_with?("=") || ::Recurgent::Agent.method_defined?(name)
   end
 
   def define_singleton_method(name, *) = @execution.ask("attach", name: name)
@@ -69,10 +69,10 @@ class Agent < BasicObject
     end
   end
 
-  def class = ::Agent
-  def is_a?(kind) = ::Agent <= kind ? true : false
+  def class = ::Recurgent::Agent
+  def is_a?(kind) = ::Recurgent::Agent <= kind ? true : false
   alias kind_of? is_a?
-  def instance_of?(kind) = kind == ::Agent
+  def instance_of?(kind) = kind == ::Recurgent::Agent
   def nil? = false
   def object_id = __id__
   def to_s = "#<Agent #{@role}>"

@@ -47,6 +47,8 @@ module Recurgent
     def run(execution)
       main = Main.new(execution)
       body, result, ended, assigned = @factory.call
+      hidden = RUNTIME_CLASSES.slice(*@constants)
+      hidden.each_key { |name| Object.send(:remove_const, name) }
       added = @constants.reject { |name| Object.const_defined?(name, false) }
       value = main.instance_exec(&body)
       # `result = add(1, 2)` after `def add` shows how it is called; the call has arguments of its own.
@@ -67,6 +69,7 @@ module Recurgent
       [@value_from == "none" ? nil : value, @value_from]
     ensure
       added&.each { |name| Object.send(:remove_const, name) if Object.const_defined?(name, false) }
+      hidden&.each { |name, kind| Object.const_set(name, kind) unless Object.const_defined?(name, false) }
     end
 
     private
@@ -283,7 +286,7 @@ module Recurgent
       when :CALL then @called << second if first.type == :SELF
       when :LASGN, :DASGN, :DASGN_CURR then @assigns_result ||= first == :result
       when :CDECL then @constants << first if first.is_a?(Symbol)
-      when :CLASS, :MODULE then @constants << first.children[1] if first.type == :COLON2 && !first.children[0]
+      when :CLASS, :MODULE then @constants << first.children.last unless first.children.size == 2 && first.children[0]
       end
     end
 

@@ -3,19 +3,86 @@
 use lifecycle::admission::Inputs;
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::contract::{Contract, Fingerprint};
-use lifecycle::example::{Example, ExpectedResult};
-use lifecycle::request::Method;
+use lifecycle::example::{Example, ExpectedResult, same_value};
+use lifecycle::outcome::{Cause, FailureKind, Outcome, UnexpectedAnswer};
+use lifecycle::program::Checksum;
+use lifecycle::request::{Arguments, Method};
 use serde::Serialize;
-use serde_json::{Map, to_finite_value};
+use serde_json::{Map, Value, to_finite_value};
 
 use super::{ProgramFault, RejectionReport, TestedCall};
-use crate::agent::Agent;
+use crate::agent::{Agent, AgentFault};
 use crate::arguments::IntoArguments;
+
+/// What came of a call whose right value is known: see [`Agent::call_expecting`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpectedCall {
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// Whether it gave the expected value.
+    pub is_met: bool,
+    /// Programs that gave another value by themselves. They are rejected: none of them runs again.
+    pub rejected: Vec<Checksum>,
+    /// Whether the call is kept as an example.
+    pub is_example: bool,
+}
 
 impl Agent {
     /// Says that the running program of a method is wrong: see [`StoredPrograms::reject`](super::StoredPrograms::reject).
     pub fn reject(&self, method: &str, because: &str) -> Result<RejectionReport, ProgramFault> {
         self.runtime().programs().reject(&self.key(method)?, because, None)
+    }
+
+    /// Calls a method whose right value is known. A program that gives another value is rejected within the call, and the
+    /// model that writes the next one is shown both values. If a program was rejected, or none gave the value, the
+    /// call is kept as an example.
+    pub fn call_expecting(
+        &self,
+        method: &str,
+        arguments: impl IntoArguments,
+        expected: impl Serialize,
+    ) -> Result<ExpectedCall, AgentFault> {
+        let invalid = |why: String| ProgramFault::Invalid(why);
+        let arguments = arguments.into_arguments().map_err(invalid)?;
+        let expected = to_finite_value(&expected).map_err(|error| invalid(error.to_string()))?;
+        let Arguments { args, kwargs } = arguments.clone();
+        let inputs = Inputs { args, kwargs, context: self.runtime_context().to_object() };
+        let example = Example { inputs, expected: ExpectedResult::Value(expected.clone()) };
+        // Checked as any other, before the call: its size counts.
+        let example = Example::parse(&example.to_json()).map_err(ProgramFault::from)?;
+        let key = self.key(method)?;
+        let called = key.method.clone();
+        let outcome = self.call_with_expectation(called, arguments, expected.clone())?;
+        let is_met = outcome.value().is_some_and(|value| same_value(&expected, value));
+        let missed = outcome.details.as_ref().map(|details| details.unexpected.as_slice());
+        let rejected = self.reject_unexpected(&key, missed.unwrap_or_default(), &expected)?;
+        // A call that no program could answer says nothing about programs.
+        let of_program = outcome.failure().is_none_or(|failure| is_of_program(&failure.kind));
+        let was_missed = missed.is_some_and(|missed| !is_met || !missed.is_empty());
+        let is_example = was_missed && of_program;
+        if is_example {
+            self.runtime().programs().teach(&key.role, &key.method, &example)?;
+        }
+        Ok(ExpectedCall { outcome, is_met, rejected, is_example })
+    }
+
+    /// Rejects the programs of a call that gave another value than this by themselves; gives those that were not rejected before.
+    fn reject_unexpected(
+        &self,
+        key: &ArtifactKey,
+        missed: &[UnexpectedAnswer],
+        expected: &Value,
+    ) -> Result<Vec<Checksum>, ProgramFault> {
+        let because = format!("it did not give {expected}, which a person expects");
+        let mut rejected = Vec::new();
+        for answer in missed.iter().filter(|answer| answer.is_own) {
+            match self.runtime().programs().rejected(key, Some(&answer.program), &because) {
+                Ok(report) => rejected.push(report.rejected),
+                Err(ProgramFault::NotStored(_) | ProgramFault::AlreadyRejected(_)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(rejected)
     }
 
     /// Teaches a method the right answer to a call.
@@ -71,4 +138,9 @@ impl Agent {
                 .map_or_else(Fingerprint::none, Contract::fingerprint),
         })
     }
+}
+
+/// Whether a failure is that of a program that ran.
+fn is_of_program(kind: &FailureKind) -> bool {
+    kind.cause() != Cause::Extrinsic && *kind != FailureKind::InvalidCall
 }

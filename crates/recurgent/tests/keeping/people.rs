@@ -73,6 +73,76 @@ fn a_rejected_program_leaves_service_and_the_reason_reaches_the_next_model() {
     });
 }
 
+/// An expected value steers its own call: a new program with another value is rejected and written again; a stored one is
+/// repaired. None of them runs again, and the call is an example from then on.
+#[test]
+fn an_expected_value_steers_its_own_call() {
+    check(|fixture| {
+        let c = fixture.agent("c");
+        writes_wrong_double(fixture);
+        writes_right_double(fixture);
+        let called = c.call_expecting("double", (5,), 10).unwrap();
+        assert_eq!(called.outcome.value(), Some(&json!(10)), "{called:?}");
+        assert!(called.is_met && called.is_example && called.rejected.len() == 1, "{called:?}");
+        let key = fixture.key("c", "double");
+        let store = fixture.runtime().store();
+        let taught = example(&json!({"args": [5], "value": 10}));
+        assert_eq!(store.examples(&key.role, &key.method).unwrap(), [taught]);
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12));
+        let again = c.call_expecting("double", (7,), 14.0).unwrap();
+        assert!(again.is_met && !again.is_example && again.rejected.is_empty(), "{again:?}");
+        fixture.writes("c.double", "result = args[0] * 3", "args[0] * 3");
+        fixture.writes("c.double", "result = args[0] * 3", "args[0] * 3");
+        let missed = c.call_expecting("double", (7,), 15).unwrap();
+        let failure = missed.outcome.failure().unwrap();
+        assert_eq!(failure.kind.code(), "contract_violation", "{missed:?}");
+        assert_eq!(failure.metadata["mismatch"], "unexpected_value", "{missed:?}");
+        assert!(!missed.is_met && missed.is_example && missed.rejected.len() == 2, "{missed:?}");
+        let rejected = fixture.runtime().store().rejections(&key.role, &key.method).unwrap();
+        assert_eq!(rejected.len(), 3, "{rejected:?}");
+    });
+}
+
+/// A stored program is repaired in the call that shows it to be wrong, although its wrong answer was recorded.
+#[test]
+fn an_expected_value_repairs_a_stored_program() {
+    check(|fixture| {
+        let c = fixture.agent("c");
+        writes_wrong_double(fixture);
+        assert_eq!(fixture.call(&c, "double", &[json!(5)], 1), json!(6));
+        writes_right_double(fixture);
+        let called = c.call_expecting("double", (5,), 10).unwrap();
+        assert!(called.is_met && called.rejected.len() == 1, "{called:?}");
+        fixture.runtime().wait_for_trials();
+        assert_eq!(fixture.call(&c, "double", &[json!(6)], 0), json!(12));
+        c.set("n", 1).unwrap();
+        let read = c.call_expecting("n", (), 2).unwrap();
+        assert!(!read.is_met && !read.is_example, "memory answered: {read:?}");
+    });
+}
+
+/// A program that passes on the answer of another agent is not rejected for it: once that agent is right, so is it.
+#[test]
+fn an_unexpected_answer_of_another_agent_does_not_reject_its_caller() {
+    check(|fixture| {
+        fixture.writes(
+            "boss.make",
+            "def make(x):\n    return delegate('t', purpose='double').double(x).value",
+            "def make(x) = delegate('t', purpose: 'double').double(x).value",
+        );
+        fixture.writes("t.double", "def double(x):\n    return x + 1", "def double(x) = x + 1");
+        fixture.writes("t.double", "def double(x):\n    return x * 2", "def double(x) = x * 2");
+        let boss = fixture.agent("boss");
+        let missed = boss.call_expecting("make", (5,), 10).unwrap();
+        assert!(!missed.is_met && missed.is_example && missed.rejected.is_empty(), "{missed:?}");
+        let tool = fixture.runtime().store().artifacts(None, 9).unwrap();
+        let key = tool.iter().find(|it| it.current.role.as_str() == "t").unwrap().current.key();
+        fixture.runtime().programs().reject(&key, "twice", None).unwrap();
+        let met = boss.call_expecting("make", (5,), 10).unwrap();
+        assert!(met.is_met && !met.is_example, "{met:?}");
+    });
+}
+
 /// What a wrong program answered does not bind its successor once an example shows that it is wrong: in the call of the
 /// example, when it is taught and tested, and for a person's text.
 #[test]

@@ -135,3 +135,28 @@ fn a_result_without_the_arguments_is_kept_only_for_a_method_without_arguments() 
         assert_eq!(fixture.call(&c, "answer", &[], 0), json!(42));
     });
 }
+
+/// A program's own classes may be named as the runtime's are: it has them to itself, also in a worker that is kept.
+#[test]
+fn a_class_named_like_one_of_the_runtime_is_the_programs_own() {
+    check(|fixture| {
+        fixture.writes(
+            "c.team",
+            "class Agent:\n    def __init__(self, name):\n        self.name = name\nclass Outcome(Agent):\n    pass\ndef team(names):\n    \
+             return [Outcome(Agent(name).name).name for name in names]",
+            "Agent = Struct.new(:name)\nclass Outcome < Agent; end\ndef team(names) = names.map { |name| Outcome.new(Agent.new(name).name).name }",
+        );
+        fixture.writes(
+            "c.relay",
+            "def relay(x):\n    answer = delegate('t', purpose='echo').echo(x)\n    return Outcome.ok(answer.value) if answer.ok else answer",
+            "def relay(x)\n  answer = delegate('t', purpose: 'echo').echo(x)\n  answer.ok? ? Outcome.ok(answer.value) : answer\nend",
+        );
+        fixture.writes("t.echo", "def echo(x):\n    return x", "def echo(x) = x");
+        let c = fixture.agent("c");
+        for asked in [1, 0, 0] {
+            let team = fixture.call(&c, "team", &[json!(["Ann", "Bo"])], asked);
+            assert_eq!(team, json!(["Ann", "Bo"]));
+            assert_eq!(fixture.call(&c, "relay", &[json!(7)], asked * 2), json!(7));
+        }
+    });
+}

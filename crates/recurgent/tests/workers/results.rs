@@ -170,6 +170,27 @@ fn a_result_is_assigned_returned_or_the_last_expression() {
         ("print(42)", "puts 42", Value::Null, ResultFrom::Nothing),
         ("answer = args[1]", "answer = args[1]", json!(2), ResultFrom::Expression),
         ("a = 1\na += args[1]", "a = 1\na += args[1]", json!(3), ResultFrom::Expression),
+        ("context['x'] = args[1]", "context[:x] = args[1]", json!(2), ResultFrom::Expression),
+        ("memory.x = [args[1]]", "memory.x = [args[1]]", json!([2]), ResultFrom::Expression),
+        (
+            "context['x'] = {'y': 1}\ncontext['x']['y'] += 4",
+            "context[:x] = { y: 1 }\ncontext[:x][:y] += 4",
+            json!(5),
+            ResultFrom::Expression,
+        ),
+        ("context['x'] = None", "context[:x] = nil", Value::Null, ResultFrom::Expression),
+        (
+            "if not args: return 7\ncontext['x'] = args[1]",
+            "return 7 if args.empty?\ncontext[:x] = args[1]",
+            json!(2),
+            ResultFrom::Expression,
+        ),
+        (
+            "def check(a, b, n): return b\ncontext['x'] = 9",
+            "def check(a, b, n:) = b\ncontext[:x] = 9",
+            json!(2),
+            ResultFrom::Function,
+        ),
         ("answer = 2\nprint(answer)", "answer = 2\nputs answer", Value::Null, ResultFrom::Nothing),
         (
             "if not args: return 7\nprint(1)",
