@@ -51,7 +51,7 @@ fn vetted(language: Language, bytes: &[u8]) -> String {
         Err((_, VetFault::Syntax(fault))) => {
             format!("unreadable {}", words(&fault.message))
         }
-        Err((_, VetFault::Barred(violations))) => {
+        Err((_, VetFault::Violations(violations))) => {
             format!("barred {:?}", violations.iter().map(Violation::subtype).collect::<Vec<_>>())
         }
     }

@@ -229,7 +229,7 @@ impl Attempt {
     pub fn failed_at(&self) -> Option<Stage> {
         let rejection = self.rejection.as_ref()?;
         let reason = rejection.reason;
-        if matches!(reason, Reason::Barred | Reason::BarredForGood) && self.worker.is_some() {
+        if matches!(reason, Reason::GuardrailBroken | Reason::TerminalGuardrail) && self.worker.is_some() {
             let rule = rejection.violations.first().map(|violation| violation.rule);
             let is_of_answer = rule == Some(Rule::FalseExternalProvenance);
             return Some(if is_of_answer { Stage::Judgement } else { Stage::Execution });
@@ -335,7 +335,7 @@ pub fn next(attempts: &[Attempt], rejection: &Rejection, budgets: &Budgets) -> N
 fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
     let last = rejection.failure.clone();
     match (lane, rejection.reason, rejection.violations.first()) {
-        (RetryLane::Guardrail, Reason::Barred, Some(violation)) => Failure::new(
+        (RetryLane::Guardrail, Reason::GuardrailBroken, Some(violation)) => Failure::new(
             FailureKind::GuardrailRetryExhausted,
             format!("guardrail retries exhausted; last: {}", violation.message),
         )

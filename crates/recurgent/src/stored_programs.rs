@@ -601,7 +601,7 @@ fn title(key: &ArtifactKey) -> String {
 fn explained(fault: &VetFault) -> String {
     match fault {
         VetFault::Syntax(fault) => fault.to_string(),
-        VetFault::Barred(violations) => {
+        VetFault::Violations(violations) => {
             let messages: Vec<&str> =
                 violations.iter().map(|violation| violation.message.as_str()).collect();
             messages.join("; ")

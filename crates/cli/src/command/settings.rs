@@ -9,7 +9,7 @@ use recurgent::config::{Config, KEYS, Key};
 
 use crate::exit::CommandFault;
 
-/// Where things are, and any setting by its key.
+/// The state directory, and any setting by its key.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct StateFlags {
@@ -22,7 +22,7 @@ pub(crate) struct StateFlags {
 }
 
 impl StateFlags {
-    /// The effective configuration: file, environment, then these, then `more`.
+    /// The effective configuration: the file, replaced by the environment, by these flags, and by `more`.
     pub(crate) fn config(&self, more: &[(&str, Option<&str>)]) -> Result<Config, CommandFault> {
         let mut config = Config::load()?;
         let set = self.set.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
@@ -83,10 +83,10 @@ pub(crate) struct SettingFlags {
     #[arg(long)]
     no_widen: bool,
     #[command(flatten)]
-    place: StateFlags,
+    state: StateFlags,
 }
 
-/// The help of a setting, as its flag shows it.
+/// The help of a setting, with a capital letter, for its flag.
 fn setting_help(name: &str) -> String {
     let help = KEYS.iter().find(|key| key.name == name).map(Key::help).unwrap_or_default();
     let mut letters = help.chars();
@@ -104,7 +104,7 @@ impl SettingFlags {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
         let (read, write) = (joined(&self.read)?, joined(&self.write)?);
-        let config = self.place.config(&[
+        let config = self.state.config(&[
             ("guest", self.guest.map(Language::name)),
             ("provider", provider),
             ("profile", self.profile.as_deref()),

@@ -146,11 +146,11 @@ impl<'s> InspectionRecorder<'s> {
     pub(super) fn is_remembered(&self, value: &Operand) -> bool {
         let writes = |it: &AssignmentStatement| match &it.target {
             Target::Item { object, .. } | Target::Attribute { object, .. } => {
-                matches!(object.held(), Operand::Context | Operand::Remembered)
+                matches!(object.resolved(), Operand::Context | Operand::Remembered)
             }
             Target::Name(_) => false,
         };
-        matches!(value.held(), Operand::Remembered) && !self.found.assignments.iter().any(writes)
+        matches!(value.resolved(), Operand::Remembered) && !self.found.assignments.iter().any(writes)
     }
 
     /// Enters the handler of what the calls from the `first` on may raise.
@@ -227,7 +227,7 @@ impl<'s> InspectionRecorder<'s> {
 
     pub(super) fn lookup(&mut self, object: Operand, key: Value, offset: usize) {
         let position = self.position(offset);
-        if matches!(object.held(), Operand::Context) {
+        if matches!(object.resolved(), Operand::Context) {
             let guarded = self.guards > 0 || self.defaults > 0;
             self.context(&key, ContextAccess::Read, guarded, position);
         }
@@ -245,13 +245,13 @@ impl<'s> InspectionRecorder<'s> {
                 }
             }
             Target::Attribute { object, name } => {
-                if matches!(object.held(), Operand::Context) {
+                if matches!(object.resolved(), Operand::Context) {
                     let key = Value::from(name.as_str());
                     self.context(&key, ContextAccess::Write, false, position);
                 }
             }
             Target::Item { object, key } => {
-                if let (Operand::Context, Some(key)) = (object.held(), key) {
+                if let (Operand::Context, Some(key)) = (object.resolved(), key) {
                     self.context(key, ContextAccess::Write, false, position);
                 }
             }

@@ -45,7 +45,7 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
 
 /// `item["name"]`, `tools[0]`
 fn misread(lookup: &Lookup) -> Option<Position> {
-    let object = lookup.object.held();
+    let object = lookup.object.resolved();
     let misread = (matches!(object, Operand::ToolItem) && lookup.key == "name")
         || (matches!(object, Operand::Tools) && lookup.key.is_number());
     misread.then_some(lookup.position)
@@ -70,7 +70,7 @@ fn relisted(assignment: &AssignmentStatement) -> Option<Position> {
         Target::Attribute { object, name } => (object, name.as_str()),
         Target::Item { object, key } => (object, key.as_ref()?.as_str()?),
     };
-    let registry = matches!(object.held(), Operand::Context) && key == "tools";
+    let registry = matches!(object.resolved(), Operand::Context) && key == "tools";
     let list = assignment.value.literal().is_some_and(Value::is_array);
     (registry && list).then_some(assignment.position)
 }

@@ -51,8 +51,8 @@ fn stores(assignment: &AssignmentStatement) -> Option<Position> {
 }
 
 fn is_registry(object: &Operand, key: Option<&str>) -> bool {
-    let inside = matches!(object.held(), Operand::Tools | Operand::ToolEntry);
-    inside || (matches!(object.held(), Operand::Context) && key == Some("tools"))
+    let inside = matches!(object.resolved(), Operand::Tools | Operand::ToolEntry);
+    inside || (matches!(object.resolved(), Operand::Context) && key == Some("tools"))
 }
 
 /// `tools.store("x", f)`, `remember(tools: { x: f })`. A block is how an iterator works, not data.

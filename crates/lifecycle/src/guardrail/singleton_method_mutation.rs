@@ -114,7 +114,7 @@ fn is_runtime(object: &Operand) -> bool {
 
 /// Whether this is one of the runtime's own objects: then only the runtime defines what it does.
 fn is_protected(object: &Operand) -> bool {
-    object.is_agent() || is_runtime(object) || matches!(object.held(), Operand::Context)
+    object.is_agent() || is_runtime(object) || matches!(object.resolved(), Operand::Context)
 }
 
 fn ruby(input: &GuardrailInput<'_>) -> Option<(String, Position)> {

@@ -159,7 +159,7 @@ fn same_type(input: &GuardrailInput<'_>, key: &str, right: &str) -> bool {
 fn literals_of<'a>(inspection: &'a Inspection, key: &str) -> Vec<&'a Value> {
     let assigned = inspection.assignments.iter().filter_map(|assignment| {
         let Target::Item { object, key: Some(written) } = &assignment.target else { return None };
-        let is_key = matches!(object.held(), Operand::Context) && written == key;
+        let is_key = matches!(object.resolved(), Operand::Context) && written == key;
         assignment.value.literal().filter(|_| is_key)
     });
     let uses = inspection.context.iter().filter(|used| used.key == key);

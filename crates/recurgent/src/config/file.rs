@@ -12,8 +12,8 @@ use crate::regular_file::read_regular;
 const PROFILES: &str = "provider";
 /// The setting that names the profile to use.
 const PROFILE: &str = "profile";
-/// Settings that a profile may hold: which service is asked, and how.
-const OF_A_PROFILE: [&str; 14] = [
+/// The settings that a profile may have: which service is asked, and how.
+const PROFILE_SETTINGS: [&str; 14] = [
     "provider",
     "model",
     "base_url",
@@ -60,7 +60,7 @@ impl Config {
                 continue;
             }
             let text = text_of_value(&name, value, &fault)?;
-            // Its settings replace others of the file, which must be read before.
+            // Applied last: the settings of the profile replace other settings of the file.
             if name == PROFILE {
                 chosen = Some(text);
             } else {
@@ -70,8 +70,8 @@ impl Config {
         chosen.map_or(Ok(()), |name| self.put(PROFILE, &name, &origin))
     }
 
-    /// Takes over the settings of the profile that a layer names. They replace those of the layers below it and, in the
-    /// file, the others of the file.
+    /// Applies the profile that `layer` names. Its settings replace those of lower layers. A profile that the file names
+    /// also replaces the file's own settings.
     pub(super) fn use_profile(
         &mut self,
         name: &str,
@@ -126,10 +126,10 @@ fn read_profiles(
         let mut texts = Vec::new();
         for (name, value) in settings {
             find(&name, origin)?;
-            if !OF_A_PROFILE.contains(&name.as_str()) {
+            if !PROFILE_SETTINGS.contains(&name.as_str()) {
                 return Err(fault(format!(
-                    "`{name}` does not belong into [{PROFILES}.{profile}]; a profile may hold {}",
-                    OF_A_PROFILE.join(", ")
+                    "`{name}` does not belong in [{PROFILES}.{profile}]; a profile may hold {}",
+                    PROFILE_SETTINGS.join(", ")
                 )));
             }
             let text = text_of_value(&name, value, fault)?;
@@ -215,7 +215,7 @@ mod tests {
         for (text, says) in [
             ("profile = \"home\"\n[provider.work]\nmodel = \"m\"", "there are: work"),
             ("profile = \"home\"", "there are: none"),
-            ("[provider.work]\nguest = \"ruby\"", "`guest` does not belong into [provider.work]"),
+            ("[provider.work]\nguest = \"ruby\"", "`guest` does not belong in [provider.work]"),
             ("[provider.work]\nmodle = \"m\"", "did you mean `model`?"),
             ("[provider]\nmodel = \"m\"", "must be a table of settings"),
             ("[guest]\nx = 1", "must be a text"),

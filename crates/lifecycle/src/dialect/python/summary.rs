@@ -126,7 +126,7 @@ impl Reader<'_> {
         if makes_agent(Some(&receiver), name) {
             return agent(given(0).as_ref());
         }
-        let held = receiver.held();
+        let held = receiver.resolved();
         if is_keyed(held) && matches!(name, "get" | "setdefault") {
             let key = node.arguments.args.first().and_then(constant);
             return receiver.item(key.as_ref());

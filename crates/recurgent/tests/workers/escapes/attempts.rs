@@ -1,8 +1,9 @@
-//! What programs try, how each attempt ends at each tier, and the rows of the documents it holds.
+//! What escaping programs try, how each attempt must end at each tier, and the rows of docs/security.md that this
+//! shows.
 
 use lifecycle::outcome::Limit;
 
-/// What a program meets.
+/// How an attempt ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// It finds nothing: a null, an empty list, or an exception of its own.
@@ -264,7 +265,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         ruby: "loop { $stdout.syswrite('x' * (1 << 16)) }" },
 ];
 
-/// The rows of the table in docs/security.md, by how they begin, and the attempts that hold them; those
+/// The rows of the table in docs/security.md, by how they begin, and the attempts that show them; those
 /// without any have tests of their own.
 pub(super) const ROWS: &[(&str, &[&str])] = &[
     (
