@@ -96,7 +96,7 @@ fn contract(bytes: &[u8]) -> String {
 fn request(language: Language) -> Option<CallRequest> {
     Some(CallRequest {
         id: CallId("call".to_owned()),
-        lineage: Lineage::Root { trace: TraceId("trace".to_owned()) },
+        lineage: Lineage::Root { trace: TraceId::parse("trace").ok()? },
         role: Role::parse("fuzzer").ok()?,
         method: Method::parse("act").ok()?,
         arguments: Arguments {

@@ -112,7 +112,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> Result<(), CommandFault> {
             Ok(())
         }
         Err(failure) => {
-            let trace = outcome.details.as_ref().map(|details| details.trace.0.as_str());
+            let trace = outcome.details.as_ref().map(|details| details.trace.as_str());
             note(&failure_block(failure, trace, paint(Stream::Error)));
             Ok(())
         }

@@ -34,7 +34,10 @@ use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::{Example, PersonRejection};
 use crate::guardrail::{GuardrailPolicy, SiblingState};
-use crate::judgement::{guardrails_broken, permitted_packages, malformed, invalid_payload, unfit_arguments, unfit_signature};
+use crate::judgement::{
+    guardrails_broken, invalid_payload, malformed, permitted_packages, unfit_arguments,
+    unfit_signature,
+};
 use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
 use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
@@ -333,7 +336,9 @@ impl Call {
             Err((program, fault)) => {
                 let rejection = match fault {
                     VetFault::Syntax(fault) => malformed(&fault),
-                    VetFault::Violations(violations) => guardrails_broken(violations, &self.policy.guardrails),
+                    VetFault::Violations(violations) => {
+                        guardrails_broken(violations, &self.policy.guardrails)
+                    }
                 };
                 self.reject(pending, &Rejection { program: Some(program), ..rejection })
             }
@@ -362,7 +367,12 @@ impl Call {
         let noted = self.policy.dependencies.notes(self.request.language, &wanted.manifest);
         pending.packages.notes.extend(noted);
         pending.capabilities = pattern::capabilities(program.inspection());
-        match permitted_packages(wanted, &self.request, &self.policy, pending.packages.declared.as_ref()) {
+        match permitted_packages(
+            wanted,
+            &self.request,
+            &self.policy,
+            pending.packages.declared.as_ref(),
+        ) {
             Ok(manifest) => {
                 pending.packages.effective = Some(manifest.clone());
                 Step::Prepare(Box::new(Prepare { call: self, pending, program, manifest }))

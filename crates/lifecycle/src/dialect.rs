@@ -308,7 +308,7 @@ impl Call {
 
     /// The full name of what is called, when its receiver is known by name: `os.system`, `IO.popen`.
     pub fn path(&self) -> Option<String> {
-        match self.receiver.as_ref().map(Operand::held) {
+        match self.receiver.as_ref().map(Operand::resolved) {
             None => Some(self.name.clone()),
             Some(Operand::Path(path)) => Some(format!("{path}.{}", self.name)),
             Some(_) => None,

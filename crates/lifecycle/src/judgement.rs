@@ -222,7 +222,8 @@ fn outside_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
 /// Why a stored function cannot be called with the call's arguments; `None`: it can, or it is not known.
 pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
     let function = program.inspection().function(request.language, request.method.as_str())?;
-    let ArgumentMismatch { signature, missing, what } = argument_mismatch(program, function, request)?;
+    let ArgumentMismatch { signature, missing, what } =
+        argument_mismatch(program, function, request)?;
     let reason = if missing { Reason::ArgumentsMissing } else { Reason::ArgumentsExtra };
     let message = format!(
         "`{}` takes ({signature}) and was called with ({}): {what}; correct the call",
@@ -346,7 +347,8 @@ pub(crate) fn malformed(fault: &SyntaxFault) -> Rejection {
 pub(crate) fn guardrails_broken(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Rejection {
     let terminal =
         violations.iter().find(|violation| violation.severity(policy) == Severity::Terminal);
-    let reason = if terminal.is_some() { Reason::TerminalGuardrail } else { Reason::GuardrailBroken };
+    let reason =
+        if terminal.is_some() { Reason::TerminalGuardrail } else { Reason::GuardrailBroken };
     let failure = match terminal.or(violations.first()) {
         Some(violation) => {
             let kind = match terminal {

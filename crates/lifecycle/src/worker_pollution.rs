@@ -26,8 +26,9 @@ fn python(inspection: &Inspection) -> bool {
     // After `type(x)`, an attribute set on an unknown object may be set on that class.
     let asks_class =
         inspection.calls.iter().any(|call| call.receiver.is_none() && call.name == "type");
-    let sets =
-        |assignment| is_on_module(assignment, |_| true) || (asks_class && is_on_unknown_object(assignment));
+    let sets = |assignment| {
+        is_on_module(assignment, |_| true) || (asks_class && is_on_unknown_object(assignment))
+    };
     inspection.says("__builtins__")
         || inspection.calls_with(SETS_ATTRIBUTE).any(|(call, _)| sets_on_module(call))
         || inspection.calls_with(MUTATES).any(|(call, _)| mutates_module(call))

@@ -40,7 +40,7 @@ fn tokens_of(prompt: &Prompt) -> usize {
 fn request(language: Language, args: Vec<Value>) -> CallRequest {
     CallRequest {
         id: CallId("c".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: Role::parse("calculator").unwrap(),
         method: Method::parse("add").unwrap(),
         arguments: Arguments { args, kwargs: Map::new() },
@@ -323,7 +323,7 @@ fn every_required_rule_is_stated() {
         for (level, words) in [(1, "You are a Tool:"), (2, "You are a Leaf"), (5, "You are a Leaf")]
         {
             request.lineage = Lineage::Child {
-                trace: TraceId("t".into()),
+                trace: TraceId::parse("t").unwrap(),
                 parent: CallId("p".into()),
                 depth: NonZeroU8::new(level).unwrap(),
             };

@@ -17,7 +17,7 @@ use lifecycle::program::Checksum;
 use thiserror::Error;
 
 use crate::guest::Cancellation;
-use crate::lock_file::{LockGuard, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 
 /// Time an observer may take before a call that waits for its session is refused: an observer that itself waits for
 /// such a call would never return.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::program::Checksum;
 
-use crate::lock_file::{LockGuard, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 use crate::tree::{FirstCallCount, Tree};
 
 /// Longest wait for another call's program; then a call goes on by itself.

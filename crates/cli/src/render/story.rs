@@ -31,7 +31,9 @@ impl StoryOutput {
     pub(crate) fn ended(mut self) -> Result<bool, CommandFault> {
         let _ = self.flush();
         let failed = self.failed.get();
-        check_output(failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string()))))
+        check_output(
+            failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string()))),
+        )
     }
 
     fn kept<T>(&self, written: io::Result<T>) -> io::Result<T> {

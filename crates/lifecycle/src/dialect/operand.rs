@@ -231,7 +231,7 @@ fn constants(members: Vec<Operand>) -> Result<Vec<Value>, Vec<Operand>> {
 
 /// Whether a call gives an agent. `Agent.for` and its like do; `Agent::Outcome.ok` does not.
 pub(super) fn makes_agent(receiver: Option<&Operand>, name: &str) -> bool {
-    match receiver.map(Operand::held) {
+    match receiver.map(Operand::resolved) {
         None => matches!(name, "tool" | "delegate" | "Agent"),
         Some(Operand::Agent(_)) => matches!(name, "tool" | "delegate"),
         Some(Operand::Path(path)) => matches!(path.as_str(), "Agent" | "::Agent"),

@@ -150,7 +150,8 @@ impl<'s> InspectionRecorder<'s> {
             }
             Target::Name(_) => false,
         };
-        matches!(value.resolved(), Operand::Remembered) && !self.found.assignments.iter().any(writes)
+        matches!(value.resolved(), Operand::Remembered)
+            && !self.found.assignments.iter().any(writes)
     }
 
     /// Enters the handler of what the calls from the `first` on may raise.
@@ -280,7 +281,7 @@ impl<'s> InspectionRecorder<'s> {
 
     fn context_call(&mut self, call: &Call) {
         let on_context =
-            matches!(call.receiver.as_ref().map(Operand::held), Some(Operand::Context));
+            matches!(call.receiver.as_ref().map(Operand::resolved), Some(Operand::Context));
         let name = call.name.as_str();
         let remembers = call.receiver.is_none() && name == "remember";
         if !on_context && !remembers {

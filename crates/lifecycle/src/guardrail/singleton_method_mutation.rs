@@ -3,6 +3,7 @@
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::dialect::library::{MUTATES, REDEFINES};
 use crate::dialect::{
     AssignmentStatement, Call, Definition, DefinitionKind, DefinitionOwner, Language, Operand,
@@ -21,6 +22,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "giving an agent methods, or changing `Agent`, `Outcome` or builtins",
     details: "\
 An agent answers any method by itself; a method attached to it would hide that and vanish with the worker.

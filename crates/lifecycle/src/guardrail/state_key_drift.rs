@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::context::VIEWS;
 use crate::dialect::{ContextAccess, ContextUse, Inspection, Language, Operand, Target};
 use crate::program::type_name;
@@ -19,6 +20,10 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Advisory,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    // A context key that a model insists on is taken to be meant.
+    forbids_reuse: false,
+    verdict: RunVerdict::Failed,
     summary: "a context key that nothing writes, or a second name for a key that is kept already",
     details: "\
 Methods of one agent share its context. Two kinds of evidence count: the program reads a key that nothing writes,

@@ -19,7 +19,7 @@ use super::{
     BuildChoice, EnvironmentRequest, Environments, Installed, Plan, Progress, StageTimes,
     generation, inspection, tool,
 };
-use crate::lock_file::{LockGuard, LockFault, LockFile};
+use crate::lock_file::{LockFault, LockFile, LockGuard};
 use crate::worker::Workers;
 
 /// What a packaging tool produced.

@@ -9,7 +9,7 @@ use lifecycle::dialect::Language;
 
 use super::ready::{self, READY, Ready};
 use super::{generation, inspection};
-use crate::lock_file::{LockGuard, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 
 /// The directory of environments.
 #[derive(Debug, Clone)]

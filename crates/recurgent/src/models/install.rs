@@ -14,7 +14,7 @@ use super::known::is_plain;
 use super::partial::{PartialFile, SourceFault};
 use super::{InstalledModel, KnownModel, ModelFolder, ModelOptions, download, wheels};
 use crate::guest::Cancellation;
-use crate::lock_file::{LockGuard, LockFault, LockFile};
+use crate::lock_file::{LockFault, LockFile, LockGuard};
 use crate::regular_file::open_regular;
 
 /// Time to wait for another process that installs the same model.

@@ -34,7 +34,7 @@ fn next_prompt(fixture: &mut Fixture, method: &str) -> String {
     let language = fixture.language;
     let request = CallRequest {
         id: CallId("p".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: Role::parse("c").unwrap(),
         method: Method::parse(method).unwrap(),
         arguments: Arguments::default(),

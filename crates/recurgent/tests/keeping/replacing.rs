@@ -123,7 +123,7 @@ fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
     use recurgent::store::Owner;
     let request = CallRequest {
         id: CallId("left".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: artifact.role.clone(),
         method: artifact.method.clone(),
         arguments: Arguments::default(),

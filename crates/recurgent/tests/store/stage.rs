@@ -274,7 +274,7 @@ pub(crate) fn line(store: &dyn Store) -> Vec<(String, Standing, bool)> {
 pub(crate) fn call(id: &str) -> CallRequest {
     CallRequest {
         id: CallId(id.into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: role("calculator"),
         method: Method::parse("add").unwrap(),
         arguments: Arguments::default(),

@@ -123,7 +123,8 @@ pub(super) fn run_prepared(clears_environment: bool) -> CommandFault {
 }
 
 fn stop_on_signal(stop: Arc<StopSignal>, is_detached: bool) -> Result<(), CommandFault> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| signals_unavailable(&error))?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| signals_unavailable(&error))?;
     let handle = move || {
         for signal in signals.forever() {
             // A detached engine ignores that the terminal of its client was closed.

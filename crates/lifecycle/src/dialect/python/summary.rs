@@ -152,7 +152,7 @@ impl Reader<'_> {
     /// What a function of the language itself gives.
     fn built_in(&self, name: &str, node: &ExprCall) -> Operand {
         let first = node.arguments.args.first().map(|given| self.summary(given));
-        let held = first.as_ref().map(Operand::held);
+        let held = first.as_ref().map(Operand::resolved);
         match (name, held) {
             ("dict", None) => self.keywords(&node.arguments),
             ("dict", Some(Operand::Tools)) => Operand::Tools,

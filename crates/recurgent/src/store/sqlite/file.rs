@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::Connections;
 use super::fault::SqliteFault;
-use crate::lock_file::{LockGuard, LockFault, LockFile};
+use crate::lock_file::{LockFault, LockFile, LockGuard};
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
 const MIGRATIONS: [&str; 9] = [
