@@ -12,25 +12,25 @@ use lifecycle::request::{
 };
 use serde_json::{Map, Value, json};
 
-pub(crate) struct Target {
+pub(crate) struct FuzzTarget {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&[u8]) -> String,
 }
 
-impl Target {
+impl FuzzTarget {
     /// Whether it takes seeds of this kind.
     pub(crate) fn reads(&self, kind: &str) -> bool {
         kind == "any" || kind == self.name
     }
 }
 
-pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "python", run: |bytes| vetted(Language::Python, bytes) },
-    Target { name: "ruby", run: |bytes| vetted(Language::Ruby, bytes) },
-    Target { name: "payload", run: payload },
-    Target { name: "answer", run: answer },
-    Target { name: "frame", run: recurgent::worker::read_frame },
-    Target { name: "contract", run: contract },
+pub(crate) const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "python", run: |bytes| vetted(Language::Python, bytes) },
+    FuzzTarget { name: "ruby", run: |bytes| vetted(Language::Ruby, bytes) },
+    FuzzTarget { name: "payload", run: payload },
+    FuzzTarget { name: "answer", run: answer },
+    FuzzTarget { name: "frame", run: recurgent::worker::read_frame },
+    FuzzTarget { name: "contract", run: contract },
 ];
 
 /// Any bytes as a program: inspected, checked by every guardrail, judged for reuse.

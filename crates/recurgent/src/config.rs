@@ -213,6 +213,14 @@ impl Config {
         }
     }
 
+    /// Built-in values, replaced by those of one configuration file. The environment is not read.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigFault> {
+        let mut config = Self::defaults();
+        config.read_file(path)?;
+        config.file = Some(path.to_owned());
+        Ok(config)
+    }
+
     /// Sets one value from its text, as a flag of the command line does.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigFault> {
         self.put(name, &Written::Text(text.to_owned()), &SettingOrigin::Flag)
