@@ -19,7 +19,6 @@ use recurgent::config::{
     Config, ManifestMode, PackageIndex, PackageName, Rule, Settings, SourceMode, StandingMode, Tier,
 };
 use recurgent::grants::Network;
-use recurgent::provider::ProxyAddress;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -305,7 +304,7 @@ fn settings_of_0_1() -> Settings {
         wheels_only: true,
         resolve_timeout_seconds: seconds(60),
         install_timeout_seconds: seconds(300),
-        installer_proxy: Some(ProxyAddress::parse("http://proxy.example.com:3128").unwrap()),
+        installer_proxy: Some("http://proxy.example.com:3128".parse().unwrap()),
         installer_hosts: vec!["files.example.com".into()],
         installer_memory_mb: 4096,
         installer_processes: 128,

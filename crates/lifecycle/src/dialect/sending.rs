@@ -147,7 +147,6 @@ fn is_request(object: &Operand) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::dialect::Language::{self, Python, Ruby};
     use crate::dialect::inspect;
 
