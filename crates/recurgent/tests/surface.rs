@@ -41,7 +41,9 @@ fn runtime() -> Runtime {
 #[test]
 fn an_agent_has_budgets_of_its_own() {
     for (retries, expected) in [(0, 1), (2, 3)] {
-        let script = Scripted::new().with("desk.broken", "raise ValueError('no such day')");
+        let script = (0..4).fold(Scripted::new(), |script, day| {
+            script.with("desk.broken", &format!("raise ValueError('no such day: {day}')"))
+        });
         let layer = SettingsLayer { log: Some(LogTarget::Off), ..SettingsLayer::default() };
         let runtime = Runtime::builder(Config::defaults().with(&layer).unwrap())
             .provider(Arc::new(script))
