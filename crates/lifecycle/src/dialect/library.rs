@@ -45,11 +45,6 @@ impl Facts {
         self.0 & other.0 != 0
     }
 
-    /// Those of these facts that are also in `other`.
-    const fn only(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
     /// Whether nothing is known.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -125,12 +120,6 @@ facts! {
     DYNAMIC = 27,
     /// Runs code that the program's text does not show: evaluated text, or a library with a computed name.
     UNSEEN_CODE = 28,
-    /// Importing it makes a program one that reaches the network.
-    NETWORK_LIBRARY = 29,
-    /// A function that takes the verb of a request: if it is passed on uncalled, the verb is not known.
-    TAKES_VERB = 30,
-    /// A method name that sends or takes the verb: if it is taken as a value, what it is given is not known.
-    SENDS_UNCALLED = 31,
 }
 
 /// What makes the value of a program differ from run to run, its arguments and memory being the same.
@@ -242,8 +231,6 @@ pub enum UseKind {
     Imported,
     /// It mentions it.
     Named,
-    /// It looks it up as an attribute, to call it or to use it as a value.
-    LookedUp,
     /// It calls it: the index among [`Inspection::calls`].
     Called(usize),
 }
@@ -289,13 +276,7 @@ pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUs
         }
         if call.receiver.is_some() {
             add(&call.name, of_method(table, call), kind, call.position);
-        } else if let ("getattr", Some(name)) = (&*call.name, attribute_name(call)) {
-            add(name, of_attribute(table, name), UseKind::LookedUp, call.position);
         }
-    }
-    for lookup in &inspection.lookups {
-        let Some(name) = lookup.key.as_str() else { continue };
-        add(name, of_attribute(table, name), UseKind::LookedUp, lookup.position);
     }
     found
 }
@@ -331,16 +312,6 @@ fn called(table: &[Row], call: &Call, inspection: &Inspection) -> Option<(String
 /// What is known of a method by its name alone.
 fn of_method(table: &[Row], call: &Call) -> Facts {
     exactly(table, ".", &call.name, Some(call)).unwrap_or_default()
-}
-
-/// What is known of an attribute that is not known to be called.
-fn of_attribute(table: &[Row], name: &str) -> Facts {
-    exactly(table, ".", name, None).unwrap_or_default().only(SENDS_UNCALLED)
-}
-
-/// The attribute that `getattr(object, "name")` takes.
-fn attribute_name(call: &Call) -> Option<&str> {
-    call.argument(1).and_then(Operand::text)
 }
 
 /// What the most specific row says: of the name itself, or of what it is below.
@@ -383,9 +354,7 @@ impl Inspection {
 
     /// Whether the program calls or mentions something with one of these facts.
     pub fn uses_any(&self, facts: Facts) -> bool {
-        self.library.iter().any(|it| {
-            it.facts.any(facts) && !matches!(it.kind, UseKind::Imported | UseKind::LookedUp)
-        })
+        self.library.iter().any(|it| it.facts.any(facts) && it.kind != UseKind::Imported)
     }
 
     /// Whether the program calls, mentions or imports something with one of these facts.
@@ -397,7 +366,7 @@ impl Inspection {
     pub fn calls_with(&self, facts: Facts) -> impl Iterator<Item = (&Call, Facts)> {
         self.library.iter().filter(move |it| it.facts.any(facts)).filter_map(|it| match it.kind {
             UseKind::Called(index) => Some((self.calls.get(index)?, it.facts)),
-            UseKind::Imported | UseKind::Named | UseKind::LookedUp => None,
+            UseKind::Imported | UseKind::Named => None,
         })
     }
 }
