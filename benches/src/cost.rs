@@ -14,7 +14,7 @@ mod vetting;
 use lifecycle::dialect::Language;
 
 use crate::fixture::MeasurementOptions;
-use crate::row::{Bound, Measurement, Quantity, Unit};
+use crate::row::{Measurement, Quantity, RowBound, Unit};
 
 pub(crate) use crowd::{agents, rate};
 pub(crate) use stored::{BLOCK, call_after_change, sized};
@@ -26,7 +26,7 @@ pub(crate) struct Cost {
     pub(crate) what: &'static str,
     /// What it is measured against.
     pub(crate) floor: &'static str,
-    pub(crate) bound: Bound,
+    pub(crate) bound: RowBound,
     pub(crate) guests: Guests,
     /// Commands it needs besides the interpreter.
     pub(crate) needs: fn(Language) -> &'static [&'static str],
@@ -47,7 +47,7 @@ const K: &str = "K, a bare fork";
 #[rustfmt::skip]
 pub(crate) const COSTS: &[Cost] = &[
     each("stored-call",     "warm stored call, end to end (select, execute, judge, commit, log)",  F,                   times(8.0),             stored::end_to_end),
-    each("stored-call-hot", "the same, 20 calls in a row and then 20 of the floor",                F,                   Bound::None,            stored::hot),
+    each("stored-call-hot", "the same, 20 calls in a row and then 20 of the floor",                F,                   RowBound::None,            stored::hot),
     each("full-store",      "the same with 500 tools, 5,000 artifacts, 10,000 history records",    "an empty store",    times(1.2),             stored::full_store),
     each("big-context",     "the same with a context of 1 MB, one small key of it changed",        "a small context",   times(2.0),             stored::big_context),
     each("fresh-program",   "new one-line program in its own sandboxed child, spare ready, end to end without the model", K, times(1.0),       fresh::program),
@@ -61,7 +61,7 @@ pub(crate) const COSTS: &[Cost] = &[
     each("survivors",       "processes alive after programs met their wall limit",                 "",                  at_most(0.0, Unit::Processes), limits::survivors),
     packaged(each("environment-hit", "finding the environment of a program's packages when it is there",    "",                  at_most(0.001, Unit::Seconds), environments::hit)),
     packaged(each("environment-processes", "processes started for that",                                    "",                  at_most(0.0, Unit::Processes), environments::processes)),
-    each("crowd",           "64 agents calling at once on 2 cores: calls per second",              "4 agents",          Bound::AtLeastTimes(0.7), crowd::crowd),
+    each("crowd",           "64 agents calling at once on 2 cores: calls per second",              "4 agents",          RowBound::AtLeastTimes(0.7), crowd::crowd),
     each("idle-memory",     "memory of an idle worker",                                            "a bare forked child", times(1.3),           crowd::idle_memory),
     each("vetting",         "vetting a program of 5 KB",                                           "",                  at_most(0.002, Unit::Seconds), vetting::five_kilobytes),
     each("prompt",          "fixed prompt of a first call, schema not counted",                    "",                  at_most(900.0, Unit::Tokens), prompt::fixed),
@@ -70,19 +70,19 @@ pub(crate) const COSTS: &[Cost] = &[
     once("c-plus-plus",     "C++ runtimes a program gets with the library",                        "",                  at_most(0.0, Unit::Packages), library::c_plus_plus),
 ];
 
-const fn times(most: f64) -> Bound {
-    Bound::AtMostTimes(most)
+const fn times(most: f64) -> RowBound {
+    RowBound::AtMostTimes(most)
 }
 
-const fn at_most(value: f64, unit: Unit) -> Bound {
-    Bound::AtMost(Quantity::new(value, unit))
+const fn at_most(value: f64, unit: Unit) -> RowBound {
+    RowBound::AtMost(Quantity::new(value, unit))
 }
 
 const fn each(
     name: &'static str,
     what: &'static str,
     floor: &'static str,
-    bound: Bound,
+    bound: RowBound,
     measure: fn(MeasurementOptions) -> Measurement,
 ) -> Cost {
     Cost { name, what, floor, bound, guests: Guests::Each, needs: nothing, measure }
@@ -100,7 +100,7 @@ const fn once(
     name: &'static str,
     what: &'static str,
     floor: &'static str,
-    bound: Bound,
+    bound: RowBound,
     measure: fn(MeasurementOptions) -> Measurement,
 ) -> Cost {
     Cost { guests: Guests::One, ..each(name, what, floor, bound, measure) }

@@ -7,7 +7,7 @@ use lifecycle::dialect::Language;
 use serde::{Deserialize, Serialize};
 
 use crate::fixture::MeasurementOptions;
-use crate::row::{Bound, Measurement, Missing, Quantity, Verdict, judge};
+use crate::row::{Measurement, Missing, Quantity, RowBound, RowVerdict, judge};
 use crate::timing::float;
 
 /// A quantity that grows, and the cost it changes.
@@ -80,7 +80,7 @@ pub(crate) struct Series {
     pub(crate) axis: &'static str,
     pub(crate) points: Vec<Point>,
     pub(crate) flat: Option<f64>,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: RowVerdict,
     pub(crate) note: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Curve {
         let measurement = found.as_ref().map_err(Clone::clone);
         let measurement = measurement.and_then(|points| dearest(points).ok_or_else(none));
         let (verdict, note) =
-            judge(self.flat.map_or(Bound::None, Bound::AtMostTimes), &measurement);
+            judge(self.flat.map_or(RowBound::None, RowBound::AtMostTimes), &measurement);
         Series {
             curve: self.name,
             guest,

@@ -20,12 +20,12 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// Something that can be measured.
 #[derive(Clone, Copy)]
-pub(crate) enum Job {
+pub(crate) enum BenchJob {
     Row(&'static Cost),
     Curve(&'static Curve),
 }
 
-impl std::fmt::Debug for Job {
+impl std::fmt::Debug for BenchJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -39,7 +39,7 @@ enum MeasurementResult<T> {
     Skipped(String),
 }
 
-impl Job {
+impl BenchJob {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         COSTS.iter().map(Self::Row).chain(CURVES.iter().map(Self::Curve))
     }

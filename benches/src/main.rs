@@ -27,9 +27,9 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
-use job::Job;
-use options::{Command, Form, Options};
-use report::Report;
+use job::BenchJob;
+use options::{Command, Options, OutputForm};
+use report::CostReport;
 use rustix::process::Signal;
 
 fn main() -> ExitCode {
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::List) => {
-            let line = |job: Job| format!("{:<24} {}", job.name(), job.what());
-            say(Job::all().map(line).collect::<Vec<_>>().join("\n"));
+            let line = |job: BenchJob| format!("{:<24} {}", job.name(), job.what());
+            say(BenchJob::all().map(line).collect::<Vec<_>>().join("\n"));
             ExitCode::SUCCESS
         }
         Ok(Command::Measure { job, job_options }) => {
@@ -58,10 +58,10 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let report = Report::make(options);
+    let report = CostReport::make(options);
     match options.form {
-        Form::Table => say(report.table()),
-        Form::Json => say(serde_json::to_string_pretty(&report).unwrap()),
+        OutputForm::Table => say(report.table()),
+        OutputForm::Json => say(serde_json::to_string_pretty(&report).unwrap()),
     }
     if options.write {
         if let Err(problem) = markdown::write(&report) {

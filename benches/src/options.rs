@@ -3,7 +3,7 @@
 use lifecycle::dialect::Language;
 
 use crate::fixture::MeasurementOptions;
-use crate::job::Job;
+use crate::job::BenchJob;
 use crate::timing::Effort;
 
 pub(crate) const HELP: &str = "\
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Run(Options),
     /// One measurement, in this process.
     Measure {
-        job: Job,
+        job: BenchJob,
         job_options: MeasurementOptions,
     },
     List,
@@ -37,7 +37,7 @@ pub(crate) enum Command {
 
 /// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum OutputForm {
     Table,
     Json,
 }
@@ -45,10 +45,10 @@ pub(crate) enum Form {
 /// What to measure and where to write it.
 #[derive(Debug)]
 pub(crate) struct Options {
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs: Vec<BenchJob>,
     pub(crate) guests: Vec<Language>,
     pub(crate) effort: Effort,
-    pub(crate) form: Form,
+    pub(crate) form: OutputForm,
     pub(crate) write: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, 
         jobs: Vec::new(),
         guests: Language::ALL.to_vec(),
         effort: Effort::Full,
-        form: Form::Table,
+        form: OutputForm::Table,
         write: false,
     };
     let mut measure = None;
@@ -66,13 +66,13 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, 
         match word.as_str() {
             "--help" | "-h" => return Ok(Command::Help),
             "--list" => return Ok(Command::List),
-            "--json" => options.form = Form::Json,
+            "--json" => options.form = OutputForm::Json,
             "--quick" => options.effort = Effort::Quick,
             "--write" => options.write = true,
-            "--rows" => options.jobs.extend(Job::all().filter(Job::is_row)),
-            "--curves" => options.jobs.extend(Job::all().filter(|job| !job.is_row())),
-            "--row" | "--curve" => options.jobs.push(Job::named(&value()?)?),
-            "--measure" => measure = Some(Job::named(&value()?)?),
+            "--rows" => options.jobs.extend(BenchJob::all().filter(BenchJob::is_row)),
+            "--curves" => options.jobs.extend(BenchJob::all().filter(|job| !job.is_row())),
+            "--row" | "--curve" => options.jobs.push(BenchJob::named(&value()?)?),
+            "--measure" => measure = Some(BenchJob::named(&value()?)?),
             "--guest" => {
                 let guest = value()?.parse::<Language>().map_err(|fault| fault.to_string())?;
                 options.guests = vec![guest];
@@ -90,7 +90,7 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, 
         );
     }
     if options.jobs.is_empty() {
-        options.jobs = Job::all().collect();
+        options.jobs = BenchJob::all().collect();
     }
     Ok(Command::Run(options))
 }
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn words_select_what_is_measured() {
-        let all = Job::all().count();
-        let rows = Job::all().filter(Job::is_row).count();
+        let all = BenchJob::all().count();
+        let rows = BenchJob::all().filter(BenchJob::is_row).count();
         for (line, count) in [
             ("", all),
             ("--json --quick", all),

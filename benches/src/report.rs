@@ -9,14 +9,14 @@ use serde::Serialize;
 use crate::cost::{Cost, Guests};
 use crate::curve::Series;
 use crate::fixture::{self, MeasurementOptions};
-use crate::job::Job;
+use crate::job::BenchJob;
 use crate::options::Options;
-use crate::row::{Measurement, Row, Verdict, judge};
+use crate::row::{Measurement, Row, RowVerdict, judge};
 use crate::timing::Effort;
 
 /// The results of a run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct CostReport {
     pub(crate) date: String,
     pub(crate) commit: String,
     pub(crate) machine: String,
@@ -28,34 +28,34 @@ pub(crate) struct Report {
     pub(crate) pass: bool,
 }
 
-impl Report {
+impl CostReport {
     /// Runs all measurements in sequence and reports progress on stderr.
     pub(crate) fn make(options: &Options) -> Self {
         let (mut rows, mut curves) = (Vec::new(), Vec::new());
         let machine = machine(); // first, for its load is then that of others
-        let wanted = |job: &Job| {
+        let wanted = |job: &BenchJob| {
             let job = *job;
             let languages = job.languages(&options.guests);
             languages.into_iter().map(move |language| (job, language))
         };
-        let pairs: Vec<(Job, Language)> = options.jobs.iter().flat_map(wanted).collect();
+        let pairs: Vec<(BenchJob, Language)> = options.jobs.iter().flat_map(wanted).collect();
         for (at, (job, language)) in pairs.iter().enumerate() {
             eprint!("[{:>2}/{}] {} {language} … ", at + 1, pairs.len(), job.name());
             let job_options = MeasurementOptions { language: *language, effort: options.effort };
             match job {
-                Job::Row(cost) => {
+                BenchJob::Row(cost) => {
                     let row = row(cost, job_options, job);
                     eprintln!("{}", progress(&row));
                     rows.push(row);
                 }
-                Job::Curve(curve) => {
+                BenchJob::Curve(curve) => {
                     let series = curve.series(*language, job.found(job_options));
                     eprintln!("{}", trail(&series));
                     curves.push(series);
                 }
             }
         }
-        let good = |verdict: Verdict| verdict.is_good();
+        let good = |verdict: RowVerdict| verdict.is_good();
         let pass = rows.iter().all(|row| good(row.verdict))
             && curves.iter().all(|series| good(series.verdict));
         Self {
@@ -95,7 +95,7 @@ impl Report {
                 writeln!(text, "{:<22} {:<7} {}", series.curve, series.guest.name(), trail(series));
         }
         let _ = writeln!(text, "\n{} · {} · {}", self.date, self.commit, self.machine);
-        let skipped = self.verdicts().filter(|verdict| *verdict == Verdict::Skipped).count();
+        let skipped = self.verdicts().filter(|verdict| *verdict == RowVerdict::Skipped).count();
         if skipped > 0 {
             let _ = writeln!(text, "{skipped} could not be measured here, and say why.");
         }
@@ -110,17 +110,17 @@ impl Report {
 
     /// Whether every bound holds. For a quick run: whether every row could be measured.
     pub(crate) fn is_good(&self) -> bool {
-        let is_broken = |verdict: Verdict| verdict == Verdict::Broken;
+        let is_broken = |verdict: RowVerdict| verdict == RowVerdict::Broken;
         if self.quick { !self.verdicts().any(is_broken) } else { self.pass }
     }
 
-    fn verdicts(&self) -> impl Iterator<Item = Verdict> {
+    fn verdicts(&self) -> impl Iterator<Item = RowVerdict> {
         let rows = self.rows.iter().map(|row| row.verdict);
         rows.chain(self.curves.iter().map(|series| series.verdict))
     }
 }
 
-fn row(cost: &Cost, job_options: MeasurementOptions, job: &Job) -> Row {
+fn row(cost: &Cost, job_options: MeasurementOptions, job: &BenchJob) -> Row {
     let found = job.found::<Measurement>(job_options);
     let (verdict, note) = judge(cost.bound, &found);
     let measurement = found.ok();

@@ -76,7 +76,7 @@ impl Measurement {
 /// The bound that a row must satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Bound {
+pub(crate) enum RowBound {
     /// At most this multiple of the floor.
     AtMostTimes(f64),
     /// At least this multiple of the floor.
@@ -87,10 +87,10 @@ pub(crate) enum Bound {
     None,
 }
 
-impl Bound {
+impl RowBound {
     /// The verdict; `None` if the measurement has no value to judge.
-    fn holds(self, measurement: &Measurement) -> Option<Verdict> {
-        let verdict = |holds| if holds { Verdict::Pass } else { Verdict::Fail };
+    fn holds(self, measurement: &Measurement) -> Option<RowVerdict> {
+        let verdict = |holds| if holds { RowVerdict::Pass } else { RowVerdict::Fail };
         match self {
             Self::AtMostTimes(most) => measurement.ratio.map(|ratio| verdict(ratio <= most)),
             Self::AtLeastTimes(least) => measurement.ratio.map(|ratio| verdict(ratio >= least)),
@@ -98,12 +98,12 @@ impl Bound {
                 let fits = most.unit == measurement.ours.unit;
                 fits.then(|| verdict(measurement.ours.value <= most.value))
             }
-            Self::None => Some(Verdict::Info),
+            Self::None => Some(RowVerdict::Info),
         }
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for RowBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtMostTimes(most) => write!(f, "≤ {most} ×"),
@@ -118,7 +118,7 @@ impl fmt::Display for Bound {
 /// The verdict on a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum RowVerdict {
     Pass,
     Fail,
     /// No promise was made.
@@ -129,7 +129,7 @@ pub(crate) enum Verdict {
     Broken,
 }
 
-impl Verdict {
+impl RowVerdict {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -159,8 +159,8 @@ pub(crate) struct Row {
     /// What the floor is.
     pub(crate) floor_is: &'static str,
     pub(crate) ratio: Option<f64>,
-    pub(crate) bound: Bound,
-    pub(crate) verdict: Verdict,
+    pub(crate) bound: RowBound,
+    pub(crate) verdict: RowVerdict,
     /// Why there is no number.
     pub(crate) note: Option<String>,
 }
@@ -174,16 +174,16 @@ pub(crate) enum Missing {
 
 /// Compares the result with the bound.
 pub(crate) fn judge(
-    bound: Bound,
+    bound: RowBound,
     found: &Result<Measurement, Missing>,
-) -> (Verdict, Option<String>) {
+) -> (RowVerdict, Option<String>) {
     match found {
         Ok(measurement) => match bound.holds(measurement) {
             Some(verdict) => (verdict, None),
-            None => (Verdict::Broken, Some("the measurement does not fit its bound".to_owned())),
+            None => (RowVerdict::Broken, Some("the measurement does not fit its bound".to_owned())),
         },
-        Err(Missing::Skipped(why)) => (Verdict::Skipped, Some(why.clone())),
-        Err(Missing::Broken(why)) => (Verdict::Broken, Some(why.clone())),
+        Err(Missing::Skipped(why)) => (RowVerdict::Skipped, Some(why.clone())),
+        Err(Missing::Broken(why)) => (RowVerdict::Broken, Some(why.clone())),
     }
 }
 
@@ -194,25 +194,25 @@ mod tests {
     #[test]
     fn a_bound_decides() {
         let measurement = |ours, floor| Ok(Measurement::against(ours, floor, Unit::Seconds));
-        let milli = Bound::AtMost(Quantity::new(1e-3, Unit::Seconds));
-        let none = Bound::AtMost(Quantity::new(0.0, Unit::Processes));
+        let milli = RowBound::AtMost(Quantity::new(1e-3, Unit::Seconds));
+        let none = RowBound::AtMost(Quantity::new(0.0, Unit::Processes));
         let processes = |n| Ok(Measurement::without_floor(n, Unit::Processes));
         for (bound, found, verdict) in [
-            (Bound::AtMostTimes(8.0), measurement(8.0, 1.0), Verdict::Pass),
-            (Bound::AtMostTimes(8.0), measurement(8.1, 1.0), Verdict::Fail),
-            (Bound::AtLeastTimes(0.7), measurement(0.7, 1.0), Verdict::Pass),
-            (Bound::AtLeastTimes(0.7), measurement(0.69, 1.0), Verdict::Fail),
-            (milli, measurement(1e-3, 1.0), Verdict::Pass),
-            (milli, measurement(1.1e-3, 1.0), Verdict::Fail),
-            (none, processes(0.0), Verdict::Pass),
-            (none, processes(1.0), Verdict::Fail),
-            (Bound::AtMostTimes(8.0), processes(0.0), Verdict::Broken), // no floor
-            (milli, processes(0.0), Verdict::Broken),                   // other units
-            (none, measurement(f64::NAN, 1.0), Verdict::Broken),
-            (Bound::AtMostTimes(1.0), measurement(f64::NAN, 1.0), Verdict::Fail),
-            (Bound::None, measurement(99.0, 1.0), Verdict::Info),
-            (none, Err(Missing::Skipped("no ruby".into())), Verdict::Skipped),
-            (none, Err(Missing::Broken("it ended".into())), Verdict::Broken),
+            (RowBound::AtMostTimes(8.0), measurement(8.0, 1.0), RowVerdict::Pass),
+            (RowBound::AtMostTimes(8.0), measurement(8.1, 1.0), RowVerdict::Fail),
+            (RowBound::AtLeastTimes(0.7), measurement(0.7, 1.0), RowVerdict::Pass),
+            (RowBound::AtLeastTimes(0.7), measurement(0.69, 1.0), RowVerdict::Fail),
+            (milli, measurement(1e-3, 1.0), RowVerdict::Pass),
+            (milli, measurement(1.1e-3, 1.0), RowVerdict::Fail),
+            (none, processes(0.0), RowVerdict::Pass),
+            (none, processes(1.0), RowVerdict::Fail),
+            (RowBound::AtMostTimes(8.0), processes(0.0), RowVerdict::Broken), // no floor
+            (milli, processes(0.0), RowVerdict::Broken),                      // other units
+            (none, measurement(f64::NAN, 1.0), RowVerdict::Broken),
+            (RowBound::AtMostTimes(1.0), measurement(f64::NAN, 1.0), RowVerdict::Fail),
+            (RowBound::None, measurement(99.0, 1.0), RowVerdict::Info),
+            (none, Err(Missing::Skipped("no ruby".into())), RowVerdict::Skipped),
+            (none, Err(Missing::Broken("it ended".into())), RowVerdict::Broken),
         ] {
             assert_eq!(judge(bound, &found).0, verdict, "{bound} {found:?}");
         }

@@ -12,25 +12,25 @@ use lifecycle::request::{
 };
 use serde_json::{Map, Value, json};
 
-pub(crate) struct Target {
+pub(crate) struct FuzzTarget {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&[u8]) -> String,
 }
 
-impl Target {
+impl FuzzTarget {
     /// Whether it takes seeds of this kind.
     pub(crate) fn reads(&self, kind: &str) -> bool {
         kind == "any" || kind == self.name
     }
 }
 
-pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "python", run: |bytes| vetted(Language::Python, bytes) },
-    Target { name: "ruby", run: |bytes| vetted(Language::Ruby, bytes) },
-    Target { name: "payload", run: payload },
-    Target { name: "answer", run: answer },
-    Target { name: "frame", run: recurgent::worker::read_frame },
-    Target { name: "contract", run: contract },
+pub(crate) const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "python", run: |bytes| vetted(Language::Python, bytes) },
+    FuzzTarget { name: "ruby", run: |bytes| vetted(Language::Ruby, bytes) },
+    FuzzTarget { name: "payload", run: payload },
+    FuzzTarget { name: "answer", run: answer },
+    FuzzTarget { name: "frame", run: recurgent::worker::read_frame },
+    FuzzTarget { name: "contract", run: contract },
 ];
 
 /// Any bytes as a program: inspected, checked by every guardrail, judged for reuse.
@@ -51,7 +51,7 @@ fn vetted(language: Language, bytes: &[u8]) -> String {
         Err((_, VetFault::Syntax(fault))) => {
             format!("unreadable {}", words(&fault.message))
         }
-        Err((_, VetFault::Barred(violations))) => {
+        Err((_, VetFault::Violations(violations))) => {
             format!("barred {:?}", violations.iter().map(Violation::subtype).collect::<Vec<_>>())
         }
     }
@@ -96,7 +96,7 @@ fn contract(bytes: &[u8]) -> String {
 fn request(language: Language) -> Option<CallRequest> {
     Some(CallRequest {
         id: CallId("call".to_owned()),
-        lineage: Lineage::Root { trace: TraceId("trace".to_owned()) },
+        lineage: Lineage::Root { trace: TraceId::parse("trace").ok()? },
         role: Role::parse("fuzzer").ok()?,
         method: Method::parse("act").ok()?,
         arguments: Arguments {

@@ -1,4 +1,4 @@
-//! The command line: every verb, and the flags they share.
+//! The command line: one variant of [`Verb`] for each command.
 
 mod age;
 mod agent;
@@ -85,7 +85,7 @@ enum Verb {
     Trace(trace::TraceOptions),
     Usage(usage::UsageOptions),
     Conformance(conformance::ConformanceOptions),
-    /// Print a completion script for a shell, which knows roles, methods, sessions and tools
+    /// Print a completion script for a shell; it completes roles, methods, sessions and tools too
     ///
     /// For bash, in ~/.bashrc: source <(recurgent completions bash)
     Completions {
@@ -134,12 +134,12 @@ fn perform(verb: Verb) -> Result<Exit, CommandFault> {
     }
 }
 
-/// Whether the line asks for JSON; known even when the rest of it cannot be read.
+/// Whether the line asks for JSON. Also works for a line that cannot be parsed.
 fn wants_json(line: &[OsString]) -> bool {
     line.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
-/// Help and version are answers; everything else is a usage error, in the form that was asked for.
+/// Prints help and version; everything else is a usage error, as JSON if the line asks for it.
 fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault> {
     let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if as_json && !is_answer {
@@ -149,7 +149,7 @@ fn parse_error(error: &clap::Error, as_json: bool) -> Result<Exit, CommandFault>
     }
     let printed = error.print();
     if is_answer {
-        render::is_read(printed)?;
+        render::check_output(printed)?;
         return Ok(Exit::Ok);
     }
     Ok(Exit::Usage)

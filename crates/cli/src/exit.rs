@@ -38,17 +38,17 @@ pub(crate) const EXIT_CODES: [(Exit, &str); 6] = [
 ];
 
 impl Exit {
-    /// The number the operating system sees.
+    /// The exit status of the process.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }
 
-    /// How a process that made one call ends.
+    /// The exit code of a process that made one call.
     pub(crate) fn of(outcome: &Outcome) -> Self {
         outcome.failure().map_or(Self::Ok, Self::of_failure)
     }
 
-    /// How a process whose only call failed ends.
+    /// The exit code of a process whose only call failed.
     pub(crate) fn of_failure(failure: &Failure) -> Self {
         match &failure.kind {
             FailureKind::Cancelled => Self::Cancelled,
@@ -103,7 +103,7 @@ pub(crate) fn exit_code_help() -> String {
     })
 }
 
-/// Why a command did not get as far as an outcome.
+/// Why a command ended without the outcome of a call.
 #[derive(Debug)]
 pub(crate) struct CommandFault {
     /// How the process ends.
@@ -141,7 +141,7 @@ impl CommandFault {
         Self::new(Exit::Cancelled, "cancelled", message)
     }
 
-    /// It ran, and did not give what it must.
+    /// The command ran, and its result is not what was asked for.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(Exit::Failed, "failed", message)
     }
@@ -151,7 +151,7 @@ impl CommandFault {
         Self::new(Exit::Failed, "not_found", message)
     }
 
-    /// A call no agent would take.
+    /// A call that no agent accepts.
     pub(crate) fn invalid_call(message: impl Into<String>) -> Self {
         Self::new(Exit::Failed, "invalid_call", message)
     }

@@ -110,7 +110,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> Result<(), CommandFault> {
             text(&shown(value))?;
         }
         Err(failure) => {
-            let trace = outcome.details.as_ref().map(|details| details.trace.0.as_str());
+            let trace = outcome.details.as_ref().map(|details| details.trace.as_str());
             note(&failure_block(failure, trace, paint(Stream::Error)));
         }
     }
@@ -156,14 +156,14 @@ fn fitted(line: &str, room: Room) -> Vec<String> {
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), CommandFault> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
-    is_read(written).map(drop)
+    check_output(written).map(drop)
 }
 
 /// Writes lines as they come; says whether standard output is still read.
 pub(crate) fn streamed(lines: &[String]) -> Result<bool, CommandFault> {
     let text: String = lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect();
     let mut out = io::stdout().lock();
-    is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    check_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Waits a while; says whether standard output is still read.
@@ -182,8 +182,9 @@ pub(crate) fn is_read_after(period: Duration) -> bool {
     }
 }
 
-/// Whether standard output is still read; a full disk is an error.
-pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, CommandFault> {
+/// What a write to standard output says of its reader: false if the reader has closed the pipe, an error if the output
+/// cannot be written (a full disk).
+pub(crate) fn check_output(written: io::Result<()>) -> Result<bool, CommandFault> {
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),

@@ -18,11 +18,11 @@ use std::process::{Command, Output, Stdio};
 
 use common::recurgent;
 use serde_json::{Value, json};
-use server::{Answer, Server};
+use server::{CannedReply, ProviderServer};
 
 const CANARY: &str = "sk-canary-0123456789abcdef";
 
-fn writes(code: &str) -> Answer {
+fn writes(code: &str) -> CannedReply {
     server::writes(code, (700, 40))
 }
 
@@ -42,7 +42,7 @@ fn text(bytes: &[u8]) -> String {
 fn a_server_of_ones_own_needs_only_its_address_and_a_model() {
     let home = tempfile::tempdir().unwrap();
     let program = "def add(x):\n    context['memory'] = context.get('memory', 0) + x\n    return context['memory']";
-    let server = Server::new(vec![writes(program)]);
+    let server = ProviderServer::new(vec![writes(program)]);
     let url = server.url("/v1");
     let line = ["call", "calculator", "add", "3", "--base-url", &url, "--model", "qwen"];
     let first = run(home.path(), &line, &[("OPENAI_API_KEY", CANARY)]);
@@ -70,7 +70,7 @@ fn a_server_of_ones_own_needs_only_its_address_and_a_model() {
 fn what_a_service_answers_is_shown_with_what_to_do() {
     let home = tempfile::tempdir().unwrap();
     let refused = format!("{{\"error\": {{\"message\": \"bad key {CANARY}\"}}}}");
-    let server = Server::new(vec![Answer::Says(401, vec![], refused)]);
+    let server = ProviderServer::new(vec![CannedReply::Says(401, vec![], refused)]);
     let url = server.url("/v1");
     let line =
         ["call", "calculator", "add", "3", "--provider", "anthropic", "--base-url", &url, "--json"];
@@ -79,7 +79,8 @@ fn what_a_service_answers_is_shown_with_what_to_do() {
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(outcome["error_type"], "provider_auth");
     assert!(outcome["error_message"].as_str().unwrap().contains("check the key"), "{outcome}");
-    let unknown = Server::new(vec![Answer::Says(404, vec![], "no such model".to_owned())]);
+    let unknown =
+        ProviderServer::new(vec![CannedReply::Says(404, vec![], "no such model".to_owned())]);
     let line_to = ["call", "calculator", "add", "3", "--base-url", &unknown.url("/v1")];
     let shown = text(&run(home.path(), &line_to, &[]).stderr);
     assert!(
@@ -172,13 +173,13 @@ fn an_interpreter_is_given_no_keys() {
 #[test]
 fn the_doctor_asks_on_request() {
     let home = tempfile::tempdir().unwrap();
-    let server = Server::new(vec![writes("result = 1")]);
+    let server = ProviderServer::new(vec![writes("result = 1")]);
     let url = server.url("/v1");
     let line = ["--live", "--base-url", &url, "--model", "qwen"];
     let (state, found) = doctor(home.path(), &line, &[], "live");
     assert_eq!(state, "ok", "{found}");
     assert!(found.contains("qwen answered in") && found.contains("700 tokens sent"), "{found}");
-    let down = Server::new(vec![Answer::Says(503, vec![], "busy".to_owned())]);
+    let down = ProviderServer::new(vec![CannedReply::Says(503, vec![], "busy".to_owned())]);
     let url = down.url("/v1");
     let (state, found) = doctor(home.path(), &["--live", "--base-url", &url], &[], "live");
     assert_eq!(state, "fail");
@@ -227,7 +228,7 @@ fn panic_with(words: &str) -> ! {
 #[test]
 fn a_recorded_call_replays_from_the_command_line() {
     let home = tempfile::tempdir().unwrap();
-    let server = Server::new(vec![writes("result = args[0] * 2")]);
+    let server = ProviderServer::new(vec![writes("result = args[0] * 2")]);
     let url = server.url("/v1");
     let double = |argument: &str, more: &[&str]| {
         let line = [&["call", "doubler", "double", argument], more].concat();
@@ -254,7 +255,7 @@ fn a_recorded_call_replays_from_the_command_line() {
 fn a_logged_call_runs_again_without_a_model() {
     let home = tempfile::tempdir().unwrap();
     let program = "import random\nresult = [args[0] * 2, random.random() if args[0] < 0 else 0]";
-    let server = Server::new(vec![writes("import os\nos.fork()"), writes(program)]);
+    let server = ProviderServer::new(vec![writes("import os\nos.fork()"), writes(program)]);
     let url = server.url("/v1");
     let call = |argument: &str| -> String {
         let server = ["--base-url", &url, "--model", "m"];

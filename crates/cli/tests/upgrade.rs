@@ -12,7 +12,13 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use recurgent::Language;
+use recurgent::config::{
+    Config, ManifestMode, PackageIndex, PackageName, Rule, Settings, SourceMode, StandingMode, Tier,
+};
+use recurgent::grants::Network;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -226,5 +232,85 @@ fn every_key_of_a_configuration_file_has_the_same_value() {
         let text = text.trim_matches(['[', ']']).replace('"', "");
         assert_eq!(found["value"].as_str().unwrap_or_default(), text, "{key}: {found}");
         assert!(found["source"].as_str().unwrap().ends_with("config.toml"), "{found}");
+    }
+}
+
+/// The values that the parts of the runtime get, not only their texts.
+#[test]
+fn a_configuration_file_has_the_same_effect() {
+    let fixture = Fixture::new();
+    let text = std::fs::read_to_string(fixture.path("config.toml")).unwrap();
+    let config = Config::from_file(&fixture.path("config.toml")).unwrap();
+    assert_eq!(config.settings(), &settings_of_0_1(), "{text}");
+}
+
+/// What the file meant to the version that wrote it.
+fn settings_of_0_1() -> Settings {
+    let seconds = Duration::from_secs;
+    let index = |address: &str| vec![PackageIndex::parse(address).unwrap()];
+    let packages = |language, names: &[&str]| {
+        names.iter().map(|name| PackageName::parse(language, name).unwrap()).collect()
+    };
+    Settings {
+        provider: "compatible".parse().unwrap(),
+        model: "qwen2.5-coder".parse().unwrap(),
+        base_url: Some("http://127.0.0.1:9/v1".parse().unwrap()),
+        temperature: Some(0.2),
+        retry_temperature: Some(0.9),
+        max_output_tokens: Some(1024),
+        price_input_per_mtok: Some(0.5),
+        price_output_per_mtok: Some(1.5),
+        guest: Language::Ruby,
+        max_generation_attempts: 3,
+        guardrail_recovery_budget: 2,
+        execution_repair_budget: 2,
+        fresh_outcome_repair_budget: 2,
+        guardrail_terminal: vec![Rule::MissingCredentials],
+        provider_timeout_seconds: seconds(20),
+        execution_timeout_seconds: seconds(15),
+        max_delegation_depth: 4,
+        max_model_calls: 16,
+        max_tree_tokens: Some(100_000),
+        max_tree_cost_usd: Some(2.5),
+        max_tree_seconds: Some(seconds(120)),
+        asks_per_call: 500,
+        max_argument_bytes: 1_048_576,
+        content_ttl_seconds: 3600,
+        max_running_workers: 2,
+        max_live_workers: 64,
+        queue_timeout_seconds: seconds(30),
+        max_worker_restarts: 3,
+        network: Network::Hosts(vec!["api.example.com".into(), "files.example.com".into()]),
+        read_paths: vec!["/usr/share/zoneinfo".into(), "/etc/hostname".into()],
+        write_paths: Vec::new(),
+        minimum_sandbox_tier: Tier::Process,
+        worker_memory_mb: 2048,
+        worker_cpu_seconds: 20,
+        worker_processes: 32,
+        worker_open_files: 128,
+        worker_file_mb: 16,
+        worker_scratch_mb: 16,
+        worker_scratch_files: 512,
+        worker_output_mb: 8,
+        manifest_mode: ManifestMode::Strict,
+        standing_mode: StandingMode::Enforced,
+        source_mode: SourceMode::InternalThenPublic,
+        python_indexes: index("https://packages.example.com/simple/"),
+        gem_sources: index("https://gems.example.com/"),
+        allowed_packages: packages(Language::Python, &["numpy", "pandas"]),
+        blocked_packages: packages(Language::Python, &["evil"]),
+        allowed_gems: packages(Language::Ruby, &["nokogiri"]),
+        blocked_gems: packages(Language::Ruby, &["evil"]),
+        wheels_only: true,
+        resolve_timeout_seconds: seconds(60),
+        install_timeout_seconds: seconds(300),
+        installer_proxy: Some("http://proxy.example.com:3128".parse().unwrap()),
+        installer_hosts: vec!["files.example.com".into()],
+        installer_memory_mb: 4096,
+        installer_processes: 128,
+        installer_disk_mb: 2048,
+        installer_env: vec!["CC".into()],
+        debug: true,
+        ..Settings::default()
     }
 }

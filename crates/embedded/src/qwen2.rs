@@ -16,7 +16,7 @@ use crate::threads::Threads;
 const ARCHITECTURE: &str = "qwen2";
 /// The most layers that are loaded.
 const MAX_LAYERS: usize = 256;
-/// The largest width of any matrix, which bounds what a damaged header can make us allocate.
+/// The largest width of any matrix: a bound of the memory that a damaged header can ask for.
 const MAX_WIDTH: usize = 1 << 18;
 /// The longest context that is computed.
 const MAX_CONTEXT: usize = 1 << 20;
@@ -99,7 +99,7 @@ struct DecoderLayer {
     down: Matrix,
 }
 
-/// A matrix and what is added to its products.
+/// A linear layer: a matrix, and the bias that is added to its products.
 struct Projection {
     matrix: Matrix,
     bias: Vec<f32>,
@@ -112,7 +112,7 @@ pub(crate) struct SequenceCache<'a> {
     pub(crate) own: &'a mut KvCache,
 }
 
-/// A token to read.
+/// A token to add to a sequence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewToken {
     /// The sequence it is added to.
@@ -169,8 +169,8 @@ impl Qwen2 {
         KvCache::new(self.shape.layers, self.shape.heads.key_width())
     }
 
-    /// Reads tokens into the caches of their sequences. Returns the scores of the next token after each of the tokens
-    /// at the indices `wanted`.
+    /// Adds tokens to the caches of their sequences. For each index in `wanted`, returns the scores of the token that
+    /// follows the token at that index.
     pub(crate) fn forward(
         &self,
         tokens: &[NewToken],
@@ -183,6 +183,7 @@ impl Qwen2 {
                 let own = tokens.iter().filter(|new| new.sequence == index);
                 own.for_each(|new| sequence.own.complete(new.token));
             }
+            // Removes what a pass that failed left in some of the layers.
             sequence.own.truncate(usize::MAX);
         }
         result

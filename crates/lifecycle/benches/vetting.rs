@@ -64,7 +64,7 @@ fn main() -> ExitCode {
             &GuardrailPolicy::default(),
         ) {
             Ok(_) => "passes".to_owned(),
-            Err((_, VetFault::Barred(violations))) => {
+            Err((_, VetFault::Violations(violations))) => {
                 violations.first().map_or("", |found| found.subtype()).to_owned()
             }
             Err((_, VetFault::Syntax(fault))) => fault.message.chars().take(40).collect(),

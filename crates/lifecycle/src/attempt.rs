@@ -12,7 +12,7 @@ use crate::blame::Blame;
 use crate::dialect::Position;
 use crate::event::EventKind;
 use crate::execution::{Output, Packages, ResultFrom, WorkerTrace};
-use crate::guardrail::{GuardrailPolicy, Rule, Severity, Violation};
+use crate::guardrail::{GuardrailPolicy, Severity, Violation};
 use crate::outcome::{Failure, FailureKind};
 use crate::pattern::Capabilities;
 use crate::program::{Checksum, GeneratedProgram};
@@ -229,9 +229,10 @@ impl Attempt {
     pub fn failed_at(&self) -> Option<Stage> {
         let rejection = self.rejection.as_ref()?;
         let reason = rejection.reason;
-        if matches!(reason, Reason::Barred | Reason::BarredForGood) && self.worker.is_some() {
-            let rule = rejection.violations.first().map(|violation| violation.rule);
-            let is_of_answer = rule == Some(Rule::FalseExternalProvenance);
+        if matches!(reason, Reason::GuardrailBroken | Reason::TerminalGuardrail)
+            && self.worker.is_some()
+        {
+            let is_of_answer = rejection.violations.first().is_some_and(Violation::is_of_answer);
             return Some(if is_of_answer { Stage::Judgement } else { Stage::Execution });
         }
         if !matches!(reason, Reason::Cancelled | Reason::AllowanceSpent) {
@@ -335,7 +336,7 @@ pub fn next(attempts: &[Attempt], rejection: &Rejection, budgets: &Budgets) -> N
 fn exhausted(rejection: &Rejection, lane: RetryLane, retries: u32) -> Failure {
     let last = rejection.failure.clone();
     match (lane, rejection.reason, rejection.violations.first()) {
-        (RetryLane::Guardrail, Reason::Barred, Some(violation)) => Failure::new(
+        (RetryLane::Guardrail, Reason::GuardrailBroken, Some(violation)) => Failure::new(
             FailureKind::GuardrailRetryExhausted,
             format!("guardrail retries exhausted; last: {}", violation.message),
         )

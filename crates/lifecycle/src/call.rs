@@ -34,7 +34,10 @@ use crate::dependency::{DependencyPolicy, ManifestMode};
 use crate::draft::Usage;
 use crate::example::{Example, PersonRejection};
 use crate::guardrail::{GuardrailPolicy, SiblingState};
-use crate::judgement::{barred, fit, malformed, undrafted, unfit_arguments, unfit_signature};
+use crate::judgement::{
+    guardrails_broken, invalid_payload, malformed, permitted_packages, unfit_arguments,
+    unfit_signature,
+};
 use crate::outcome::{Failure, FailureKind, Outcome};
 use crate::pattern::{self, PatternEvent};
 use crate::program::{CachedInspection, GeneratedProgram, VetFault, VettedProgram, vet_known};
@@ -303,7 +306,7 @@ impl Call {
                 let (language, source) = (artifact.language, artifact.code);
                 self.vet(GeneratedProgram { language, source, manifest }, pending, known)
             }
-            Err(fault) => self.reject(pending, &undrafted(&fault.into())),
+            Err(fault) => self.reject(pending, &invalid_payload(&fault.into())),
         }
     }
 
@@ -325,7 +328,7 @@ impl Call {
             Ok(program) if self.sends_back(&program, &pending) => {
                 let rejection = Rejection {
                     program: Some(program.program().clone()),
-                    ..barred(program.advice().to_vec(), &self.policy.guardrails)
+                    ..guardrails_broken(program.advice().to_vec(), &self.policy.guardrails)
                 };
                 let (origin, declared) =
                     (pending.origin.clone(), pending.packages.declared.clone());
@@ -336,7 +339,9 @@ impl Call {
             Err((program, fault)) => {
                 let rejection = match fault {
                     VetFault::Syntax(fault) => malformed(&fault),
-                    VetFault::Barred(violations) => barred(violations, &self.policy.guardrails),
+                    VetFault::Violations(violations) => {
+                        guardrails_broken(violations, &self.policy.guardrails)
+                    }
                 };
                 self.reject(pending, &Rejection { program: Some(program), ..rejection })
             }
@@ -365,7 +370,12 @@ impl Call {
         let noted = self.policy.dependencies.notes(self.request.language, &wanted.manifest);
         pending.packages.notes.extend(noted);
         pending.capabilities = pattern::capabilities(program.inspection());
-        match fit(wanted, &self.request, &self.policy, pending.packages.declared.as_ref()) {
+        match permitted_packages(
+            wanted,
+            &self.request,
+            &self.policy,
+            pending.packages.declared.as_ref(),
+        ) {
             Ok(manifest) => {
                 pending.packages.effective = Some(manifest.clone());
                 Step::Prepare(Box::new(Prepare { call: self, pending, program, manifest }))

@@ -246,7 +246,7 @@ impl Inspection {
         };
         let assigned = self.assignments.iter().any(|assignment| {
             let named = matches!(&assignment.target, Target::Name(name) if name == method);
-            let value = assignment.value.held();
+            let value = assignment.value.resolved();
             named
                 && (matches!(value, Operand::Path(_) | Operand::Instance(_))
                     || (matches!(value, Operand::Function) && !is_lambda())
@@ -298,17 +298,17 @@ pub struct Call {
 impl Call {
     /// The `index`-th positional argument, seen through variables.
     pub fn argument(&self, index: usize) -> Option<&Operand> {
-        self.arguments.iter().filter(|a| a.name.is_none()).nth(index).map(|a| a.value.held())
+        self.arguments.iter().filter(|a| a.name.is_none()).nth(index).map(|a| a.value.resolved())
     }
 
     /// The argument given by this keyword, seen through variables.
     pub fn keyword(&self, name: &str) -> Option<&Operand> {
-        self.arguments.iter().find(|a| a.name.as_deref() == Some(name)).map(|a| a.value.held())
+        self.arguments.iter().find(|a| a.name.as_deref() == Some(name)).map(|a| a.value.resolved())
     }
 
     /// The full name of what is called, when its receiver is known by name: `os.system`, `IO.popen`.
     pub fn path(&self) -> Option<String> {
-        match self.receiver.as_ref().map(Operand::held) {
+        match self.receiver.as_ref().map(Operand::resolved) {
             None => Some(self.name.clone()),
             Some(Operand::Path(path)) => Some(format!("{path}.{}", self.name)),
             Some(_) => None,

@@ -23,6 +23,7 @@ mod unused_dependency;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::artifact::RunVerdict;
 use crate::context::Context;
 use crate::dialect::{Inspection, Language, Position};
 use crate::execution::ResultFrom;
@@ -91,6 +92,12 @@ pub struct Guardrail {
     pub failure: Option<FailureKind>,
     /// How it is decided.
     pub check: RuleCheck,
+    /// The permission of a deployment that switches it off; `None`: it cannot be switched off.
+    pub permitted_by: Option<fn(&GuardrailPolicy) -> bool>,
+    /// Whether a program that keeps the violation after being advised is not kept for later calls.
+    pub forbids_reuse: bool,
+    /// How the run of a stored program that broke it is scored.
+    pub verdict: RunVerdict,
     /// What it is about: the beginning of a sentence.
     pub summary: &'static str,
     /// Why it exists and what it leaves alone, in Markdown.
@@ -256,7 +263,7 @@ impl Default for GuardrailPolicy {
 
 impl GuardrailPolicy {
     fn enforces(&self, rule: Rule) -> bool {
-        !(rule == Rule::ProcessEscape && self.allow_processes)
+        rule.guardrail().permitted_by.is_none_or(|is_permitted| !is_permitted(self))
     }
 }
 
@@ -298,10 +305,14 @@ impl Violation {
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Whether a program that keeps it after being advised is not kept for later calls. A context key that a
-    /// model insists on is taken to be meant.
+    /// Whether a program that keeps it after being advised is not kept for later calls.
     pub fn forbids_reuse(&self) -> bool {
-        self.rule != Rule::StateKeyDrift
+        self.rule.guardrail().forbids_reuse
+    }
+
+    /// Whether it is about the value of a program that has run.
+    pub fn is_of_answer(&self) -> bool {
+        matches!(self.rule.guardrail().check, RuleCheck::Value)
     }
 
     /// What it means for the attempt.

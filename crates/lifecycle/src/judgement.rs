@@ -1,4 +1,4 @@
-//! Judgement: whether what a program reported is accepted, or the reason it is rejected for.
+//! Judgement: accepts what a program reported, or names the reason for which it is rejected.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::provenance::Observation;
 use crate::request::CallRequest;
 
-/// The class guests raise in a program when the host refuses an ask because of a guardrail.
+/// The exception that a guest raises in a program when a guardrail refuses one of its asks.
 const REFUSAL_CLASS: &str = "ToolRegistryViolation";
 
 /// What an answer is judged by.
@@ -36,7 +36,8 @@ pub(crate) struct JudgementInputs<'a> {
     pub(crate) unseen_file: Option<&'a str>,
 }
 
-/// Accepts a program's answer (a value, or a truthful error), or says why not.
+/// Accepts a program's answer, or says why not. `Ok(Err(…))` is an error that the program reported and that is accepted
+/// as the result of the call.
 pub(crate) fn judge(
     inputs: &JudgementInputs<'_>,
     ending: ReportEnding,
@@ -47,12 +48,12 @@ pub(crate) fn judge(
         ReportEnding::Value(value) => judge_value(inputs, value).map(Ok),
         ending if !violations.is_empty() => {
             let at = refused_at(&ending);
-            let placed = |violation: Violation| Violation {
+            let with_location = |violation: Violation| Violation {
                 location: violation.location.or(at),
                 ..violation
             };
-            let violations = violations.into_iter().map(placed).collect();
-            Err(Box::new(barred(violations, inputs.guardrails)))
+            let violations = violations.into_iter().map(with_location).collect();
+            Err(Box::new(guardrails_broken(violations, inputs.guardrails)))
         }
         ReportEnding::Reported { reported, message, metadata } => {
             let kind = FailureKind::Reported(reported.bounded());
@@ -92,7 +93,7 @@ pub(crate) fn judge(
     }
 }
 
-/// An exception, attributed before it is counted or repaired.
+/// A program that raised: the rejection depends on whose error it was.
 fn raised(
     inputs: &JudgementInputs<'_>,
     class: &str,
@@ -124,7 +125,7 @@ fn raised(
             let mut links = std::iter::once(&facts.exception).chain(&facts.causes);
             let reported = links.find_map(|link| link.failed_call.as_deref());
             let failed_call = reported.or(inputs.failed_call);
-            let failure = unusable(&outside, granted, &text);
+            let failure = outside_failure(&outside, granted, &text);
             let is_agent = outside == Outside::Agent;
             (reason, if is_agent { failure.with("failed_call", failed_call) } else { failure })
         }
@@ -174,8 +175,8 @@ fn rejected_arguments(inputs: &JudgementInputs<'_>, text: &str) -> Failure {
     }
 }
 
-/// The failure of a program that could not use something outside: what, why, and the grant to give if one is missing.
-fn unusable(outside: &Outside, granted: bool, text: &str) -> Failure {
+/// The failure of a program that could not use a service, a file or another agent: what, why, and the missing grant.
+fn outside_failure(outside: &Outside, granted: bool, text: &str) -> Failure {
     match outside {
         Outside::Agent => Failure::new(FailureKind::Execution, text),
         Outside::Service { host, .. } if granted => {
@@ -243,7 +244,8 @@ pub(crate) fn unseen_note(path: &str) -> String {
 /// Why a stored function cannot be called with the call's arguments; `None`: it can, or it is not known.
 pub(crate) fn unfit_arguments(program: &VettedProgram, request: &CallRequest) -> Option<Rejection> {
     let function = program.inspection().function(request.language, request.method.as_str())?;
-    let Misfit { signature, missing, what } = misfit(program, function, request)?;
+    let ArgumentMismatch { signature, missing, what } =
+        argument_mismatch(program, function, request)?;
     let reason = if missing { Reason::ArgumentsMissing } else { Reason::ArgumentsExtra };
     let message = format!(
         "`{}` takes ({signature}) and was called with ({}): {what}; correct the call",
@@ -265,7 +267,7 @@ pub(crate) fn unfit_signature(program: &VettedProgram, request: &CallRequest) ->
     if found.reads_arguments || (is_other && found.calls.iter().any(is_called)) {
         return None;
     }
-    let Misfit { signature, what, .. } = misfit(program, function, request)?;
+    let ArgumentMismatch { signature, what, .. } = argument_mismatch(program, function, request)?;
     let arguments = &request.arguments;
     let head = dialect::head(request.language, request.method.as_str(), arguments, None);
     let correction = match head {
@@ -283,19 +285,19 @@ pub(crate) fn unfit_signature(program: &VettedProgram, request: &CallRequest) ->
     Some(Rejection { location, ..Rejection::new(Reason::SignatureUnfit, failure) })
 }
 
-/// How the arguments of a call and a function do not fit.
-struct Misfit<'a> {
+/// Why the arguments of a call do not match the parameters of a function.
+struct ArgumentMismatch<'a> {
     signature: &'a Signature,
-    /// Whether a required parameter gets nothing; otherwise nothing takes some of the arguments.
+    /// Whether a required parameter has no argument; if not, some argument has no parameter.
     missing: bool,
     what: String,
 }
 
-fn misfit<'a>(
+fn argument_mismatch<'a>(
     program: &'a VettedProgram,
     function: &'a Definition,
     request: &CallRequest,
-) -> Option<Misfit<'a>> {
+) -> Option<ArgumentMismatch<'a>> {
     // A result assigned at top level is the answer, and the function may never be called.
     let assigns = |it: &AssignmentStatement| {
         it.target == Target::Name("result".to_owned()) && it.position.column == 1
@@ -306,11 +308,11 @@ fn misfit<'a>(
         ArgumentMatch::Matches => None,
         ArgumentMatch::Missing(names) => {
             let what = format!("{} missing", named(&names));
-            Some(Misfit { signature, missing: true, what })
+            Some(ArgumentMismatch { signature, missing: true, what })
         }
         ArgumentMatch::Extra => {
             let what = "it does not take all of these arguments".to_owned();
-            Some(Misfit { signature, missing: false, what })
+            Some(ArgumentMismatch { signature, missing: false, what })
         }
     }
 }
@@ -321,7 +323,7 @@ fn named(names: &[String]) -> String {
     format!("{} {verb}", names.join(" and "))
 }
 
-/// Where a program was refused an ask, if the refusal ended it.
+/// The position of the ask that was refused, if the refusal ended the program.
 fn refused_at(ending: &ReportEnding) -> Option<Position> {
     match ending {
         ReportEnding::Raised { class, location, .. } if class == REFUSAL_CLASS => *location,
@@ -335,12 +337,12 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
     }
 }
 
-/// A claimed source must be true; contracted answers must have the promised shape.
+/// Accepts a value if the source that it claims is true and it has the shape that the contract promises.
 fn judge_value(inputs: &JudgementInputs<'_>, value: Value) -> Result<Value, Box<Rejection>> {
     let JudgementInputs { request, guardrails, program, observed, .. } = inputs;
     let (inspection, arguments) = (program.inspection(), &request.arguments);
     if let Some(violation) = guardrail::check_provenance(inspection, arguments, observed, &value) {
-        return Err(Box::new(barred(vec![violation], guardrails)));
+        return Err(Box::new(guardrails_broken(vec![violation], guardrails)));
     }
     let Some(contract) = &request.contract else { return Ok(value) };
     match contract.judge(&request.arguments.args, &request.arguments.kwargs, &value) {
@@ -364,10 +366,11 @@ pub(crate) fn malformed(fault: &SyntaxFault) -> Rejection {
 }
 
 /// A program that broke guardrails.
-pub(crate) fn barred(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Rejection {
+pub(crate) fn guardrails_broken(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Rejection {
     let terminal =
         violations.iter().find(|violation| violation.severity(policy) == Severity::Terminal);
-    let reason = if terminal.is_some() { Reason::BarredForGood } else { Reason::Barred };
+    let reason =
+        if terminal.is_some() { Reason::TerminalGuardrail } else { Reason::GuardrailBroken };
     let failure = match terminal.or(violations.first()) {
         Some(violation) => {
             let kind = match terminal {
@@ -386,7 +389,7 @@ pub(crate) fn barred(violations: Vec<Violation>, policy: &GuardrailPolicy) -> Re
 }
 
 /// A payload that is not a program.
-pub(crate) fn undrafted(fault: &PayloadFault) -> Rejection {
+pub(crate) fn invalid_payload(fault: &PayloadFault) -> Rejection {
     match fault {
         PayloadFault::Manifest(fault) => Rejection::new(Reason::ManifestInvalid, fault.failure()),
         PayloadFault::NotAnObject { .. }
@@ -400,16 +403,16 @@ pub(crate) fn undrafted(fault: &PayloadFault) -> Rejection {
     }
 }
 
-/// What the agent's environment must hold for this program, or why it may not: decided before anything is
-/// prepared. `declared` is the payload's own list, for naming the field.
-pub(crate) fn fit(
+/// The packages that the agent's environment must have for this program, or why they are not permitted. `declared` is
+/// the list in the payload: a rejection names the field.
+pub(crate) fn permitted_packages(
     program: &GeneratedProgram,
     request: &CallRequest,
     policy: &Policy,
     declared: Option<&Value>,
 ) -> Result<DependencyManifest, Box<Rejection>> {
     let language = request.language;
-    let misfit = |reason, failure: Failure, key| {
+    let reject = |reason, failure: Failure, key| {
         let package = failure.metadata.get("dependency_name").and_then(Value::as_str);
         let field = dependency::field(language, declared, package.unwrap_or_default(), key);
         Box::new(Rejection::new(reason, failure.with("field", field)))
@@ -427,11 +430,11 @@ pub(crate) fn fit(
             }
             GrowthFault::Changed { .. } => Reason::ManifestChanged,
         };
-        misfit(reason, fault.failure(), fault.key())
+        reject(reason, fault.failure(), fault.key())
     })?;
     policy
         .dependencies
         .check(language, &effective)
-        .map_err(|fault| misfit(Reason::PolicyViolated, fault.failure(), "name"))?;
+        .map_err(|fault| reject(Reason::PolicyViolated, fault.failure(), "name"))?;
     Ok(effective)
 }

@@ -259,7 +259,7 @@ pub enum VetFault {
     /// It does not parse.
     Syntax(SyntaxFault),
     /// It breaks one or more guardrails.
-    Barred(Vec<Violation>),
+    Violations(Vec<Violation>),
 }
 
 /// Parses the program with its language's real parser and checks it with every guardrail.
@@ -298,7 +298,7 @@ pub fn vet_known(
         let checksum = program.checksum();
         Ok(VettedProgram { program, checksum, inspection, advice })
     } else {
-        Err((program, VetFault::Barred(violations)))
+        Err((program, VetFault::Violations(violations)))
     }
 }
 

@@ -16,35 +16,34 @@ use crate::dependency::DependencyManifest;
 use crate::dialect::Language;
 use crate::draft::Nanodollars;
 use crate::excerpt::shortened;
+use crate::program::hex;
 
-/// Longest role or method name, in bytes.
+/// Longest name or trace id, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
-/// Why a role or method name was refused.
+/// Why a name or an id was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameFault {
     /// Nothing is left after trimming.
-    #[error("a {kind} name must not be empty; give it a word such as \"{example}\"")]
+    #[error("a {kind} must not be empty; give it a word such as \"{example}\"")]
     Empty {
-        /// `role` or `method`.
+        /// What it names: `role name`, `trace id`.
         kind: &'static str,
         /// A name that would do.
         example: &'static str,
     },
     /// Longer than [`MAX_NAME_BYTES`].
-    #[error(
-        "a {kind} name may have at most {MAX_NAME_BYTES} bytes, this one has {bytes}; shorten it"
-    )]
+    #[error("a {kind} may have at most {MAX_NAME_BYTES} bytes, this one has {bytes}; shorten it")]
     TooLong {
-        /// `role` or `method`.
+        /// What it names: `role name`, `trace id`.
         kind: &'static str,
         /// Its length.
         bytes: usize,
     },
     /// Holds a control character, which would break logs and paths.
-    #[error("a {kind} name must not contain control characters; remove {found:?}")]
+    #[error("a {kind} must not contain control characters; remove {found:?}")]
     Control {
-        /// `role` or `method`.
+        /// What it names: `role name`, `trace id`.
         kind: &'static str,
         /// The first one.
         found: char,
@@ -108,15 +107,15 @@ macro_rules! name {
 
 name!(
     /// What an agent is: `calculator`, `web_fetcher`.
-    Role, "role", "calculator"
+    Role, "role name", "calculator"
 );
 name!(
     /// A method of an agent: `add`, `fetch_url`.
-    Method, "method", "add"
+    Method, "method name", "add"
 );
 name!(
     /// The name memory and history are kept under: `desk`.
-    Session, "session", "desk"
+    Session, "session name", "desk"
 );
 name!(
     /// What a piece of memory is called: `balance`.
@@ -143,18 +142,24 @@ fn parse_name(text: &str, kind: &'static str, example: &'static str) -> Result<S
 #[serde(transparent)]
 pub struct CallId(pub String);
 
-/// Identifies the tree of calls that one top-level call grew.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TraceId(pub String);
+name!(
+    /// Identifies the tree of calls that one top-level call makes.
+    TraceId, "trace id", "4bf92f3577b34da6"
+);
 
-impl fmt::Display for CallId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl TraceId {
+    /// An id of random bytes.
+    pub fn of_random(bytes: &[u8]) -> Self {
+        Self(hex(bytes))
+    }
+
+    /// The id of a tree that this call roots.
+    pub fn of_root(call: &CallId) -> Self {
+        Self(call.0.clone())
     }
 }
 
-impl fmt::Display for TraceId {
+impl fmt::Display for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -375,7 +380,7 @@ impl CallRequest {
     pub(crate) fn bare(role: &str, method: &str) -> Self {
         Self {
             id: CallId("c".into()),
-            lineage: Lineage::Root { trace: TraceId("t".into()) },
+            lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
             role: Role::parse(role).unwrap(),
             method: Method::parse(method).unwrap(),
             arguments: Arguments::default(),
@@ -396,12 +401,20 @@ mod tests {
     fn names_are_trimmed_normalised_and_checked() {
         assert_eq!(Role::parse("  calculator ").unwrap().as_str(), "calculator");
         assert_eq!(Role::parse("cafe\u{301}").unwrap(), Role::parse("caf\u{e9}").unwrap());
-        assert!(matches!(Method::parse(" \t"), Err(NameFault::Empty { kind: "method", .. })));
+        assert!(matches!(Method::parse(" \t"), Err(NameFault::Empty { kind: "method name", .. })));
         assert!(matches!(
             Role::parse(&"x".repeat(10_000)),
             Err(NameFault::TooLong { bytes: 10_000, .. })
         ));
         assert!(matches!(Role::parse("a\u{0}b"), Err(NameFault::Control { .. })));
+        for (trace, says) in [
+            ("", "a trace id must not be empty"),
+            ("a\nb", "a trace id must not contain control characters"),
+            (&*"x".repeat(300), "a trace id may have at most 256 bytes, this one has 300"),
+        ] {
+            let fault = TraceId::parse(trace).unwrap_err().to_string();
+            assert!(fault.starts_with(says), "{fault}");
+        }
         // Two bytes that become four.
         assert!(matches!(
             Role::parse(&"\u{344}".repeat(100)),
@@ -411,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_child_is_one_level_deeper_on_the_same_trace() {
-        let root = Lineage::Root { trace: TraceId("t".into()) };
+        let root = Lineage::Root { trace: TraceId::parse("t").unwrap() };
         let child = root.child_of(&CallId("a".into()));
         let leaf = child.child_of(&CallId("b".into()));
         assert_eq!((root.depth(), child.depth(), leaf.depth()), (0, 1, 2));

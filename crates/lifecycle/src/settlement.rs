@@ -15,7 +15,7 @@ use crate::context::ContextChanges;
 use crate::contract::Fingerprint;
 use crate::dependency::DependencyManifest;
 use crate::execution::ResultFrom;
-use crate::guardrail::{Cacheability, Rule};
+use crate::guardrail::Cacheability;
 use crate::history::{self, Content};
 use crate::outcome::Outcome;
 use crate::pattern::PatternEvent;
@@ -275,17 +275,15 @@ fn scores(call: &FinishedCall<'_>, exhausted: Option<RetryLane>) -> Vec<Artifact
 }
 
 fn blamed(rejection: &Rejection, exhausted: Option<RetryLane>) -> RunVerdict {
-    let unsourced = |rule| rule == Rule::FalseExternalProvenance;
     if rejection.blame() != Blame::Program {
         RunVerdict::Excused
     } else if matches!(exhausted, Some(RetryLane::Guardrail | RetryLane::Outcome)) {
         RunVerdict::Exhausted
-    } else if rejection.violations.iter().any(|violation| unsourced(violation.rule)) {
-        RunVerdict::Unsourced
     } else if rejection.reason == Reason::ContractBroken {
         RunVerdict::ContractBroken
     } else {
-        RunVerdict::Failed
+        let of_violation = rejection.violations.first().map(|it| it.rule.guardrail().verdict);
+        of_violation.unwrap_or(RunVerdict::Failed)
     }
 }
 

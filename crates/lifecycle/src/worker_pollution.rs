@@ -2,8 +2,8 @@
 //!
 //! A class, module, environment or global variable that such a program changes would stay changed for the
 //! agent's next program, and a thread it leaves running would share that program's memory. It therefore runs
-//! in a worker of its own, which ends with it. Decided from the syntax tree: text that is evaluated counts as
-//! a change.
+//! in a worker of its own, which ends with it. The decision is made on the syntax tree; evaluating text
+//! counts as a change.
 
 use crate::dialect::library::{
     MUTATES, POLLUTES, REDEFINES, REDEFINES_CLASS, RUBY_CLASSES, SETS_ATTRIBUTE,
@@ -26,8 +26,9 @@ fn python(inspection: &Inspection) -> bool {
     // After `type(x)`, an attribute set on an unknown object may be set on that class.
     let asks_class =
         inspection.calls.iter().any(|call| call.receiver.is_none() && call.name == "type");
-    let sets =
-        |assignment| is_on_module(assignment, |_| true) || (asks_class && is_unknown(assignment));
+    let sets = |assignment| {
+        is_on_module(assignment, |_| true) || (asks_class && is_on_unknown_object(assignment))
+    };
     inspection.says("__builtins__")
         || inspection.calls_with(SETS_ATTRIBUTE).any(|(call, _)| sets_on_module(call))
         || inspection.calls_with(MUTATES).any(|(call, _)| mutates_module(call))
@@ -43,10 +44,10 @@ fn ruby(inspection: &Inspection) -> bool {
         || inspection.assignments.iter().any(sets)
 }
 
-/// `type(found).value = …`; an attribute that a method sets on its own object is harmless.
-fn is_unknown(assignment: &AssignmentStatement) -> bool {
+/// `type(found).value = …`: the object is not known. `self.value = …` is harmless.
+fn is_on_unknown_object(assignment: &AssignmentStatement) -> bool {
     let Target::Attribute { object, .. } = &assignment.target else { return false };
-    matches!(object.held(), Operand::Unknown) && object.name() != Some("self")
+    matches!(object.resolved(), Operand::Unknown) && object.name() != Some("self")
 }
 
 /// `json.dumps = …`, `os.environ["X"] = …`, `ENV["X"] = …`
@@ -59,7 +60,7 @@ fn is_on_module(assignment: &AssignmentStatement, counts: impl Fn(&str) -> bool)
     }
 }
 
-/// `setattr(os, …)`; an object of the program is its own.
+/// `setattr(os, …)`. An object that the program made itself does not count.
 fn sets_on_module(call: &Call) -> bool {
     call.argument(0).is_none_or(|object| object.path().is_some())
 }
@@ -82,12 +83,12 @@ fn changes_class(call: &Call, facts: Facts) -> bool {
 
 /// `class String`, `module Net`, and `class Mine` after `Mine = String`
 fn reopens(definition: &Definition, assignments: &[AssignmentStatement]) -> bool {
-    let another = |assignment: &AssignmentStatement| {
+    let is_renamed_class = |assignment: &AssignmentStatement| {
         matches!(&assignment.target, Target::Name(name) if *name == definition.name)
             && assignment.value.path().is_some()
     };
     definition.kind == DefinitionKind::Class
-        && (is_built_in(&definition.name) || assignments.iter().any(another))
+        && (is_built_in(&definition.name) || assignments.iter().any(is_renamed_class))
 }
 
 fn is_built_in(path: &str) -> bool {
@@ -106,7 +107,7 @@ mod tests {
     use crate::dialect::inspect;
 
     #[test]
-    fn what_changes_the_worker_is_found() {
+    fn changes_that_outlive_the_program_are_found() {
         for (language, source) in [
             (Language::Python, "import json\njson.dumps = lambda *a: 'x'"),
             (Language::Python, "import math as m\nsetattr(m, 'floor', None)"),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_programs_own_is_not() {
+    fn changes_to_the_programs_own_objects_do_not_count() {
         for (language, source) in [
             (
                 Language::Python,

@@ -49,7 +49,7 @@ impl Scene {
     fn begun(self) -> Step {
         let request = CallRequest {
             id: CallId("c".into()),
-            lineage: Lineage::Root { trace: TraceId("t".into()) },
+            lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
             role: Role::parse("namer").unwrap(),
             method: Method::parse("slug").unwrap(),
             arguments: Arguments { args: vec![json!("A title")], kwargs: Map::new() },

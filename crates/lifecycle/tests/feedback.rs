@@ -23,7 +23,7 @@ fn first_generate() -> Box<Generate> {
 fn first_generate_of(policy: Policy) -> Box<Generate> {
     let request = CallRequest {
         id: CallId("c".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: Role::parse("calculator").unwrap(),
         method: Method::parse("add").unwrap(),
         arguments: Arguments { args: vec![json!(37)], kwargs: Map::new() },

@@ -26,8 +26,8 @@ Cancelled            execution       ends        ends                  world    
 SyntaxInvalid        validation      generation  repair                program  plain
 SignatureUnfit       validation      generation  repair                program  plain
 ManifestInvalid      validation      guardrail   repair                program  plain
-Barred               validation      guardrail   repair                program  plain
-BarredForGood        validation      ends        repair unless it ran  program  final
+GuardrailBroken      validation      guardrail   repair                program  plain
+TerminalGuardrail    validation      ends        repair unless it ran  program  final
 ManifestIncompatible preparation     guardrail   repair                world    plain
 ManifestChanged      preparation     guardrail   repair                world    plain
 PolicyViolated       preparation     guardrail   repair                world    plain

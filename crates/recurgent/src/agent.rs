@@ -251,7 +251,7 @@ impl Agent {
             contract: self.contract.clone(),
             language: self.options.language,
             context: self.runtime_context(),
-            manifest: self.held(),
+            manifest: self.packages(),
             allowance: self.options.allowance,
         };
         let policy = Policy { expected, ..self.policy(request.language) };
@@ -265,7 +265,7 @@ impl Agent {
     }
 
     /// The packages its environment holds: since its last success, or since it was prepared.
-    fn held(&self) -> Option<DependencyManifest> {
+    fn packages(&self) -> Option<DependencyManifest> {
         let prepared = || Some(self.preparation.as_ref()?.environment()?.manifest);
         self.state().manifest.clone().or_else(prepared)
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, to_finite_value};
 /// The arguments of a call: `()`, a tuple of anything that can be serialised (arguments by position), or an
 /// [`ArgumentList`] (arguments by position and by name).
 pub trait IntoArguments {
-    /// The arguments, or why a value cannot be one: JSON has no NaN, no infinity and no keys but text.
+    /// The arguments, or why a value cannot be one: JSON has neither NaN nor infinity, and its keys are texts.
     fn into_arguments(self) -> Result<Arguments, String>;
 }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sugar_reads_like_a_method_call() {
+    fn the_macro_reads_like_a_method_call() {
         let echo = Echo;
         let x = 4;
         let (method, arguments) = call!(echo.convert(x, "a", from: "celsius", to: [1, 2]));

@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use crate::provider::{Secret, ServiceAddress, address_variables, key_variables};
 use file::Profiles;
+use value::Written;
 
 #[doc(hidden)]
 pub use agent::AgentOptions;
@@ -28,6 +29,13 @@ pub(crate) use agent::agent_keys;
 pub use table::{KEYS, Key};
 pub use table::{Settings, SettingsLayer};
 pub use value::LogTarget;
+
+// The types of settings.
+pub use crate::models::ModelMirror;
+pub use crate::worker::Tier;
+pub use lifecycle::dependency::{ManifestMode, PackageIndex, PackageName, SourceMode};
+pub use lifecycle::guardrail::Rule;
+pub use lifecycle::standing::StandingMode;
 
 /// Environment variables that set a key are named with this and the key in capitals.
 const PREFIX: &str = "RECURGENT_";
@@ -205,18 +213,34 @@ impl Config {
         }
     }
 
-    /// Sets one value from its text, as a flag of the command line does.
-    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigFault> {
-        self.put(name, text, &SettingOrigin::Flag)
+    /// Built-in values, replaced by those of one configuration file. The environment is not read.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigFault> {
+        let mut config = Self::defaults();
+        config.read_file(path)?;
+        config.file = Some(path.to_owned());
+        Ok(config)
     }
 
-    /// Sets the values of a layer, leaving all others as they are.
-    #[must_use]
-    pub fn with(mut self, layer: &SettingsLayer) -> Self {
-        self.settings.apply(layer);
+    /// Sets one value from its text, as a flag of the command line does.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigFault> {
+        self.put(name, &Written::Text(text.to_owned()), &SettingOrigin::Flag)
+    }
+
+    /// Sets a list from its items, as a flag that is repeated does.
+    pub fn set_list(&mut self, name: &str, items: Vec<String>) -> Result<(), ConfigFault> {
+        self.put(name, &Written::List(items), &SettingOrigin::Flag)
+    }
+
+    /// Sets the values of a layer, leaving all others as they are. They must be within the bounds that apply to texts.
+    pub fn with(mut self, layer: &SettingsLayer) -> Result<Self, ConfigFault> {
+        let layer = checked(layer)?;
+        self.settings.apply(&layer);
         let texts = layer.texts().into_iter();
         self.texts.extend(texts.map(|(name, text)| (name, (text, SettingOrigin::Code))));
-        self
+        if let Some(profile) = &layer.profile {
+            self.use_profile(profile, &SettingOrigin::Code)?;
+        }
+        Ok(self)
     }
 
     /// The value of every setting.
@@ -233,12 +257,21 @@ impl Config {
         })
     }
 
-    fn put(&mut self, name: &str, text: &str, origin: &SettingOrigin) -> Result<(), ConfigFault> {
+    fn put(
+        &mut self,
+        name: &str,
+        written: &Written,
+        origin: &SettingOrigin,
+    ) -> Result<(), ConfigFault> {
         let mut layer = SettingsLayer::default();
-        let key = parse_into(&mut layer, name, text, origin)?;
+        let key = parse_into(&mut layer, name, written, origin)?;
         self.settings.apply(&layer);
-        self.texts.insert(key.name, (text.to_owned(), origin.clone()));
-        if key.name == "profile" { self.use_profile(text, origin) } else { Ok(()) }
+        let text = match written {
+            Written::Text(text) | Written::Literal(text) => text.clone(),
+            Written::List(_) => layer.texts().into_iter().map(|(_, text)| text).collect(),
+        };
+        self.texts.insert(key.name, (text.clone(), origin.clone()));
+        if key.name == "profile" { self.use_profile(&text, origin) } else { Ok(()) }
     }
 
     fn read_environment(&mut self, variables: &[(OsString, OsString)]) -> Result<(), ConfigFault> {
@@ -255,7 +288,7 @@ impl Config {
                 continue;
             };
             let origin = SettingOrigin::Environment(variable.to_owned());
-            self.put(&name.to_lowercase(), value, &origin)?;
+            self.put(&name.to_lowercase(), &Written::Text(value.to_owned()), &origin)?;
         }
         Ok(())
     }
@@ -328,21 +361,40 @@ fn address(variable: &str, text: &str) -> Result<Option<ServiceAddress>, ConfigF
     })
 }
 
-/// Sets one value of a layer from its text.
+/// The values of a layer that a program made, checked and completed as their texts would be: paths become absolute.
+fn checked(layer: &SettingsLayer) -> Result<SettingsLayer, ConfigFault> {
+    let origin = SettingOrigin::Code;
+    let not_utf8 = layer.not_utf8();
+    let mut checked = SettingsLayer::default();
+    for (name, text) in layer.texts() {
+        if not_utf8.contains(&name) {
+            return Err(ConfigFault::Invalid {
+                key: name,
+                origin: origin.to_string(),
+                expected: "valid UTF-8".to_owned(),
+                found: text,
+            });
+        }
+        parse_into(&mut checked, name, &Written::Text(text), &origin)?;
+    }
+    Ok(checked)
+}
+
+/// Sets one value of a layer from what was written.
 fn parse_into(
     layer: &mut SettingsLayer,
     name: &str,
-    text: &str,
+    written: &Written,
     origin: &SettingOrigin,
 ) -> Result<&'static Key, ConfigFault> {
     let key = find(name, origin)?;
-    match layer.parse(name, text) {
+    match layer.parse(name, written) {
         Some(Ok(())) => Ok(key),
         Some(Err(expected)) => Err(ConfigFault::Invalid {
             key: key.name,
             origin: origin.to_string(),
             expected,
-            found: key.shown_briefly(text),
+            found: key.shown_briefly(&written.shown()),
         }),
         None => Err(unknown(name, origin)),
     }
@@ -375,6 +427,8 @@ pub fn columns() -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use lifecycle::attempt::Budgets;
     use lifecycle::dialect::Language;
     use lifecycle::guardrail::{GuardrailPolicy, Rule};
@@ -432,6 +486,87 @@ mod tests {
         std::fs::write(&file, "read_path = []").unwrap();
         let fault = config.read_file(&file).unwrap_err().to_string();
         assert!(fault.contains("did you mean `read_paths`?"), "{fault}");
+    }
+
+    #[test]
+    fn a_list_keeps_its_items_whatever_is_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(
+            &file,
+            "read_paths = [\"/a:b\", \"/c\"]\nlocal_servers = [8080, \"1234\"]\n",
+        )
+        .unwrap();
+        let mut config = Config::defaults();
+        config.read_file(&file).unwrap();
+        let expected = [PathBuf::from("/a:b"), PathBuf::from("/c")];
+        assert_eq!(config.settings().read_paths, expected);
+        assert_eq!(config.settings().local_servers, [8080, 1234]);
+        // What `recurgent config` shows can be given to a flag or a variable.
+        let (_, shown, _) = config.entries().find(|(key, ..)| key.name == "read_paths").unwrap();
+        let mut again = Config::defaults();
+        again.set("read_paths", shown).unwrap();
+        assert_eq!(again.settings().read_paths, expected, "{shown}");
+        again.set_list("write_paths", vec!["/a:b".to_owned()]).unwrap();
+        assert_eq!(again.settings().write_paths, [PathBuf::from("/a:b")]);
+        let layer =
+            SettingsLayer { read_paths: Some(expected.to_vec()), ..SettingsLayer::default() };
+        assert_eq!(Config::defaults().with(&layer).unwrap().settings().read_paths, expected);
+    }
+
+    #[test]
+    fn a_value_of_the_file_has_the_type_of_its_setting() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        for (text, says) in [
+            ("uv = false", "`uv`"),
+            ("state_dir = 3", "must be a text in quotes, not \"3\""),
+            ("guest = [\"ruby\"]", "must be one value, without brackets, not \"ruby\""),
+            ("base_url = true", "must be a text in quotes"),
+            ("read_paths = [[\"/a\"]]", "a list of texts or numbers"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let fault = Config::defaults().read_file(&file).unwrap_err().to_string();
+            assert!(fault.contains(says), "{text}: {fault}");
+        }
+        for (text, expected) in [
+            ("log = false", LogTarget::Off),
+            ("log = \"off\"", LogTarget::Off),
+            ("log = true", LogTarget::StateDir),
+            ("log = \"./false\"", LogTarget::File("./false".into())),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let mut config = Config::defaults();
+            config.read_file(&file).unwrap();
+            assert_eq!(config.settings().log, expected, "{text}");
+        }
+    }
+
+    /// What a program sets has the bounds of texts, whatever its type allows.
+    #[test]
+    fn typed_values_are_checked_like_texts() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let none = SettingsLayer::default;
+        let odd = PathBuf::from(OsString::from_vec(b"/\xff".to_vec()));
+        for (layer, says) in [
+            (
+                SettingsLayer { execution_timeout_seconds: Some(Duration::ZERO), ..none() },
+                "above 0",
+            ),
+            (SettingsLayer { worker_memory_mb: Some(1), ..none() }, "from 64"),
+            (SettingsLayer { temperature: Some(Some(f64::NAN)), ..none() }, "from 0 to 2"),
+            (SettingsLayer { max_generation_attempts: Some(0), ..none() }, "from 1"),
+            (SettingsLayer { local_servers: Some(vec![0]), ..none() }, "from 1 to 65535"),
+            (SettingsLayer { workspace: Some(Some("/nonesuch".into())), ..none() }, "that exists"),
+            (SettingsLayer { state_dir: Some(Some(odd.clone())), ..none() }, "valid UTF-8"),
+            (SettingsLayer { read_paths: Some(vec![odd]), ..none() }, "valid UTF-8"),
+        ] {
+            let fault = Config::defaults().with(&layer).unwrap_err().to_string();
+            assert!(fault.contains("(code)") && fault.contains(says), "{fault}");
+        }
+        let layer = SettingsLayer { read_paths: Some(vec!["data".into()]), ..none() };
+        let config = Config::defaults().with(&layer).unwrap();
+        assert!(config.settings().read_paths.iter().all(|path| path.is_absolute()));
     }
 
     #[test]
@@ -498,7 +633,7 @@ mod tests {
             log: Some(LogTarget::Off),
             ..SettingsLayer::default()
         };
-        let config = Config::defaults().with(&layer);
+        let config = Config::defaults().with(&layer).unwrap();
         assert_eq!(config.settings().guest, Language::Ruby);
         assert_eq!(config.log_path().unwrap(), None);
         let set: Vec<_> = config

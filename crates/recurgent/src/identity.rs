@@ -10,7 +10,7 @@ pub(crate) fn call_id() -> CallId {
 
 /// A new id of a trace.
 pub(crate) fn trace_id() -> TraceId {
-    TraceId(random_hex::<12>())
+    TraceId::of_random(&random::<12>())
 }
 
 /// A new id of an agent object in this process.

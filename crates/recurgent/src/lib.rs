@@ -45,20 +45,30 @@ mod workspace;
 pub use agent::{Agent, AgentBuilder, AgentFault, CallFault};
 pub use arguments::{ArgumentList, IntoArguments};
 pub use guest::Cancellation;
-pub use lifecycle::admission::Inputs;
-pub use lifecycle::artifact::ArtifactKey;
-pub use lifecycle::attempt::Origin;
+pub use lifecycle::admission::{Admission, Inputs};
+pub use lifecycle::artifact::{Artifact, ArtifactKey, TrackRecord};
+pub use lifecycle::attempt::{Budgets, Origin};
 pub use lifecycle::context::Context;
 pub use lifecycle::contract::ContractFault;
+pub use lifecycle::dependency::DependencyManifest;
 pub use lifecycle::dialect::Language;
-pub use lifecycle::example::{Example, ExpectedResult};
-pub use lifecycle::outcome::{CallDetails, Cause, Failure, FailureKind, Outcome, UnexpectedAnswer};
+pub use lifecycle::draft::Nanodollars;
+pub use lifecycle::example::{Example, ExampleFault, ExpectedResult};
+pub use lifecycle::execution::Environment;
+pub use lifecycle::guardrail::ViolationType;
+pub use lifecycle::outcome::{
+    CallDetails, Cause, EndedBy, Failure, FailureKind, Limit, Outcome, Reported, UnexpectedAnswer,
+    Waited,
+};
 pub use lifecycle::program::Checksum;
+pub use lifecycle::provenance::Observation;
 pub use lifecycle::request::{
     Allowance, Arguments, CallId, MemoryKey, Method, NameFault, Role, Session, TraceId,
 };
+pub use lifecycle::standing::Standing;
 pub use preparation::{Preparation, PreparationStatus, PreparationTicket};
 pub use runtime::{Runtime, RuntimeBuilder, SetupFault};
+pub use store::catalog::{KnownArtifact, TaughtMethod};
 pub use stored_programs::{
     EditReport, ExpectedCall, Forgotten, ProgramFault, ProgramOrigin, ProgramSummary,
     RejectionReport, StoredPrograms, TestSource, TestedCall,

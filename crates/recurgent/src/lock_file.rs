@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval at which a waiting thread tries again, where its wait can end early.
+/// How often a thread tries again if its wait has a limit or can be cancelled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The file of a lock.
+/// The path of a lock: [`LockFile::acquire`] locks the file there.
 #[derive(Debug, Clone)]
 pub(crate) struct LockFile(PathBuf);
 
-/// A lock on a file, held until it is dropped. If the process is killed, the lock stays held while a process that it
-/// started still has the file.
+/// A locked file. Dropping it releases the lock. If this process is killed, the lock is released when every child
+/// process that inherited the file has ended.
 #[derive(Debug)]
-pub(crate) struct FileLock(File);
+pub(crate) struct LockGuard(File);
 
 /// Why a lock was not acquired.
 #[derive(Debug)]
@@ -37,14 +37,14 @@ impl From<io::Error> for LockFault {
     }
 }
 
-impl FileLock {
+impl LockGuard {
     /// Wraps a file that is locked already.
     pub(crate) fn from_locked(locked: File) -> Self {
         Self(locked)
     }
 }
 
-impl Deref for FileLock {
+impl Deref for LockGuard {
     type Target = File;
 
     fn deref(&self) -> &File {
@@ -52,7 +52,7 @@ impl Deref for FileLock {
     }
 }
 
-impl Drop for FileLock {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         // Closing is not enough: a process between fork and exec has a copy of the file.
         let _ = self.0.unlock();
@@ -71,11 +71,11 @@ impl LockFile {
     }
 
     /// Acquires the lock if it is free.
-    pub(crate) fn try_acquire(&self) -> io::Result<Option<FileLock>> {
+    pub(crate) fn try_acquire(&self) -> io::Result<Option<LockGuard>> {
         loop {
             let file = self.open()?;
             match file.try_lock() {
-                Ok(()) if self.is_at(&file)? => return Ok(Some(FileLock(file))),
+                Ok(()) if self.is_at(&file)? => return Ok(Some(LockGuard(file))),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -84,12 +84,12 @@ impl LockFile {
     }
 
     /// Waits for the lock, however long that takes.
-    pub(crate) fn acquire(&self) -> io::Result<FileLock> {
+    pub(crate) fn acquire(&self) -> io::Result<LockGuard> {
         loop {
             let file = self.open()?;
             file.lock()?;
             if self.is_at(&file)? {
-                return Ok(FileLock(file));
+                return Ok(LockGuard(file));
             }
         }
     }
@@ -99,7 +99,7 @@ impl LockFile {
         &self,
         limit: Duration,
         is_cancelled: impl Fn() -> bool,
-    ) -> Result<FileLock, LockFault> {
+    ) -> Result<LockGuard, LockFault> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(lock) = self.try_acquire()? {
@@ -118,17 +118,17 @@ impl LockFile {
     /// Whether a process holds the lock. Creates no file.
     pub(crate) fn is_held(&self) -> bool {
         let Ok(file) = File::open(&self.0) else { return false };
-        let tried = file.try_lock_shared().map(|()| FileLock(file));
+        let tried = file.try_lock_shared().map(|()| LockGuard(file));
         matches!(tried, Err(TryLockError::WouldBlock))
     }
 
     /// Removes the file and releases the lock. A process that waits for it finds the file gone and opens a new one.
-    pub(crate) fn remove(&self, held: FileLock) {
+    pub(crate) fn remove(&self, held: LockGuard) {
         let _ = fs::remove_file(&self.0); // if it stays, it is used again
         drop(held);
     }
 
-    /// Removes the file if no process holds the lock; says whether it did.
+    /// Removes the file if no process holds the lock. Returns whether it did.
     pub(crate) fn remove_if_free(&self) -> bool {
         match self.0.exists().then(|| self.try_acquire()) {
             Some(Ok(Some(held))) => {
@@ -151,7 +151,7 @@ impl LockFile {
         }
     }
 
-    /// Whether the path still names this file: a lock on a file that was removed protects nothing.
+    /// Whether this file is still the one at the path. A lock on a removed file excludes no process.
     pub(crate) fn is_at(&self, file: &File) -> io::Result<bool> {
         let held = file.metadata()?;
         match fs::metadata(&self.0) {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_has_one_holder_though_its_file_is_removed() {
+    fn a_lock_has_one_holder_although_its_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let lock = LockFile::new(folder.path().join("locks/a"));
         let held = lock.try_acquire().unwrap().unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_on_a_removed_file_is_not_one() {
+    fn a_lock_on_a_removed_file_does_not_exclude_others() {
         let folder = tempfile::tempdir().unwrap();
         let lock = LockFile::new(folder.path().join("lock"));
         let waiting = lock.open().unwrap();

@@ -32,7 +32,7 @@ pub mod engine {
 pub(crate) use choose::read_roots;
 #[doc(hidden)]
 pub use choose::{ProviderChoice, ProviderOptions, Service, choose};
-pub use lifecycle::draft::{Draft, DraftFault, Usage};
+pub use lifecycle::draft::{Draft, DraftFault, SpentAllowance, Usage};
 pub use lifecycle::event::ModelProgress;
 pub use lifecycle::prompt::{Prompt, PromptForm};
 pub(crate) use model::Model;

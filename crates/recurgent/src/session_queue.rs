@@ -17,7 +17,7 @@ use lifecycle::program::Checksum;
 use thiserror::Error;
 
 use crate::guest::Cancellation;
-use crate::lock_file::{FileLock, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 
 /// Time an observer may take before a call that waits for its session is refused: an observer that itself waits for
 /// such a call would never return.
@@ -154,7 +154,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct SessionTurn<'a> {
     queue: &'a SessionQueue,
-    lock: Option<FileLock>,
+    lock: Option<LockGuard>,
 }
 
 impl Drop for SessionTurn<'_> {
@@ -225,7 +225,7 @@ impl SessionQueue {
         &self,
         began: Instant,
         limits: &TurnLimits<'_>,
-    ) -> Result<Option<FileLock>, TurnFault> {
+    ) -> Result<Option<LockGuard>, TurnFault> {
         let unusable = |error| TurnFault::Unusable(self.name.clone(), error);
         let Some(SessionLocks { gate, turn }) = self.locks.clone() else { return Ok(None) };
         let at_gate = gate.try_acquire().map_err(unusable)?;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lifecycle::artifact::ArtifactKey;
 use lifecycle::program::Checksum;
 
-use crate::lock_file::{FileLock, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 use crate::tree::{FirstCallCount, Tree};
 
 /// Longest wait for another call's program; then a call goes on by itself.
@@ -35,7 +35,7 @@ pub(crate) struct SingleFlight {
 pub(crate) struct FirstCallLock<'a> {
     flight: &'a SingleFlight,
     key: ArtifactKey,
-    lock: Option<(LockFile, FileLock)>,
+    lock: Option<(LockFile, LockGuard)>,
     _tree: FirstCallCount,
     /// Whether another call had the lock before: its program may be stored by now.
     pub(crate) waited: bool,
@@ -105,7 +105,7 @@ impl SingleFlight {
         &self,
         key: &ArtifactKey,
         may_wait: &dyn Fn() -> bool,
-    ) -> io::Result<Option<((LockFile, FileLock), bool)>> {
+    ) -> io::Result<Option<((LockFile, LockGuard), bool)>> {
         let Some(folder) = &self.folder else { return Ok(None) };
         let ArtifactKey { role, method, language, contract_fingerprint } = key;
         let identity = format!("{role}\n{method}\n{language}\n{contract_fingerprint}");

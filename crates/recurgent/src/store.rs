@@ -326,7 +326,7 @@ pub trait AdminStore {
 /// Identifies the session a call belongs to: the owner's, else its trace. Always 16 characters: the last of a digest, in
 /// reverse, as stores have them.
 fn session_mark(owner: &Owner, request: &CallRequest) -> String {
-    let session = owner.session.as_deref().unwrap_or(&request.lineage.trace().0);
+    let session = owner.session.as_deref().unwrap_or(request.lineage.trace().as_str());
     let digest = Checksum::of(session);
     digest.as_str().chars().rev().take(SESSION_MARK_CHARS).collect()
 }

@@ -4,24 +4,25 @@
 //! inputs, and a rejected version takes its recorded calls with it.
 
 mod by_agent;
+mod testing;
 
 use std::collections::BTreeSet;
 
-use lifecycle::admission::{Inputs, Observed};
+use lifecycle::admission::Inputs;
 use lifecycle::artifact::{Artifact, ArtifactKey, Generation};
 use lifecycle::call::StoreFault;
 use lifecycle::dependency::DependencyManifest;
 use lifecycle::example::{Example, ExampleFault, ExpectedResult, MAX_EXAMPLES};
-use lifecycle::execution::ReportEnding;
 use lifecycle::program::{Checksum, GeneratedProgram, VetFault, VettedProgram, vet};
 use lifecycle::request::{Method, NameFault, Role};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::guest::Cancellation;
 use crate::runtime::Runtime;
 use crate::store::catalog::{KnownArtifact, TaughtMethod};
-use crate::trial::{TrialRunner, is_met, trial_request};
+use crate::trial::trial_request;
+
+pub use testing::{TestSource, TestedCall};
 
 pub use by_agent::ExpectedCall;
 
@@ -123,39 +124,6 @@ pub struct RejectionReport {
     pub origin: ProgramOrigin,
     /// Calls recorded of the rejected version: they bind nothing any more.
     pub recorded_calls: usize,
-}
-
-/// Where a tested call comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TestSource {
-    /// A person gave the answer.
-    Example,
-    /// It was recorded.
-    Recorded,
-}
-
-/// What came of one tested call.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TestedCall {
-    /// Where it comes from.
-    pub source: TestSource,
-    /// What it was given.
-    pub inputs: Inputs,
-    /// What must come of it; nothing if only a digest is kept.
-    pub expected: Option<ExpectedResult>,
-    /// What came of it: `{"value": …}` or `{"error_type": …, "message": …}`; nothing if it was not run.
-    pub actual: Option<Value>,
-    /// Whether that is right; `None`: it could not be checked, since the program's value does not depend on its
-    /// inputs alone.
-    pub passed: Option<bool>,
-}
-
-impl TestedCall {
-    /// The example that was tested; `None`: the call was recorded.
-    fn as_example(&self) -> Option<Example> {
-        let expected = self.expected.clone()?;
-        Some(Example { inputs: self.inputs.clone(), expected })
-    }
 }
 
 /// What came of an edit.
@@ -346,42 +314,6 @@ impl StoredPrograms<'_> {
         Ok(is_forgotten.then_some(Forgotten { programs, examples }))
     }
 
-    /// Runs the examples and the recorded calls on the version that runs.
-    pub fn test(&self, key: &ArtifactKey) -> Result<Vec<TestedCall>, ProgramFault> {
-        let (artifact, pure) = self.running(key)?.ok_or_else(|| not_stored(key))?;
-        self.tested(key, &artifact, pure)
-    }
-
-    /// Runs a taught example on the version that runs. If it misses the example, the calls recorded of it no longer bind
-    /// its successors.
-    pub fn test_example(
-        &self,
-        key: &ArtifactKey,
-        example: Example,
-    ) -> Result<TestedCall, ProgramFault> {
-        let (artifact, pure) = self.running(key)?.ok_or_else(|| not_stored(key))?;
-        let tested = self.tested_example(key, &artifact, pure, example)?;
-        if tested.passed == Some(false) {
-            self.forget_recorded(key)?;
-        }
-        Ok(tested)
-    }
-
-    /// Whether a program misses an example that people taught.
-    fn misses_example(
-        self,
-        key: &ArtifactKey,
-        artifact: &Artifact,
-        pure: bool,
-    ) -> Result<bool, ProgramFault> {
-        for example in self.runtime.store().examples(&key.role, &key.method)? {
-            if self.tested_example(key, artifact, pure, example)?.passed == Some(false) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Forgets the calls that successors of the running version would have to reproduce.
     fn forget_recorded(self, key: &ArtifactKey) -> Result<(), ProgramFault> {
         let store = self.runtime.store();
@@ -473,51 +405,6 @@ impl StoredPrograms<'_> {
             .map_err(|(_, fault)| ProgramFault::Invalid(explained(&fault)))
     }
 
-    fn tested(
-        self,
-        key: &ArtifactKey,
-        artifact: &Artifact,
-        pure: bool,
-    ) -> Result<Vec<TestedCall>, ProgramFault> {
-        let store = self.runtime.store();
-        let runner = self.runtime.trials().runner();
-        let mut tested = Vec::new();
-        for example in store.examples(&key.role, &key.method)? {
-            tested.push(self.tested_example(key, artifact, pure, example)?);
-        }
-        for case in store.corpus(key)? {
-            let result = if pure { Some(run(runner, key, artifact, &case.inputs)?) } else { None };
-            tested.push(TestedCall {
-                source: TestSource::Recorded,
-                passed: result
-                    .as_ref()
-                    .map(|result| result.observed.as_ref() == Some(&case.observed)),
-                actual: result.map(|result| result.to_json()),
-                expected: None,
-                inputs: case.inputs,
-            });
-        }
-        Ok(tested)
-    }
-
-    fn tested_example(
-        self,
-        key: &ArtifactKey,
-        artifact: &Artifact,
-        pure: bool,
-        example: Example,
-    ) -> Result<TestedCall, ProgramFault> {
-        let runner = self.runtime.trials().runner();
-        let result = if pure { Some(run(runner, key, artifact, &example.inputs)?) } else { None };
-        Ok(TestedCall {
-            source: TestSource::Example,
-            passed: result.as_ref().map(|result| is_met(&example, &result.ending)),
-            actual: result.map(|result| result.to_json()),
-            expected: Some(example.expected),
-            inputs: example.inputs,
-        })
-    }
-
     /// The record of a call of this method.
     fn call_record(self, key: &ArtifactKey, call: &str) -> Result<Value, ProgramFault> {
         let found = self.runtime.store().call_record(call)?;
@@ -554,44 +441,6 @@ impl StoredPrograms<'_> {
     }
 }
 
-/// What came of running a program on the inputs of one call.
-struct TestRun {
-    observed: Option<Observed>,
-    ending: ReportEnding,
-}
-
-impl TestRun {
-    fn to_json(&self) -> Value {
-        match &self.ending {
-            ReportEnding::Value(value) => json!({ "value": value }),
-            ReportEnding::Reported { reported, .. } => json!({"error_type": reported.code}),
-            ReportEnding::Raised { message, .. } => {
-                json!({"error_type": "execution", "message": message})
-            }
-            ReportEnding::Malformed(fault) => {
-                json!({"error_type": "execution", "message": fault.message})
-            }
-            ReportEnding::Unserializable { message, .. } | ReportEnding::Limited(_, message) => {
-                json!({"error_type": "execution", "message": message})
-            }
-            ReportEnding::Exited { .. } => json!({"error_type": "execution"}),
-        }
-    }
-}
-
-fn run(
-    runner: &TrialRunner,
-    key: &ArtifactKey,
-    artifact: &Artifact,
-    inputs: &Inputs,
-) -> Result<TestRun, ProgramFault> {
-    let done = runner
-        .run(key, artifact, inputs, &Cancellation::default())
-        .map_err(|untried| ProgramFault::Untested(untried.to_string()))?;
-    let (ending, changes) = done;
-    Ok(TestRun { observed: Observed::of_report(&ending, &changes), ending })
-}
-
 fn not_stored(key: &ArtifactKey) -> ProgramFault {
     ProgramFault::NotStored(title(key))
 }
@@ -603,7 +452,7 @@ fn title(key: &ArtifactKey) -> String {
 fn explained(fault: &VetFault) -> String {
     match fault {
         VetFault::Syntax(fault) => fault.to_string(),
-        VetFault::Barred(violations) => {
+        VetFault::Violations(violations) => {
             let messages: Vec<&str> =
                 violations.iter().map(|violation| violation.message.as_str()).collect();
             messages.join("; ")

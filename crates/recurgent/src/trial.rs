@@ -347,7 +347,7 @@ fn vetted(artifact: &Artifact, request: &CallRequest) -> Option<VettedProgram> {
 pub(crate) fn trial_request(key: &ArtifactKey) -> CallRequest {
     let id = crate::identity::call_id();
     CallRequest {
-        lineage: Lineage::Root { trace: TraceId(id.0.clone()) },
+        lineage: Lineage::Root { trace: TraceId::of_root(&id) },
         id: CallId(format!("trial-{}", id.0)),
         role: key.role.clone(),
         method: key.method.clone(),

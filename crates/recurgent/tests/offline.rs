@@ -17,7 +17,7 @@ use recurgent::config::Config;
 use recurgent::observe::Observer;
 use recurgent::{Outcome, Runtime};
 use serde_json::{Value, json};
-use server::{Answer, Server};
+use server::{CannedReply, ProviderServer};
 
 fn config(home: &Path, settings: &[(&str, &str)]) -> Config {
     let mut config = Config::defaults();
@@ -29,7 +29,7 @@ fn config(home: &Path, settings: &[(&str, &str)]) -> Config {
     config
 }
 
-fn writes(code: &str) -> Answer {
+fn writes(code: &str) -> CannedReply {
     server::writes(code, (700, 40))
 }
 
@@ -46,15 +46,15 @@ fn play(runtime: &Runtime) -> Vec<Outcome> {
     outcomes
 }
 
-fn answers() -> Vec<Answer> {
+fn answers() -> Vec<CannedReply> {
     vec![
-        Answer::Says(429, vec![("retry-after", "0".to_owned())], "{}".to_owned()),
+        CannedReply::Says(429, vec![("retry-after", "0".to_owned())], "{}".to_owned()),
         writes("import os\nos.fork()\nresult = args[0]"),
         writes("context['sum'] = context.get('sum', 0) + args[0]\nresult = context['sum']"),
         writes("tool = delegate('helper', purpose='helps')\nresult = tool.help(args[0]).value"),
         writes("result = [args[0], len(args)]"),
         writes("raise ValueError(f'no {object()} for {args[0]}')"),
-        Answer::Says(
+        CannedReply::Says(
             200,
             vec![],
             json!({"choices": [{"finish_reason": "length", "message": {"content": "{"}}],
@@ -115,7 +115,7 @@ fn a_recorded_session_replays_without_a_socket() {
     let recording = home.path().join("session.jsonl");
     let first = home.path().join("first");
     let recorded = {
-        let server = Server::new(answers());
+        let server = ProviderServer::new(answers());
         assert!(!sockets().is_empty(), "sockets can be seen");
         let url = server.url("/v1");
         let config = config(&first, &[("base_url", &url), ("model", "some-model")]);

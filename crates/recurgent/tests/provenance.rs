@@ -12,16 +12,16 @@ use recurgent::provider::Scripted;
 use recurgent::{Agent, Language, Outcome, Runtime};
 use serde_json::{Value, json};
 
-use server::Server;
+use server::PageServer;
 
 /// Runs on both guests: a runtime whose programs may reach `network`, and whose model writes these programs.
 fn check(
-    network: impl Fn(&Server) -> String,
+    network: impl Fn(&PageServer) -> String,
     programs: &[(&str, &str, &str)],
-    story: impl Fn(&Runtime, Language, &Server),
+    story: impl Fn(&Runtime, Language, &PageServer),
 ) {
     for language in Language::ALL {
-        let server = Server::start();
+        let server = PageServer::start();
         let script = Arc::new(Scripted::new());
         for (key, python, ruby) in programs {
             let code = if language == Language::Python { python } else { ruby };
@@ -40,7 +40,7 @@ fn agent(runtime: &Runtime, language: Language, role: &str) -> Agent {
     runtime.agent(role).guest(language).build().unwrap()
 }
 
-fn url(server: &Server, path: &str) -> String {
+fn url(server: &PageServer, path: &str) -> String {
     format!("http://127.0.0.1:{}{path}", server.port)
 }
 
@@ -70,7 +70,7 @@ const CLAIM: (&str, &str) = (
 #[test]
 fn a_reached_host_is_attached_to_the_outcome_and_to_history() {
     let programs = [("reader.read", FETCH.0, FETCH.1)];
-    check(Server::network, &programs, |runtime, language, server| {
+    check(PageServer::network, &programs, |runtime, language, server| {
         let reader = agent(runtime, language, "reader");
         let outcome = reader.call("read", (url(server, "/health"),)).unwrap();
         assert_eq!(outcome.value(), Some(&json!("ok")), "{language}");
@@ -93,7 +93,7 @@ fn what_a_tool_fetched_is_attached_to_its_caller() {
         ),
         ("fetcher.get", FETCH.0, FETCH.1),
     ];
-    check(Server::network, &programs, |runtime, language, server| {
+    check(PageServer::network, &programs, |runtime, language, server| {
         let outcome =
             agent(runtime, language, "boss").call("read", (url(server, "/health"),)).unwrap();
         let found = sources(&outcome);
@@ -105,7 +105,7 @@ fn what_a_tool_fetched_is_attached_to_its_caller() {
 #[test]
 fn a_live_source_that_was_not_reached_is_rejected_where_connections_are_seen() {
     let programs = [("boss.claim", CLAIM.0, CLAIM.1)];
-    check(Server::network, &programs, |runtime, language, _| {
+    check(PageServer::network, &programs, |runtime, language, _| {
         let outcome = agent(runtime, language, "boss").call("claim", ()).unwrap();
         let failure = outcome.failure().unwrap_or_else(|| panic!("{language}: {outcome:?}"));
         assert_eq!(failure.metadata["guardrail_subtype"], "false_external_provenance");
@@ -143,7 +143,7 @@ fn nothing_is_sent_twice_to_learn_where_data_came_from() {
             "require 'net/http'\nrequire 'json'\nJSON.parse(Net::HTTP.get(URI(args[0])))['items']",
         ),
     ];
-    check(Server::network, &programs, |runtime, language, server| {
+    check(PageServer::network, &programs, |runtime, language, server| {
         let sent = agent(runtime, language, "hook").call("send", (url(server, "/hook"),)).unwrap();
         assert_eq!(sent.value(), Some(&json!(200)), "{language} {sent:?}");
         assert_eq!(server.requests()[1], 1, "{language}");

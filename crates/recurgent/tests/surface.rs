@@ -8,7 +8,7 @@ use lifecycle::attempt::Origin;
 use recurgent::config::{AgentOverrides, Config, LogTarget, SettingsLayer};
 use recurgent::provider::Scripted;
 use recurgent::store::sqlite::SqliteStore;
-use recurgent::{Agent, CallFault, Outcome, Runtime, call};
+use recurgent::{Agent, Budgets, CallFault, Outcome, Runtime, call};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -30,11 +30,31 @@ fn runtime() -> Runtime {
         execution_repair_budget: Some(0),
         ..SettingsLayer::default()
     };
-    Runtime::builder(Config::defaults().with(&layer))
+    Runtime::builder(Config::defaults().with(&layer).unwrap())
         .provider(Arc::new(script))
         .store(Arc::new(SqliteStore::in_memory().unwrap()))
         .build()
         .unwrap()
+}
+
+/// A program that fails is repaired as often as the budget says.
+#[test]
+fn an_agent_has_budgets_of_its_own() {
+    for (retries, expected) in [(0, 1), (2, 3)] {
+        let script = (0..4).fold(Scripted::new(), |script, day| {
+            script.with("desk.broken", &format!("raise ValueError('no such day: {day}')"))
+        });
+        let layer = SettingsLayer { log: Some(LogTarget::Off), ..SettingsLayer::default() };
+        let runtime = Runtime::builder(Config::defaults().with(&layer).unwrap())
+            .provider(Arc::new(script))
+            .store(Arc::new(SqliteStore::in_memory().unwrap()))
+            .build()
+            .unwrap();
+        let budgets = Budgets { execution: retries, ..Budgets::default() };
+        let desk = runtime.agent("desk").budgets(budgets).build().unwrap();
+        let outcome = desk.call("broken", ()).unwrap();
+        assert_eq!(outcome.details.unwrap().model_calls, expected, "{retries} retries");
+    }
 }
 
 fn desk() -> Agent {
@@ -95,7 +115,7 @@ fn an_outcome_says_which_call_it_was_and_where_its_program_came_from() {
         let details = outcome.details.clone().unwrap();
         assert!(details.duration > Duration::ZERO && !details.call.0.is_empty());
         let origin = details.origin.as_ref().map(Origin::program_source);
-        (details.call.0, details.trace.0, details.model_calls, origin)
+        (details.call.0, details.trace, details.model_calls, origin)
     };
     let (first, second) = (call!(desk.word()).unwrap(), call!(desk.word()).unwrap());
     let ((one, trace, asked, origin), (other, same, _, stored)) = (facts(&first), facts(&second));
@@ -127,6 +147,21 @@ fn options_of_an_agent_are_typed() {
     }
     let role = lifecycle::request::Role::parse("desk").unwrap();
     assert_eq!(runtime.agent(&role).build().unwrap().role(), &role);
+    // Typed options have the bounds of their texts, and the first wrong one is reported.
+    let agent = || runtime.agent("desk");
+    for (builder, says) in [
+        (agent().execution_timeout(Duration::ZERO), "`execution_timeout_seconds` (code) must be"),
+        (agent().provider_timeout(Duration::MAX), "`provider_timeout_seconds` (code) must be"),
+        (agent().trace_id(""), "a trace id must not be empty"),
+        (agent().trace_id("a\nb"), "a trace id must not contain control characters"),
+        (agent().trace_id("").execution_timeout(Duration::ZERO), "a trace id must not be empty"),
+        (agent().model("no model"), "no model"),
+    ] {
+        let fault = builder.build().unwrap_err().to_string();
+        assert!(fault.contains(says), "{fault}");
+    }
+    let traced = agent().trace_id("my-trace").build().unwrap().call("word", ()).unwrap();
+    assert_eq!(traced.details.unwrap().trace.as_str(), "my-trace");
     let fault = runtime.agent("desk").session("\u{7}").build().unwrap_err().to_string();
     assert!(fault.contains("control characters"), "{fault}");
 }

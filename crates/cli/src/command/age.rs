@@ -1,8 +1,8 @@
-//! How long ago, as it is typed.
+//! Parses ages, such as `30d`.
 
 use std::time::Duration;
 
-/// `90s`, `12h`, `30d`.
+/// A number and a unit: `90s`, `12h`, `30d`.
 pub(super) fn age(text: &str) -> Result<Duration, String> {
     let problem =
         || format!("{text:?} is not an age; write a number and s, m, h or d, such as 30d");
@@ -18,7 +18,7 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(problem)
 }
 
-/// The same; a number alone means days.
+/// Like [`age`], but a number without a unit means days.
 pub(super) fn age_or_days(text: &str) -> Result<Duration, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { age(&format!("{text}d")) } else { age(text) }
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn where_days_were_meant_they_need_not_be_said() {
+    fn a_number_without_a_unit_means_days() {
         assert_eq!(age_or_days("14"), age("14d"));
         assert_eq!(age_or_days("12h"), age("12h"));
         for wrong in ["", "d", "-1", "1.5"] {

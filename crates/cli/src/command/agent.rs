@@ -189,7 +189,7 @@ impl Drop for Caller {
 pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
     let mut fields = outcome.to_json();
     if let (Value::Object(fields), Some(details)) = (&mut fields, &outcome.details) {
-        fields.insert("trace_id".to_owned(), details.trace.0.clone().into());
+        fields.insert("trace_id".to_owned(), details.trace.as_str().into());
         fields.insert("call_id".to_owned(), details.call.0.clone().into());
     }
     fields

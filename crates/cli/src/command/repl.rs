@@ -73,7 +73,7 @@ impl ReplOptions {
         loop {
             let turn = match input.next(|| conversation.names())? {
                 ReadLine::Line(text) => take(&mut conversation, &text)?,
-                ReadLine::Nothing => Turn::Done,
+                ReadLine::Dropped => Turn::Done,
                 ReadLine::End => Turn::Quit,
             };
             match turn {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use recurgent::Language;
-use recurgent::config::{Config, KEYS, Key};
+use recurgent::config::{Config, ConfigFault, KEYS, Key};
 
 use crate::exit::CommandFault;
 
-/// Where things are, and any setting by its key.
+/// The state directory, and any setting by its key.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct StateFlags {
@@ -22,14 +22,14 @@ pub(crate) struct StateFlags {
 }
 
 impl StateFlags {
-    /// The effective configuration: file, environment, then these, then `more`.
+    /// The effective configuration: the file, replaced by the environment, by these flags, and by `more`.
     pub(crate) fn config(&self, more: &[(&str, Option<&str>)]) -> Result<Config, CommandFault> {
         let mut config = Config::load()?;
         let set = self.set.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
         let state_dir = [("state_dir", self.state_dir.as_deref())];
         for (key, value) in set.chain(state_dir).chain(more.iter().copied()) {
             let Some(value) = value else { continue };
-            config.set(key, value).map_err(|fault| CommandFault::usage(fault.to_string()))?;
+            config.set(key, value).map_err(wrong_value)?;
         }
         Ok(config)
     }
@@ -83,10 +83,10 @@ pub(crate) struct SettingFlags {
     #[arg(long)]
     no_widen: bool,
     #[command(flatten)]
-    place: StateFlags,
+    state: StateFlags,
 }
 
-/// The help of a setting, as its flag shows it.
+/// The help of a setting, with a capital letter, for its flag.
 fn setting_help(name: &str) -> String {
     let help = KEYS.iter().find(|key| key.name == name).map(Key::help).unwrap_or_default();
     let mut letters = help.chars();
@@ -103,8 +103,7 @@ impl SettingFlags {
     pub(crate) fn config(&self) -> Result<Config, CommandFault> {
         let replay = self.replay.as_ref().map(|file| format!("replay:{file}"));
         let provider = self.provider.as_ref().or(replay.as_ref()).map(String::as_str);
-        let (read, write) = (joined(&self.read)?, joined(&self.write)?);
-        let config = self.place.config(&[
+        let mut config = self.state.config(&[
             ("guest", self.guest.map(Language::name)),
             ("provider", provider),
             ("profile", self.profile.as_deref()),
@@ -113,11 +112,14 @@ impl SettingFlags {
             ("network", self.network.as_deref()),
             ("widen", self.widening()),
             ("generate", self.frozen.then_some("false")),
-            ("read_paths", read.as_deref()),
-            ("write_paths", write.as_deref()),
             ("workspace", self.workspace.as_deref()),
             ("workspace_write", self.workspace_write.then_some("true")),
         ])?;
+        for (key, paths) in [("read_paths", &self.read), ("write_paths", &self.write)] {
+            if !paths.is_empty() {
+                config.set_list(key, granted_paths(paths)?).map_err(wrong_value)?;
+            }
+        }
         if self.workspace_write && config.settings().workspace.is_none() {
             return Err(CommandFault::usage(
                 "--workspace-write needs a workspace; add --workspace DIR",
@@ -125,9 +127,7 @@ impl SettingFlags {
         }
         Ok(config)
     }
-}
 
-impl SettingFlags {
     fn widening(&self) -> Option<&'static str> {
         match (self.widen, self.no_widen) {
             (true, _) => Some("true"),
@@ -137,19 +137,27 @@ impl SettingFlags {
     }
 }
 
-/// Paths as one setting; none: nothing is set.
-fn joined(paths: &[PathBuf]) -> Result<Option<String>, CommandFault> {
-    if let Some(missing) = paths.iter().find(|path| !path.exists()) {
-        return Err(CommandFault::usage(format!(
-            "{} does not exist, so it cannot be granted; check the path",
-            missing.display()
-        )));
-    }
-    let joined = std::env::join_paths(paths).ok().and_then(|paths| paths.into_string().ok());
-    match joined {
-        Some(paths) => Ok(Some(paths).filter(|paths| !paths.is_empty())),
-        None => Err(CommandFault::usage("a granted path must be text without a colon".to_owned())),
-    }
+/// The text of each path, all of which must exist.
+fn granted_paths(paths: &[PathBuf]) -> Result<Vec<String>, CommandFault> {
+    let text = |path: &PathBuf| {
+        if !path.exists() {
+            return Err(CommandFault::usage(format!(
+                "{} does not exist, so it cannot be granted; check the path",
+                path.display()
+            )));
+        }
+        path.to_str().map(str::to_owned).ok_or_else(|| {
+            let shown = path.display();
+            CommandFault::usage(format!(
+                "the path {shown} is not UTF-8 and cannot be granted; rename it"
+            ))
+        })
+    };
+    paths.iter().map(text).collect()
+}
+
+fn wrong_value(fault: ConfigFault) -> CommandFault {
+    CommandFault::usage(fault.to_string())
 }
 
 /// `NAME=VALUE`, split at the first `=`.

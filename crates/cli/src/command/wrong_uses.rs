@@ -1,6 +1,6 @@
-//! Every wrong use that can be derived from the command line's own description, and what is printed for it.
+//! Derives wrong command lines from clap's description of the commands, and compares what each prints with a file.
 //!
-//! `UPDATE_DOCS=1 cargo test wrong_uses` writes the file that this is compared with.
+//! `UPDATE_DOCS=1 cargo test wrong_uses` writes the file.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
 use super::CommandLine;
 
-/// Where what is printed is kept.
+/// The file with the expected output.
 const GOLDEN: &str = "tests/wrong-uses.txt";
 /// A value that no typed argument takes, and that no argument starts with.
 const NONSENSE: &str = "?nonsense?";
@@ -17,7 +17,7 @@ const NONSENSE: &str = "?nonsense?";
 /// A value that an argument of any text takes.
 const WORD: &str = "word";
 
-/// Columns of what is printed, whatever the terminal of a test is.
+/// The width of the output, so that it does not depend on the terminal.
 const COLUMNS: usize = 100;
 
 fn whole_command() -> Command {
@@ -153,7 +153,7 @@ fn given_positionals(command: &Command) -> Vec<String> {
 }
 
 #[test]
-fn what_wrong_uses_print_is_as_recorded() {
+fn wrong_uses_print_what_the_file_says() {
     let mut command = whole_command();
     command.build();
     let uses = wrong_uses(&command, &[]);

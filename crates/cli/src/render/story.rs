@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use recurgent::Cancellation;
 
-use super::is_read;
+use super::check_output;
 use crate::exit::CommandFault;
 
 /// Standard output, line by line. The first line that cannot be written stops the work, because the rest would be lost.
@@ -31,7 +31,9 @@ impl StoryOutput {
     pub(crate) fn ended(mut self) -> Result<bool, CommandFault> {
         let _ = self.flush();
         let failed = self.failed.get();
-        is_read(failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string()))))
+        check_output(
+            failed.map_or(Ok(()), |error| Err(io::Error::new(error.kind(), error.to_string()))),
+        )
     }
 
     fn kept<T>(&self, written: io::Result<T>) -> io::Result<T> {

@@ -1,5 +1,5 @@
 //! One call cannot make the host exceed the bounds of memory and disk that docs/security.md states, whatever its
-//! programs do. Measured on the process of the host.
+//! programs do. The test measures the memory of the host process.
 
 use std::process::Child;
 use std::thread;

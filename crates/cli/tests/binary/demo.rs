@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::processes::{Process, assert_gone, descendants};
+use crate::processes::{ProcessEntry, assert_gone, descendants};
 
 /// Calls of the demo that always need a model: the five questions.
 const QUESTIONS: u32 = 5;
@@ -136,7 +136,7 @@ fn start(state: &Path, arguments: &[&str]) -> Child {
 }
 
 /// Waits for the demo, and notes every process under it on the way.
-fn finish(demo: Child) -> (Output, BTreeSet<Process>) {
+fn finish(demo: Child) -> (Output, BTreeSet<ProcessEntry>) {
     let pid = demo.id();
     let waiting = thread::spawn(move || demo.wait_with_output().unwrap());
     let mut seen = BTreeSet::new();

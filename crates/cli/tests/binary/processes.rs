@@ -10,22 +10,22 @@ const GRACE: Duration = Duration::from_mins(1);
 
 /// A process, identified by its id and start time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Process {
+pub(crate) struct ProcessEntry {
     pub(crate) pid: u32,
     parent: u32,
     started: u64,
 }
 
-fn processes() -> Vec<Process> {
+fn processes() -> Vec<ProcessEntry> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(read).collect()
 }
 
-fn read(pid: u32) -> Option<Process> {
+fn read(pid: u32) -> Option<ProcessEntry> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold anything; the fields follow its closing bracket.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(Process {
+    Some(ProcessEntry {
         pid,
         parent: fields.get(1)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
@@ -33,12 +33,12 @@ fn read(pid: u32) -> Option<Process> {
 }
 
 /// Every process under `root`.
-pub(crate) fn descendants(root: u32) -> Vec<Process> {
+pub(crate) fn descendants(root: u32) -> Vec<ProcessEntry> {
     let all = processes();
-    let mut found: Vec<Process> = Vec::new();
+    let mut found: Vec<ProcessEntry> = Vec::new();
     let mut parents = BTreeSet::from([root]);
     loop {
-        let next: Vec<Process> = all
+        let next: Vec<ProcessEntry> = all
             .iter()
             .filter(|process| parents.contains(&process.parent) && !parents.contains(&process.pid))
             .cloned()
@@ -52,9 +52,9 @@ pub(crate) fn descendants(root: u32) -> Vec<Process> {
 }
 
 /// None of these is left, not even as a zombie.
-pub(crate) fn assert_gone(children: &BTreeSet<Process>) {
-    let left = || -> Vec<&Process> {
-        let is_left = |child: &&Process| {
+pub(crate) fn assert_gone(children: &BTreeSet<ProcessEntry>) {
+    let left = || -> Vec<&ProcessEntry> {
+        let is_left = |child: &&ProcessEntry| {
             read(child.pid).is_some_and(|process| process.started == child.started)
         };
         children.iter().filter(is_left).collect()
@@ -63,5 +63,5 @@ pub(crate) fn assert_gone(children: &BTreeSet<Process>) {
     while !left().is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(left(), Vec::<&Process>::new());
+    assert_eq!(left(), Vec::<&ProcessEntry>::new());
 }

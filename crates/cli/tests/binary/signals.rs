@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::calls::cli;
 use crate::fixture::Ran;
-use crate::processes::{Process, assert_gone, descendants};
+use crate::processes::{ProcessEntry, assert_gone, descendants};
 use crate::terminal::at_terminal;
 
 #[test]
@@ -70,7 +70,7 @@ print(ended(), termios.tcgetattr(theirs) == before)
 /// Signals a process whose program sleeps, and sees it and everything under it end soon.
 fn interrupted(mut child: Child, signal: &str, line: &[&str]) -> Ran {
     wait_until_running(&mut child);
-    let family: BTreeSet<Process> = descendants(child.id()).into_iter().collect();
+    let family: BTreeSet<ProcessEntry> = descendants(child.id()).into_iter().collect();
     let sent = Instant::now();
     let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
@@ -98,7 +98,7 @@ fn wait_until_running(child: &mut Child) {
 }
 
 /// Whether a process is an interpreter that holds our side of the protocol.
-fn is_guest(process: &Process) -> bool {
+fn is_guest(process: &ProcessEntry) -> bool {
     let line = std::fs::read(format!("/proc/{}/cmdline", process.pid));
     let mark = b"Guest side of the worker protocol";
     line.is_ok_and(|line| line.windows(mark.len()).any(|part| part == mark))

@@ -24,7 +24,7 @@ pub(crate) fn generated(language: Language, source: &str) -> GeneratedProgram {
 pub(crate) fn request(language: Language, args: Vec<Value>) -> CallRequest {
     CallRequest {
         id: CallId("call".to_owned()),
-        lineage: Lineage::Root { trace: TraceId("trace".to_owned()) },
+        lineage: Lineage::Root { trace: TraceId::parse("trace").unwrap() },
         role: Role::parse("bench").unwrap(),
         method: Method::parse("act").unwrap(),
         arguments: Arguments { args, kwargs: Map::new() },

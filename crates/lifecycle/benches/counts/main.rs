@@ -26,7 +26,7 @@ use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 
 use gate::Counts;
-use paths::{PATHS, Path, Work};
+use paths::{HotPath, PATHS, Work};
 
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts/baseline.json");
 const UPDATE: &str =
@@ -77,7 +77,7 @@ fn update() -> Result<(), String> {
 }
 
 fn measured() -> Result<Counts, String> {
-    let count = |&(path, _): &Path| Ok((path.to_owned(), instructions(path)?));
+    let count = |&(path, _): &HotPath| Ok((path.to_owned(), instructions(path)?));
     Ok(Counts {
         made_with: made_with(),
         instructions: PATHS.iter().map(count).collect::<Result<_, String>>()?,

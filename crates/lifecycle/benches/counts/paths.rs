@@ -30,10 +30,10 @@ use crate::common::{generated, inputs, request, typical};
 pub(crate) type Work = Box<dyn FnOnce() -> Box<dyn Any>>;
 
 /// A path: its name, and what readies it.
-pub(crate) type Path = (&'static str, fn() -> Work);
+pub(crate) type HotPath = (&'static str, fn() -> Work);
 
 /// Every counted path.
-pub(crate) const PATHS: &[Path] = &[
+pub(crate) const PATHS: &[HotPath] = &[
     ("vet python 5 KB", || vetting(Language::Python, typical(Language::Python), inputs())),
     ("vet ruby 5 KB", || vetting(Language::Ruby, typical(Language::Ruby), inputs())),
     ("vet python one line", || vetting(Language::Python, PYTHON_LINE, vec![json!(7)])),

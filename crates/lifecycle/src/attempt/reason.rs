@@ -247,9 +247,9 @@ retry_table! {
     /// A dependency declaration cannot be read.
     ManifestInvalid:      Validation,  GUARDRAIL,  Repair,          Program, Plain;
     /// The program broke a guardrail.
-    Barred:               Validation,  GUARDRAIL,  Repair,          Program, Plain;
+    GuardrailBroken:      Validation,  GUARDRAIL,  Repair,          Program, Plain;
     /// The program broke a terminal guardrail.
-    BarredForGood:        Validation,  None,       RepairUnlessRan, Program, Final;
+    TerminalGuardrail:    Validation,  None,       RepairUnlessRan, Program, Final;
     /// A declared version does not fit the agent's environment.
     ManifestIncompatible: Preparation, GUARDRAIL,  Repair,          World,   Plain;
     /// The packages changed in strict mode.

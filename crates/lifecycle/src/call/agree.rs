@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::agreement::{Agreement, CandidateAnswer, largest_group, mutated};
 use crate::execution::{Report, ReportEnding, WorkerFault};
-use crate::judgement::{JudgementInputs, fit, judge, unfit_signature};
+use crate::judgement::{JudgementInputs, judge, permitted_packages, unfit_signature};
 use crate::no_result;
 use crate::outcome::Failure;
 use crate::program::{GeneratedProgram, VettedProgram, vet};
@@ -68,7 +68,8 @@ impl Call {
             return None;
         }
         let manifest =
-            fit(&program, &self.request, &self.policy, payload.get("dependencies")).ok()?;
+            permitted_packages(&program, &self.request, &self.policy, payload.get("dependencies"))
+                .ok()?;
         let vetted = vet(program, &self.request, &self.siblings, &self.policy.guardrails).ok()?;
         let can_run = manifest == accepted.manifest
             && is_pure(&vetted)

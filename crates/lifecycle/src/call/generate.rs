@@ -11,7 +11,7 @@ use crate::dialect::{self, Signature};
 use crate::draft::{Draft, DraftFault};
 use crate::event::EventKind;
 use crate::guardrail::SiblingState;
-use crate::judgement::undrafted;
+use crate::judgement::invalid_payload;
 use crate::program::{GeneratedProgram, PayloadFault};
 use crate::prompt::{self, Prompt, PromptContext, PromptForm};
 use crate::request::CallRequest;
@@ -158,7 +158,7 @@ impl Call {
             Ok(program) => self.vet(program, pending, &[]),
             Err(fault) => {
                 pending.code = code_of(&fault, payload);
-                let rejection = undrafted(&fault);
+                let rejection = invalid_payload(&fault);
                 self.reject(pending, &rejection)
             }
         }

@@ -10,7 +10,7 @@ use crate::dependency::DependencyManifest;
 use crate::event::EventKind;
 use crate::execution::{Environment, FailedPreparation, FailedRun, Order, Report};
 use crate::guardrail::check_provided;
-use crate::judgement::{JudgementInputs, barred, judge, unreported, unseen_note};
+use crate::judgement::{JudgementInputs, guardrails_broken, judge, unreported, unseen_note};
 use crate::no_result;
 use crate::outcome::Failure;
 use crate::program::VettedProgram;
@@ -79,7 +79,7 @@ fn unaccounted(
 ) -> Option<Rejection> {
     let provides = environment.provides.as_deref()?;
     let violation = check_provided(call.request.language, program.inspection(), provides)?;
-    Some(barred(vec![violation], &call.policy.guardrails))
+    Some(guardrails_broken(vec![violation], &call.policy.guardrails))
 }
 
 /// Run the program in a worker.

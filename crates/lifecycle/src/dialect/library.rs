@@ -207,7 +207,7 @@ impl When {
                 call.argument(index).is_some_and(|given| given.text().is_none())
             }
             Self::Address => {
-                let receiver = call.receiver.as_ref().map(Operand::held);
+                let receiver = call.receiver.as_ref().map(Operand::resolved);
                 let is_address = |given: &Operand| match given.literal() {
                     Some(literal) => literal.as_str().is_some_and(|it| it.contains('/')),
                     None => true,
@@ -283,7 +283,7 @@ pub(super) fn uses(language: Language, inspection: &Inspection) -> Vec<LibraryUs
 
 /// What is known of the function or method a call names.
 fn called(table: &[Row], call: &Call, inspection: &Inspection) -> Option<(String, Facts)> {
-    match call.receiver.as_ref().map(Operand::held) {
+    match call.receiver.as_ref().map(Operand::resolved) {
         // A function of the program is its own, whatever its name.
         None if inspection.defines(&call.name) => None,
         None => Some((call.name.clone(), below(table, &call.name, Some(call)))),

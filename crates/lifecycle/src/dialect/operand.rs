@@ -51,32 +51,32 @@ impl From<Value> for Operand {
 }
 
 impl Operand {
-    /// The operand itself, seen through a variable.
-    pub fn held(&self) -> &Self {
+    /// The operand; for a variable, what it was last given.
+    pub fn resolved(&self) -> &Self {
         if let Self::Variable { holds, .. } = self { holds } else { self }
     }
 
     /// Whether it is an agent.
     pub fn is_agent(&self) -> bool {
-        matches!(self.held(), Self::Agent(_))
+        matches!(self.resolved(), Self::Agent(_))
     }
 
     /// The role of the agent it is.
     pub fn role(&self) -> Option<&str> {
-        if let Self::Agent(role) = self.held() { role.as_deref() } else { None }
+        if let Self::Agent(role) = self.resolved() { role.as_deref() } else { None }
     }
 
     /// Whether it is, or holds, something that can be called: a function or an agent.
     pub fn is_executable(&self) -> bool {
-        if let Self::Group(members) = self.held() {
+        if let Self::Group(members) = self.resolved() {
             return members.iter().any(Self::is_executable);
         }
-        matches!(self.held(), Self::Function | Self::Agent(_))
+        matches!(self.resolved(), Self::Function | Self::Agent(_))
     }
 
     /// The constant it is.
     pub fn literal(&self) -> Option<&Value> {
-        if let Self::Literal(value) = self.held() { Some(value) } else { None }
+        if let Self::Literal(value) = self.resolved() { Some(value) } else { None }
     }
 
     /// The constant text it is.
@@ -86,7 +86,7 @@ impl Operand {
 
     /// The full name it is known by.
     pub fn path(&self) -> Option<&str> {
-        if let Self::Path(path) = self.held() { Some(path) } else { None }
+        if let Self::Path(path) = self.resolved() { Some(path) } else { None }
     }
 
     /// The variable it is.
@@ -121,7 +121,7 @@ impl Operand {
     /// What looking up `key` in it gives.
     pub(super) fn item(&self, key: Option<&Value>) -> Self {
         let name = key.and_then(Value::as_str);
-        match (self.held(), name) {
+        match (self.resolved(), name) {
             (Self::Context, Some("tools")) => Self::Tools,
             (Self::Context | Self::Remembered, _) => Self::Remembered,
             (Self::Tools | Self::ToolEntry, _) => Self::ToolEntry,
@@ -140,7 +140,7 @@ impl Operand {
 
     /// What iterating over it yields.
     pub(super) fn element(&self) -> Self {
-        let of_registry = matches!(self.held(), Self::Tools | Self::ToolItems);
+        let of_registry = matches!(self.resolved(), Self::Tools | Self::ToolItems);
         if of_registry { Self::ToolItem } else { Self::Unknown }
     }
 
@@ -153,7 +153,7 @@ impl Operand {
     pub(super) fn one_of(choices: Vec<Self>) -> Self {
         let informative = |choice: &&Self| {
             matches!(
-                choice.held(),
+                choice.resolved(),
                 Self::Context | Self::Tools | Self::ToolEntry | Self::ToolItems | Self::Agent(_)
             )
         };
@@ -196,7 +196,7 @@ impl Operand {
 
     /// What a variable given this holds: bounded, so that long chains of names stay flat.
     pub(super) fn kept(&self) -> Self {
-        let held = self.held();
+        let held = self.resolved();
         match held {
             Self::Group(_) if held.is_executable() => Self::Function,
             Self::Group(_) | Self::Fallback(_) => Self::Unknown,
@@ -231,7 +231,7 @@ fn constants(members: Vec<Operand>) -> Result<Vec<Value>, Vec<Operand>> {
 
 /// Whether a call gives an agent. `Agent.for` and its like do; `Agent::Outcome.ok` does not.
 pub(super) fn makes_agent(receiver: Option<&Operand>, name: &str) -> bool {
-    match receiver.map(Operand::held) {
+    match receiver.map(Operand::resolved) {
         None => matches!(name, "tool" | "delegate" | "Agent"),
         Some(Operand::Agent(_)) => matches!(name, "tool" | "delegate"),
         Some(Operand::Path(path)) => matches!(path.as_str(), "Agent" | "::Agent"),

@@ -146,11 +146,12 @@ impl<'s> InspectionRecorder<'s> {
     pub(super) fn is_remembered(&self, value: &Operand) -> bool {
         let writes = |it: &AssignmentStatement| match &it.target {
             Target::Item { object, .. } | Target::Attribute { object, .. } => {
-                matches!(object.held(), Operand::Context | Operand::Remembered)
+                matches!(object.resolved(), Operand::Context | Operand::Remembered)
             }
             Target::Name(_) => false,
         };
-        matches!(value.held(), Operand::Remembered) && !self.found.assignments.iter().any(writes)
+        matches!(value.resolved(), Operand::Remembered)
+            && !self.found.assignments.iter().any(writes)
     }
 
     /// Enters the handler of what the calls from the `first` on may raise.
@@ -227,7 +228,7 @@ impl<'s> InspectionRecorder<'s> {
 
     pub(super) fn lookup(&mut self, object: Operand, key: Value, offset: usize) {
         let position = self.position(offset);
-        if matches!(object.held(), Operand::Context) {
+        if matches!(object.resolved(), Operand::Context) {
             let guarded = self.guards > 0 || self.defaults > 0;
             self.context(&key, ContextAccess::Read, guarded, position);
         }
@@ -245,13 +246,13 @@ impl<'s> InspectionRecorder<'s> {
                 }
             }
             Target::Attribute { object, name } => {
-                if matches!(object.held(), Operand::Context) {
+                if matches!(object.resolved(), Operand::Context) {
                     let key = Value::from(name.as_str());
                     self.context(&key, ContextAccess::Write, false, position);
                 }
             }
             Target::Item { object, key } => {
-                if let (Operand::Context, Some(key)) = (object.held(), key) {
+                if let (Operand::Context, Some(key)) = (object.resolved(), key) {
                     self.context(key, ContextAccess::Write, false, position);
                 }
             }
@@ -280,7 +281,7 @@ impl<'s> InspectionRecorder<'s> {
 
     fn context_call(&mut self, call: &Call) {
         let on_context =
-            matches!(call.receiver.as_ref().map(Operand::held), Some(Operand::Context));
+            matches!(call.receiver.as_ref().map(Operand::resolved), Some(Operand::Context));
         let name = call.name.as_str();
         let remembers = call.receiver.is_none() && name == "remember";
         if !on_context && !remembers {

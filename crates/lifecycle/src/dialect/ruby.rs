@@ -534,7 +534,7 @@ fn is_field(node: &prism::CallNode<'_>, object: &Operand) -> bool {
 
 /// Whether its entries can be read like attributes.
 fn is_keyed(object: &Operand) -> bool {
-    matches!(object.held(), Operand::ToolItem | Operand::Context)
+    matches!(object.resolved(), Operand::ToolItem | Operand::Context)
 }
 
 /// Whether an iterator gives its block the elements of a map themselves.

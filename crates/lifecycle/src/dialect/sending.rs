@@ -177,7 +177,7 @@ impl Inspection {
 
 /// Whether this may be a request of `urllib`: it is one, or a variable of which nothing is known.
 fn is_request(object: &Operand) -> bool {
-    match object.held() {
+    match object.resolved() {
         Operand::Instance(Some(class)) => &**class == "urllib.request.Request",
         Operand::Unknown => object.name().is_some_and(|name| name.starts_with("req")),
         Operand::Context

@@ -3,6 +3,7 @@
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::dialect::{AssignmentStatement, Call, Language, Lookup, Operand, Position, Target};
 
 use super::{
@@ -15,6 +16,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "treating `context[\"tools\"]` as a list of named records",
     details: "\
 The registry maps names to metadata. Iterating over it yields names (Python) or pairs (Ruby), which have no
@@ -45,7 +49,7 @@ fn find(input: &GuardrailInput<'_>) -> Option<Finding> {
 
 /// `item["name"]`, `tools[0]`
 fn misread(lookup: &Lookup) -> Option<Position> {
-    let object = lookup.object.held();
+    let object = lookup.object.resolved();
     let misread = (matches!(object, Operand::ToolItem) && lookup.key == "name")
         || (matches!(object, Operand::Tools) && lookup.key.is_number());
     misread.then_some(lookup.position)
@@ -53,7 +57,7 @@ fn misread(lookup: &Lookup) -> Option<Position> {
 
 /// `tools.append(…)`, `tools << …`, `item.get("name")`
 fn misused(call: &Call) -> Option<Position> {
-    let receiver = call.receiver.as_ref().map(Operand::held);
+    let receiver = call.receiver.as_ref().map(Operand::resolved);
     let name = call.name.as_str();
     let appends =
         matches!(name, "append" | "extend" | "insert" | "push" | "<<" | "unshift" | "concat");
@@ -70,7 +74,7 @@ fn relisted(assignment: &AssignmentStatement) -> Option<Position> {
         Target::Attribute { object, name } => (object, name.as_str()),
         Target::Item { object, key } => (object, key.as_ref()?.as_str()?),
     };
-    let registry = matches!(object.held(), Operand::Context) && key == "tools";
+    let registry = matches!(object.resolved(), Operand::Context) && key == "tools";
     let list = assignment.value.literal().is_some_and(Value::is_array);
     (registry && list).then_some(assignment.position)
 }

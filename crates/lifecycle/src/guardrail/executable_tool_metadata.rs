@@ -2,6 +2,7 @@
 
 use Language::{Python, Ruby};
 
+use crate::artifact::RunVerdict;
 use crate::dialect::{AssignmentStatement, Call, Language, Operand, Position, Target};
 
 use super::{
@@ -14,6 +15,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "functions, lambdas, procs or agents stored in the tool registry",
     details: "\
 The registry holds data that outlives the worker; code in it cannot be stored, and would run without being
@@ -51,13 +55,13 @@ fn stores(assignment: &AssignmentStatement) -> Option<Position> {
 }
 
 fn is_registry(object: &Operand, key: Option<&str>) -> bool {
-    let inside = matches!(object.held(), Operand::Tools | Operand::ToolEntry);
-    inside || (matches!(object.held(), Operand::Context) && key == Some("tools"))
+    let inside = matches!(object.resolved(), Operand::Tools | Operand::ToolEntry);
+    inside || (matches!(object.resolved(), Operand::Context) && key == Some("tools"))
 }
 
 /// `tools.store("x", f)`, `remember(tools: { x: f })`. A block is how an iterator works, not data.
 fn merges(call: &Call) -> Option<Position> {
-    let receiver = call.receiver.as_ref().map(Operand::held);
+    let receiver = call.receiver.as_ref().map(Operand::resolved);
     let stores =
         matches!(call.name.as_str(), "store" | "merge!" | "update" | "setdefault" | "__setitem__");
     let in_registry = stores && matches!(receiver, Some(Operand::Tools | Operand::ToolEntry));

@@ -3,6 +3,7 @@
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::dialect::{Call, Inspection, Language};
 use crate::provenance::{Observation, live_claims};
 use crate::request::Arguments;
@@ -15,6 +16,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Value,
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Unsourced,
     summary: "a source said to be live although nothing was reached",
     details: "\
 Decided after execution, from the connections that the runtime observed. A value whose `provenance.sources` names a

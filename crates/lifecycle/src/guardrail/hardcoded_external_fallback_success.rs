@@ -10,6 +10,8 @@ use crate::dialect::{
 };
 
 use super::network::{fetches, fetching_calls};
+use crate::artifact::RunVerdict;
+
 use super::{
     Finding, Guardrail, GuardrailInput, RuleCheck, Severity, ViolationType, passes, violates,
 };
@@ -20,6 +22,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "records written into the program given as success in place of fetched data",
     details: "\
 When a fetch fails, a literal list in its place looks like fetched data and is not. Records count when they reach a

@@ -3,6 +3,7 @@
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::dialect::{Language, Literal};
 
 use super::{
@@ -15,6 +16,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Advisory,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "the arguments of this call written as literals, and never read",
     details: "\
 Such a program answers this call and no other, so it cannot be kept. A program that reads `args`, `kwargs` or the

@@ -2,6 +2,7 @@
 
 use Language::{Python, Ruby};
 
+use crate::artifact::RunVerdict;
 use crate::dialect::{Call, Inspection, Language, Lookup, Position};
 use crate::outcome::FailureKind;
 
@@ -15,6 +16,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Terminal,
     failure: Some(FailureKind::MissingCredentials),
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "a program that cannot run without a key from its environment",
     details: "\
 Keys never reach a worker, so reading one there can only fail, and another program would fail too: this rule

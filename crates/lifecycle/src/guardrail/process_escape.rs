@@ -2,6 +2,7 @@
 
 use Language::{Python, Ruby};
 
+use crate::artifact::RunVerdict;
 use crate::dialect::library::PROCESS;
 use crate::dialect::{Language, LibraryUse, UseKind};
 
@@ -15,6 +16,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: Some(|policy| policy.allow_processes),
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "starting, replacing or signalling processes, and raw system calls",
     details: "\
 A program answers from its own worker process; a process that it starts would escape its limits and its

@@ -3,6 +3,7 @@
 use Language::{Python, Ruby};
 use unicode_normalization::UnicodeNormalization;
 
+use crate::artifact::RunVerdict;
 use crate::dialect::Language;
 
 use super::{
@@ -15,6 +16,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Request,
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "an agent that asks for a tool of its own role",
     details: "\
 It would call itself to do the work it was called for, until the allowance is spent. Decided when the program

@@ -3,6 +3,7 @@
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::dialect::library::{MUTATES, REDEFINES};
 use crate::dialect::{
     AssignmentStatement, Call, Definition, DefinitionKind, DefinitionOwner, Language, Operand,
@@ -21,6 +22,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "giving an agent methods, or changing `Agent`, `Outcome` or builtins",
     details: "\
 An agent answers any method by itself; a method attached to it would hide that and vanish with the worker.
@@ -117,7 +121,7 @@ fn is_runtime(object: &Operand) -> bool {
 
 /// Whether this is one of the runtime's own objects: then only the runtime defines what it does.
 fn is_protected(object: &Operand) -> bool {
-    object.is_agent() || is_runtime(object) || matches!(object.held(), Operand::Context)
+    object.is_agent() || is_runtime(object) || matches!(object.resolved(), Operand::Context)
 }
 
 fn ruby(input: &GuardrailInput<'_>) -> Option<(String, Position)> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use Language::{Python, Ruby};
 use serde_json::Value;
 
+use crate::artifact::RunVerdict;
 use crate::context::VIEWS;
 use crate::dialect::{ContextAccess, ContextUse, Inspection, Language, Operand, Target};
 use crate::program::type_name;
@@ -19,6 +20,10 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Advisory,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    // A context key that a model insists on is taken to be meant.
+    forbids_reuse: false,
+    verdict: RunVerdict::Failed,
     summary: "a context key that nothing writes, or a second name for a key that is kept already",
     details: "\
 Methods of one agent share its context. Two kinds of evidence count: the program reads a key that nothing writes,
@@ -159,7 +164,7 @@ fn same_type(input: &GuardrailInput<'_>, key: &str, right: &str) -> bool {
 fn literals_of<'a>(inspection: &'a Inspection, key: &str) -> Vec<&'a Value> {
     let assigned = inspection.assignments.iter().filter_map(|assignment| {
         let Target::Item { object, key: Some(written) } = &assignment.target else { return None };
-        let is_key = matches!(object.held(), Operand::Context) && written == key;
+        let is_key = matches!(object.resolved(), Operand::Context) && written == key;
         assignment.value.literal().filter(|_| is_key)
     });
     let uses = inspection.context.iter().filter(|used| used.key == key);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use Language::{Python, Ruby};
 
+use crate::artifact::RunVerdict;
 use crate::dialect::{Import, Inspection, Language, Position, stdlib};
 
 use super::{
@@ -17,6 +18,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Recoverable,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "an import that is neither standard library nor declared",
     details: "\
 Decided before preparation only when nothing is declared and the agent's environment holds nothing. Otherwise

@@ -2,6 +2,7 @@
 
 use Language::{Python, Ruby};
 
+use crate::artifact::RunVerdict;
 use crate::dialect::library::SCREEN;
 use crate::dialect::{Language, LibraryUse, UseKind};
 use crate::outcome::FailureKind;
@@ -16,6 +17,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Terminal,
     failure: Some(FailureKind::UnsupportedCapability),
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "a program that draws on a screen",
     details: "\
 A worker has no screen and no window system, and another program would not bring one: this rule ends the call,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use Language::{Python, Ruby};
 
+use crate::artifact::RunVerdict;
 use crate::dependency::module_of_package;
 use crate::dialect::{Inspection, Language, Position, stdlib};
 
@@ -17,6 +18,9 @@ pub(super) const GUARDRAIL: Guardrail = Guardrail {
     severity: Severity::Advisory,
     failure: None,
     check: RuleCheck::Program(find),
+    permitted_by: None,
+    forbids_reuse: true,
+    verdict: RunVerdict::Failed,
     summary: "a declared package that the program never uses",
     details: "\
 It would be resolved and installed for nothing. Packages and modules differ in name, so a package counts as

@@ -1,5 +1,5 @@
-//! Program texts in the log: each is written once per file, at the first entry that has it. Every later entry has its
-//! digest only.
+//! Program texts in the log. The first entry of a program in a file has its text and its digest; every later entry has
+//! the digest only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +18,12 @@ pub struct AlreadyLogged {
     pub dropped_entries: u64,
 }
 
-/// The programs of a call, in the order of its attempts; `None` for an attempt without one.
+/// The digest of each attempt's program, in order; `None` for an attempt without a program.
 pub fn digests(commit: &Commit) -> Vec<Option<Checksum>> {
     commit.attempts().iter().map(digest).collect()
 }
 
-/// The digest and the text of every program that an entry holds the text of.
+/// Digest and text of every program whose text is in this entry.
 pub fn program_texts(entry: &Value) -> impl Iterator<Item = (&str, &str)> {
     let attempts = entry.get("attempts").and_then(Value::as_array).into_iter().flatten();
     attempts.chain([entry]).filter_map(|holder| {
@@ -31,7 +31,7 @@ pub fn program_texts(entry: &Value) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Fills in the program texts that entries of the same log hold, by their digests.
+/// Replaces each digest without a text by the text that another of these entries has.
 pub fn restore_programs(entries: &mut [Value]) {
     let owned = |(digest, text): (&str, &str)| (digest.to_owned(), text.to_owned());
     let texts = entries.iter().flat_map(program_texts).map(owned).collect();
@@ -40,7 +40,7 @@ pub fn restore_programs(entries: &mut [Value]) {
     }
 }
 
-/// Fills in the program texts of one entry.
+/// Sets the missing program texts of one entry, by their digests.
 pub fn fill_programs(entry: &mut Value, texts: &BTreeMap<String, String>) {
     let fill = |holder: &mut Map<String, Value>| {
         let digest = holder.get("code_digest").and_then(Value::as_str);

@@ -23,7 +23,7 @@ fn contract() -> Contract {
 pub(crate) fn request() -> CallRequest {
     CallRequest {
         id: CallId("c".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: Role::parse("lister").unwrap(),
         method: Method::parse("list").unwrap(),
         arguments: Arguments { args: vec![json!(77)], kwargs: Map::new() },

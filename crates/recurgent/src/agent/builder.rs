@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lifecycle::attempt::Budgets;
 use lifecycle::context::Context;
 use lifecycle::contract::{Contract, ContractFault, ContractOrigin, ContractSource};
 use lifecycle::dialect::Language;
@@ -11,11 +12,10 @@ use lifecycle::tool::Tool;
 use serde_json::{Map, Value};
 
 use super::{Agent, AgentFault, AgentState, kept_manifest};
-use crate::config::{AgentOptions, AgentOverrides};
+use crate::config::{AgentOptions, AgentOverrides, SettingsLayer};
 use crate::guest::Cancellation;
 use crate::identity;
 use crate::preparation::PreparationTicket;
-use crate::provider::ProviderFault;
 use crate::runtime::Runtime;
 use crate::session_queue::SessionQueue;
 use crate::store::Owner;
@@ -35,7 +35,7 @@ pub struct AgentBuilder {
     /// Whether a program wrote the contract: then what is not understood is noted, not refused.
     pub(super) is_tolerant: bool,
     pub(super) session: Option<Result<Session, NameFault>>,
-    pub(super) trace: Option<String>,
+    pub(super) trace: Option<TraceId>,
     pub(super) lineage: Option<Lineage>,
     pub(super) tree: Option<Tree>,
     pub(super) cancellation: Cancellation,
@@ -43,8 +43,8 @@ pub struct AgentBuilder {
     pub(super) is_tool: bool,
     pub(super) preparation: Option<PreparationTicket>,
     pub(super) regenerate: bool,
-    /// Why the model that was asked for cannot be used.
-    pub(super) model_fault: Option<ProviderFault>,
+    /// The first option that cannot be used.
+    pub(super) fault: Option<AgentFault>,
 }
 
 impl AgentBuilder {
@@ -65,7 +65,7 @@ impl AgentBuilder {
             is_tool: false,
             preparation: None,
             regenerate: false,
-            model_fault: None,
+            fault: None,
         }
     }
 
@@ -144,7 +144,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Values of its own instead of the configured ones.
+    /// Values that replace the configured ones. [`AgentOverrides::new`] takes them typed.
     #[must_use]
     pub fn overrides(mut self, overrides: &AgentOverrides) -> Self {
         self.options.apply(overrides);
@@ -156,22 +156,47 @@ impl AgentBuilder {
     pub fn model(mut self, name: &str) -> Self {
         match name.parse() {
             Ok(name) => self.options.model = name,
-            Err(fault) => self.model_fault = Some(fault),
+            Err(fault) => self.refuse(fault),
+        }
+        self
+    }
+
+    /// Remembers why it cannot be built; the first reason counts.
+    fn refuse(&mut self, fault: impl Into<AgentFault>) {
+        self.fault.get_or_insert_with(|| fault.into());
+    }
+
+    /// Replaces settings by typed values, which are checked as their texts would be.
+    fn with_settings(mut self, layer: &SettingsLayer) -> Self {
+        match AgentOverrides::new(layer) {
+            Ok(overrides) => self.options.apply(&overrides),
+            Err(fault) => self.refuse(fault),
         }
         self
     }
 
     /// Time a program may take, nested calls aside.
     #[must_use]
-    pub fn execution_timeout(mut self, limit: Duration) -> Self {
-        self.options.execution_timeout = limit;
-        self
+    pub fn execution_timeout(self, limit: Duration) -> Self {
+        self.with_settings(&SettingsLayer {
+            execution_timeout_seconds: Some(limit),
+            ..SettingsLayer::default()
+        })
     }
 
     /// Time a model may take to answer.
     #[must_use]
-    pub fn provider_timeout(mut self, limit: Duration) -> Self {
-        self.options.provider_timeout = limit;
+    pub fn provider_timeout(self, limit: Duration) -> Self {
+        self.with_settings(&SettingsLayer {
+            provider_timeout_seconds: Some(limit),
+            ..SettingsLayer::default()
+        })
+    }
+
+    /// How often an attempt of each kind is retried.
+    #[must_use]
+    pub fn budgets(mut self, budgets: Budgets) -> Self {
+        self.options.budgets = budgets;
         self
     }
 
@@ -226,8 +251,11 @@ impl AgentBuilder {
 
     /// Puts its calls on a given trace.
     #[must_use]
-    pub fn trace_id(mut self, trace: &str) -> Self {
-        self.trace = Some(trace.to_owned());
+    pub fn trace_id(mut self, trace: impl TryInto<TraceId, Error: Into<NameFault>>) -> Self {
+        match trace.try_into() {
+            Ok(trace) => self.trace = Some(trace),
+            Err(fault) => self.refuse(fault.into()),
+        }
         self
     }
 
@@ -264,8 +292,8 @@ impl AgentBuilder {
     /// Checks everything once and makes the agent. No model is asked, no process started.
     pub fn build(mut self) -> Result<Agent, AgentFault> {
         let role = self.role.clone()?;
-        if let Some(fault) = self.model_fault.take() {
-            return Err(fault.into());
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
         }
         self = self.with_registered_contract(&role)?;
         let (contract, contract_source, contract_origin) = self.composed()?;
@@ -286,7 +314,7 @@ impl AgentBuilder {
             ),
             None => (Context::default(), None),
         };
-        let trace = self.trace.map_or_else(identity::trace_id, TraceId);
+        let trace = self.trace.unwrap_or_else(identity::trace_id);
         let allowance = self.options.allowance;
         let agent = Agent {
             owner,

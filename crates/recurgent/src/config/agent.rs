@@ -9,7 +9,8 @@ use lifecycle::guardrail::GuardrailPolicy;
 use lifecycle::request::Allowance;
 
 use super::table::SettingsLayer;
-use super::{ConfigFault, SettingOrigin, parse_into};
+use super::value::Written;
+use super::{ConfigFault, SettingOrigin, checked, parse_into};
 use crate::grants::Grants;
 use crate::provider::ModelName;
 
@@ -107,12 +108,23 @@ impl AgentOverrides {
     ) -> Result<Self, ConfigFault> {
         let mut layer = SettingsLayer::default();
         for (name, text) in settings {
-            parse_into(&mut layer, name, text, &SettingOrigin::Code)?;
-            if !agent_keys().any(|known| known == name) {
-                return Err(ConfigFault::NotOfAnAgent { key: name.to_owned() });
-            }
+            parse_into(&mut layer, name, &Written::Text(text.to_owned()), &SettingOrigin::Code)?;
         }
-        Ok(Self(layer))
+        Self::of_agent(layer)
+    }
+
+    /// Takes typed values. They must be within the bounds that apply to texts.
+    pub fn new(layer: &SettingsLayer) -> Result<Self, ConfigFault> {
+        Self::of_agent(checked(layer)?)
+    }
+
+    /// Refuses settings that all agents share.
+    fn of_agent(layer: SettingsLayer) -> Result<Self, ConfigFault> {
+        let shared = layer.texts().into_iter().map(|(name, _)| name);
+        match shared.into_iter().find(|name| !agent_keys().any(|known| known == *name)) {
+            Some(name) => Err(ConfigFault::NotOfAnAgent { key: name.to_owned() }),
+            None => Ok(Self(layer)),
+        }
     }
 }
 
@@ -174,6 +186,22 @@ mod tests {
         }
         let fault = AgentOverrides::parse([("mode", "x")]).unwrap_err();
         assert!(fault.to_string().contains("did you mean `model`?"), "{fault}");
+    }
+
+    #[test]
+    fn typed_values_of_an_agent_are_checked() {
+        let layer = |seconds| SettingsLayer {
+            execution_timeout_seconds: Some(Duration::from_secs(seconds)),
+            ..SettingsLayer::default()
+        };
+        let mut options = Config::defaults().agent_options();
+        options.apply(&AgentOverrides::new(&layer(7)).unwrap());
+        assert_eq!(options.execution_timeout, Duration::from_secs(7));
+        let fault = AgentOverrides::new(&layer(0)).unwrap_err();
+        assert!(matches!(fault, ConfigFault::Invalid { .. }), "{fault}");
+        let shared = SettingsLayer { worker_processes: Some(3), ..SettingsLayer::default() };
+        let fault = AgentOverrides::new(&shared).unwrap_err();
+        assert!(matches!(fault, ConfigFault::NotOfAnAgent { .. }), "{fault}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 
+use super::value::Written;
 use super::{Config, ConfigFault, SettingOrigin, find};
 use crate::regular_file::read_regular;
 
@@ -12,8 +13,8 @@ use crate::regular_file::read_regular;
 const PROFILES: &str = "provider";
 /// The setting that names the profile to use.
 const PROFILE: &str = "profile";
-/// Settings that a profile may hold: which service is asked, and how.
-const OF_A_PROFILE: [&str; 14] = [
+/// The settings that a profile may have: which service is asked, and how.
+const PROFILE_SETTINGS: [&str; 14] = [
     "provider",
     "model",
     "base_url",
@@ -30,8 +31,8 @@ const OF_A_PROFILE: [&str; 14] = [
     "prices_file",
 ];
 
-/// The settings of each profile, as text.
-pub(super) type Profiles = BTreeMap<String, Vec<(String, String)>>;
+/// The settings of each profile, as written.
+pub(super) type Profiles = BTreeMap<String, Vec<(String, Written)>>;
 
 impl Config {
     /// Where a configuration file belongs, whether there is one or not.
@@ -59,19 +60,19 @@ impl Config {
                 self.profiles = read_profiles(profiles.clone(), &origin, &fault)?;
                 continue;
             }
-            let text = text_of_value(&name, value, &fault)?;
-            // Its settings replace others of the file, which must be read before.
+            let written = written(&name, value, &fault)?;
+            // Applied last: the settings of the profile replace other settings of the file.
             if name == PROFILE {
-                chosen = Some(text);
+                chosen = Some(written);
             } else {
-                self.put(&name, &text, &origin)?;
+                self.put(&name, &written, &origin)?;
             }
         }
         chosen.map_or(Ok(()), |name| self.put(PROFILE, &name, &origin))
     }
 
-    /// Takes over the settings of the profile that a layer names. They replace those of the layers below it and, in the
-    /// file, the others of the file.
+    /// Applies the profile that `layer` names. Its settings replace those of lower layers. A profile that the file names
+    /// also replaces the file's own settings.
     pub(super) fn use_profile(
         &mut self,
         name: &str,
@@ -88,10 +89,10 @@ impl Config {
             });
         };
         let origin = SettingOrigin::Profile(name.to_owned());
-        for (key, text) in settings {
+        for (key, written) in settings {
             let present = self.texts.get(key.as_str()).map(|(_, origin)| origin);
             if present.is_none_or(|present| is_below(present, layer)) {
-                self.put(&key, &text, &origin)?;
+                self.put(&key, &written, &origin)?;
             }
         }
         Ok(())
@@ -123,47 +124,51 @@ fn read_profiles(
                 "`{PROFILES}.{profile}` must be a table of settings: [{PROFILES}.{profile}]"
             )));
         };
-        let mut texts = Vec::new();
+        let mut values = Vec::new();
         for (name, value) in settings {
             find(&name, origin)?;
-            if !OF_A_PROFILE.contains(&name.as_str()) {
+            if !PROFILE_SETTINGS.contains(&name.as_str()) {
                 return Err(fault(format!(
-                    "`{name}` does not belong into [{PROFILES}.{profile}]; a profile may hold {}",
-                    OF_A_PROFILE.join(", ")
+                    "`{name}` does not belong in [{PROFILES}.{profile}]; a profile may hold {}",
+                    PROFILE_SETTINGS.join(", ")
                 )));
             }
-            let text = text_of_value(&name, value, fault)?;
-            texts.push((name, text));
+            let written = written(&name, value, fault)?;
+            values.push((name, written));
         }
-        profiles.insert(profile, texts);
+        profiles.insert(profile, values);
     }
     Ok(profiles)
 }
 
-/// A value as the text that flags and the environment would give.
-fn text_of_value(
+/// A value of the file. Lists stay lists; the parser of the setting reads their items.
+fn written(
     name: &str,
     value: toml::Value,
     fault: &dyn Fn(String) -> ConfigFault,
-) -> Result<String, ConfigFault> {
-    Ok(match value {
-        toml::Value::String(text) => text,
-        toml::Value::Integer(number) => number.to_string(),
-        toml::Value::Float(number) => number.to_string(),
-        toml::Value::Boolean(flag) => flag.to_string(),
-        toml::Value::Array(items) if items.iter().all(toml::Value::is_str) => {
-            let items: Vec<&str> = items.iter().filter_map(toml::Value::as_str).collect();
-            super::KEYS
-                .iter()
-                .find(|key| key.name == name)
-                .map_or_else(|| items.join(", "), |key| key.joined(&items))
-        }
-        toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
-            return Err(fault(format!(
-                "`{name}` must be a text, a number, true/false or a list of texts"
-            )));
-        }
+) -> Result<Written, ConfigFault> {
+    let items = |values: &[toml::Value]| values.iter().map(scalar).collect::<Option<Vec<String>>>();
+    let written = match &value {
+        toml::Value::String(text) => Some(Written::Text(text.clone())),
+        toml::Value::Array(values) => items(values).map(Written::List),
+        value => scalar(value).map(Written::Literal),
+    };
+    written.ok_or_else(|| {
+        fault(format!(
+            "`{name}` must be a text, a number, true/false or a list of texts or numbers"
+        ))
     })
+}
+
+/// A single value as text.
+fn scalar(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(flag) => Some(flag.to_string()),
+        toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +220,7 @@ mod tests {
         for (text, says) in [
             ("profile = \"home\"\n[provider.work]\nmodel = \"m\"", "there are: work"),
             ("profile = \"home\"", "there are: none"),
-            ("[provider.work]\nguest = \"ruby\"", "`guest` does not belong into [provider.work]"),
+            ("[provider.work]\nguest = \"ruby\"", "`guest` does not belong in [provider.work]"),
             ("[provider.work]\nmodle = \"m\"", "did you mean `model`?"),
             ("[provider]\nmodel = \"m\"", "must be a table of settings"),
             ("[guest]\nx = 1", "must be a text"),

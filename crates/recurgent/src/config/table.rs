@@ -12,11 +12,11 @@ use lifecycle::guardrail::{GuardrailPolicy, Rule};
 use lifecycle::standing::StandingMode;
 
 use super::value::{
-    DEEPEST, Expected, LogTarget, MANY, ToText, count, directory, flag, gems, indexes,
-    installer_proxy, language, list, log_target, manifest_mode, model, model_mirror, name, network,
-    optional_address, optional_count, optional_number, optional_path, optional_seconds, paths,
-    ports, provider_setting, python_packages, rules, seconds, service_proxy, source_mode,
-    standing_mode, tier,
+    DEEPEST, Expected, LogTarget, MANY, ToText, Written, colon, comma_or_space, count, directory,
+    flag, gems, indexes, installer_proxy, language, list, log_target, manifest_mode, model,
+    model_mirror, name, network, optional_address, optional_count, optional_number, optional_path,
+    optional_seconds, paths, ports, provider_setting, python_packages, rules, seconds,
+    service_proxy, source_mode, standing_mode, tier,
 };
 use crate::grants::Network;
 use crate::models::{DEFAULT_HUB, ModelMirror};
@@ -25,14 +25,48 @@ use crate::provider::{
 };
 use crate::worker::Tier;
 
-/// How the text of a setting is shown, and how a list of texts in the configuration file becomes one text.
+/// How a value of a setting is written and shown. Lists are arrays in the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TextForm {
+enum Form {
+    /// A text, a number, or true or false.
     Plain,
-    /// Paths separated by colons.
+    /// A path or a name. In the configuration file it must be in quotes.
+    Text,
+    /// An address that may hold credentials.
+    Address,
+    /// Hosts separated by commas, or one word. They are parsed together.
+    Hosts,
+    /// Texts or numbers, as text separated by commas or white space.
+    List,
+    /// Paths, as text separated by colons.
     Paths,
-    /// Addresses that may hold credentials.
+    /// Addresses that may hold credentials, as text separated by commas or white space.
     Addresses,
+}
+
+/// Parses a written value by its form: one text, or the items of a list.
+macro_rules! parse_written {
+    (Plain, $parse:expr, $written:expr) => {
+        $written.one().and_then($parse)
+    };
+    (Text, $parse:expr, $written:expr) => {
+        $written.text().and_then($parse)
+    };
+    (Address, $parse:expr, $written:expr) => {
+        $written.text().and_then($parse)
+    };
+    (Hosts, $parse:expr, $written:expr) => {
+        $parse(&$written.items(comma_or_space).join(","))
+    };
+    (List, $parse:expr, $written:expr) => {
+        $parse(&$written.items(comma_or_space))
+    };
+    (Paths, $parse:expr, $written:expr) => {
+        $parse(&$written.items(colon))
+    };
+    (Addresses, $parse:expr, $written:expr) => {
+        $parse(&$written.items(comma_or_space))
+    };
 }
 
 /// The name of a setting, with what is said about it.
@@ -41,7 +75,7 @@ pub struct Key {
     /// Its name in the file; in capitals after `RECURGENT_` in the environment.
     pub name: &'static str,
     help: &'static str,
-    form: TextForm,
+    form: Form,
 }
 
 impl Key {
@@ -54,26 +88,24 @@ impl Key {
 
     /// A value of this setting without the credentials of the addresses in it.
     pub fn shown<'a>(&self, value: &'a str) -> Cow<'a, str> {
-        match self.form {
-            TextForm::Addresses => Cow::Owned(without_credentials(value)),
-            TextForm::Plain | TextForm::Paths => Cow::Borrowed(value),
+        if self.may_hold_credentials() {
+            Cow::Owned(without_credentials(value))
+        } else {
+            Cow::Borrowed(value)
         }
     }
 
     /// The same for a message about a value that was refused: of addresses, what may be a secret is cut off.
     pub(super) fn shown_briefly(&self, value: &str) -> String {
-        match self.form {
-            TextForm::Addresses => {
-                let shown = without_credentials(value);
-                shown.split(['?', '#']).next().unwrap_or_default().to_owned()
-            }
-            TextForm::Plain | TextForm::Paths => value.to_owned(),
+        if !self.may_hold_credentials() {
+            return value.to_owned();
         }
+        let shown = without_credentials(value);
+        shown.split(['?', '#']).next().unwrap_or_default().to_owned()
     }
 
-    /// The text that a list of texts in the configuration file stands for.
-    pub(super) fn joined(&self, items: &[&str]) -> String {
-        items.join(if self.form == TextForm::Paths { ":" } else { ", " })
+    fn may_hold_credentials(&self) -> bool {
+        matches!(self.form, Form::Address | Form::Addresses)
     }
 
     /// Its default as text. Empty: none, or chosen when the runtime starts.
@@ -91,7 +123,7 @@ macro_rules! settings {
     ($($name:ident: $type:ty = $default:expr, $parse:expr, $form:ident, $help:literal;)*) => {
         /// Every setting, in the order `recurgent config` prints them.
         pub const KEYS: &[Key] =
-            &[$(Key { name: stringify!($name), help: $help, form: TextForm::$form }),*];
+            &[$(Key { name: stringify!($name), help: $help, form: Form::$form }),*];
 
         /// The value of every setting.
         #[expect(clippy::doc_markdown, reason = "the help texts are for terminals")]
@@ -128,12 +160,21 @@ macro_rules! settings {
         }
 
         impl SettingsLayer {
-            /// Sets a value from its text. `None`: no setting has the name.
-            pub(super) fn parse(&mut self, name: &str, text: &str) -> Option<Result<(), Expected>> {
+            /// Sets a value from what was written. `None`: no setting has the name.
+            pub(super) fn parse(&mut self, name: &str, written: &Written) -> Option<Result<(), Expected>> {
                 match name {
-                    $(stringify!($name) => Some($parse(text).map(|value| self.$name = Some(value))),)*
+                    $(stringify!($name) => {
+                        let parsed = parse_written!($form, $parse, written);
+                        Some(parsed.map(|value| self.$name = Some(value)))
+                    })*
                     _ => None,
                 }
+            }
+
+            /// The names of the values it sets that have no text, because they are not UTF-8.
+            pub(super) fn not_utf8(&self) -> Vec<&'static str> {
+                let names = [$((stringify!($name), self.$name.as_ref().is_none_or(ToText::is_utf8)),)*];
+                names.into_iter().filter(|(_, is_utf8)| !is_utf8).map(|(name, _)| name).collect()
             }
 
             /// The values it sets, as text.
@@ -152,32 +193,32 @@ const fn secs(seconds: u64) -> Duration {
 #[rustfmt::skip]
 settings! {
     provider:                    ProviderSetting  = ProviderSetting::Auto              , provider_setting                    , Plain    , "the provider that writes programs: {providers}";
-    profile:                     String           = String::new()                      , name                                , Plain    , "the profile of the configuration file to use: settings of [provider.NAME]";
+    profile:                     String           = String::new()                      , name                                , Text     , "the profile of the configuration file to use: settings of [provider.NAME]";
     model:                       ModelName        = ModelName::default()               , model                               , Plain    , "which model to ask; auto: the service's usual one";
-    base_url:                    Option<ServiceAddress>= None                               , optional_address                    , Addresses, "where the model service is; a server of your own: http://127.0.0.1:8080/v1";
-    api_key_file:                Option<PathBuf>  = None                               , optional_path                       , Plain    , "a file only you can read that holds the key, instead of {key_variables}";
-    provider_proxy:              Option<ProxyAddress>= None                               , service_proxy                       , Addresses, "the proxy model services are reached through, unless they are on this machine";
-    provider_ca_file:            Option<PathBuf>  = None                               , optional_path                       , Plain    , "a PEM file of the certificate authorities to trust for model services, instead of the public ones";
+    base_url:                    Option<ServiceAddress>= None                               , optional_address                    , Address  , "where the model service is; a server of your own: http://127.0.0.1:8080/v1";
+    api_key_file:                Option<PathBuf>  = None                               , optional_path                       , Text     , "a file only you can read that holds the key, instead of {key_variables}";
+    provider_proxy:              Option<ProxyAddress>= None                               , service_proxy                       , Address  , "the proxy model services are reached through, unless they are on this machine";
+    provider_ca_file:            Option<PathBuf>  = None                               , optional_path                       , Text     , "a PEM file of the certificate authorities to trust for model services, instead of the public ones";
     temperature:                 Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a first attempt; empty: 0 with a compatible server, else the default of the service";
     retry_temperature:           Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a retry; empty: 0.8 with a compatible server, else the same as the first attempt";
     max_output_tokens:           Option<u32>      = None                               , optional_count::<_, 1, MANY>        , Plain    , "tokens one answer may have; empty: 2048 with a compatible server, else 16384";
     price_input_per_mtok:        Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent";
     price_cached_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent and served from the service's cache";
     price_output_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens received";
-    prices_file:                 Option<PathBuf>  = None                               , optional_path                       , Plain    , "a TOML table of prices by model";
-    models_dir:                  Option<PathBuf>  = None                               , optional_path                       , Plain    , "where models are kept; empty: recurgent/models in your data directory";
-    models_file:                 Option<PathBuf>  = None                               , optional_path                       , Plain    , "a TOML table of further models that `recurgent model install` knows";
+    prices_file:                 Option<PathBuf>  = None                               , optional_path                       , Text     , "a TOML table of prices by model";
+    models_dir:                  Option<PathBuf>  = None                               , optional_path                       , Text     , "where models are kept; empty: recurgent/models in your data directory";
+    models_file:                 Option<PathBuf>  = None                               , optional_path                       , Text     , "a TOML table of further models that `recurgent model install` knows";
     models_total_mb:             u64              = 16_384                             , count::<_, 1, MANY>                 , Plain    , "all installed models together; `recurgent model install` refuses more";
     models_reserve_mb:           u64              = 1024                               , count::<_, 0, MANY>                 , Plain    , "disk space that installing a model leaves free";
-    model_mirror:                Option<ModelMirror> = None                               , model_mirror                        , Addresses, "where models are fetched from first: a file, a directory, or an http(s) address of either";
-    model_hub:                   Option<ServiceAddress> = DEFAULT_HUB.parse().ok()           , optional_address                    , Addresses, "the hub that models are fetched from next; empty: none";
-    engine_command:              Option<PathBuf>  = None                               , optional_path                       , Plain    , "the recurgent that runs the embedded model; empty: the running one, or the one on PATH";
-    engine_dir:                  Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the engine has its socket and its log; empty: in your runtime directory, else in state_dir";
+    model_mirror:                Option<ModelMirror> = None                               , model_mirror                        , Address  , "where models are fetched from first: a file, a directory, or an http(s) address of either";
+    model_hub:                   Option<ServiceAddress> = DEFAULT_HUB.parse().ok()           , optional_address                    , Address  , "the hub that models are fetched from next; empty: none";
+    engine_command:              Option<PathBuf>  = None                               , optional_path                       , Text     , "the recurgent that runs the embedded model; empty: the running one, or the one on PATH";
+    engine_dir:                  Option<PathBuf>  = None                               , optional_path                       , Text     , "where the engine has its socket and its log; empty: in your runtime directory, else in state_dir";
     engine_idle_seconds:         Duration         = secs(600)                          , seconds                             , Plain    , "time without a request after which the engine ends";
     engine_threads:              usize            = 0                                  , count::<_, 0, 1024>                 , Plain    , "threads of the engine; 0: one per core";
     engine_context_tokens:       usize            = 8192                               , count::<_, 256, 1_048_576>          , Plain    , "most tokens of a prompt and its answer; more take more memory";
     engine_prefix_mb:            u64              = 512                                , count::<_, 0, MANY>                 , Plain    , "disk space for prompt prefixes that the engine has read before";
-    local_servers:               Vec<u16>         = LOCAL_SERVERS.to_vec()             , ports                               , Plain    , "ports of this machine where a model server is looked for when no model is configured; empty: none";
+    local_servers:               Vec<u16>         = LOCAL_SERVERS.to_vec()             , ports                               , List     , "ports of this machine where a model server is looked for when no model is configured; empty: none";
     guest:                       Language         = Language::Python                   , language                            , Plain    , "the language programs are written in: python or ruby";
     max_generation_attempts:     u32              = 2                                  , count::<_, 1, MANY>                 , Plain    , "attempts a model has to return a usable program";
     guardrail_recovery_budget:   u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after a program broke a rule";
@@ -185,7 +226,7 @@ settings! {
     fresh_outcome_repair_budget: u32              = 1                                  , count::<_, 0, MANY>                 , Plain    , "retries after an answer that is not acceptable";
     transport_retries:           u32              = 4                                  , count::<_, 0, MANY>                 , Plain    , "retries after the model service failed or could not be reached";
     max_retry_delay_seconds:     Duration         = secs(30)                           , seconds                             , Plain    , "the longest wait before such a retry; a service that asks for a longer one is not asked again";
-    guardrail_terminal:          Vec<Rule>        = GuardrailPolicy::default().terminal, rules                               , Plain    , "guardrails that end a call at once, by subtype or type, separated by commas";
+    guardrail_terminal:          Vec<Rule>        = GuardrailPolicy::default().terminal, rules                               , List     , "guardrails that end a call at once, by subtype or type, separated by commas";
     provider_timeout_seconds:    Duration         = secs(120)                          , seconds                             , Plain    , "time a model may take to answer";
     execution_timeout_seconds:   Duration         = secs(30)                           , seconds                             , Plain    , "time a program may take, nested calls aside";
     max_delegation_depth:        u8               = 8                                  , count::<_, 0, DEEPEST>              , Plain    , "deepest level of delegation";
@@ -202,10 +243,10 @@ settings! {
     queue_timeout_seconds:       Duration         = secs(60)                           , seconds                             , Plain    , "time a call may wait for its turn to run, or for a worker";
     session_wait_seconds:        Duration         = secs(300)                          , seconds                             , Plain    , "time a call may wait for the earlier calls of its session";
     max_worker_restarts:         u32              = 5                                  , count::<_, 0, MANY>                 , Plain    , "workers one agent may lose in a row before it must wait";
-    network:                     Network          = Network::Off                       , network                             , Plain    , "the network that programs may use: off, loopback, open, or hosts separated by commas";
+    network:                     Network          = Network::Off                       , network                             , Hosts    , "the network that programs may use: off, loopback, open, or hosts separated by commas";
     read_paths:                  Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may read, separated by colons";
     write_paths:                 Vec<PathBuf>     = Vec::new()                         , paths                               , Paths    , "files and directories programs may write, separated by colons";
-    workspace:                   Option<PathBuf>  = None                               , directory                           , Plain    , "a directory that programs run in and may read; relative paths resolve there";
+    workspace:                   Option<PathBuf>  = None                               , directory                           , Text     , "a directory that programs run in and may read; relative paths resolve there";
     workspace_write:             bool             = false                              , flag                                , Plain    , "let programs change the workspace";
     minimum_sandbox_tier:        Tier             = Tier::Process                      , tier                                , Plain    , "refuse to run programs under less: process, landlock, namespaces or sealed";
     worker_memory_mb:            u64              = 4096                               , count::<_, 64, MANY>                , Plain    , "memory of one process of a worker, as address space; of all its processes together, where there are control groups";
@@ -223,35 +264,35 @@ settings! {
     source_mode:                 SourceMode       = SourceMode::PublicOnly             , source_mode                         , Plain    , "where packages come from: public_only, internal_only or internal_then_public";
     python_indexes:              Vec<PackageIndex>= Vec::new()                         , indexes                             , Addresses, "your Python package indexes, best first";
     gem_sources:                 Vec<PackageIndex>= Vec::new()                         , indexes                             , Addresses, "your gem sources, best first";
-    allowed_packages:            Vec<PackageName> = Vec::new()                         , python_packages                     , Plain    , "the only Python packages allowed; empty: all";
-    blocked_packages:            Vec<PackageName> = Vec::new()                         , python_packages                     , Plain    , "Python packages never allowed";
-    allowed_gems:                Vec<PackageName> = Vec::new()                         , gems                                , Plain    , "the only gems allowed; empty: all";
-    blocked_gems:                Vec<PackageName> = Vec::new()                         , gems                                , Plain    , "gems never allowed";
+    allowed_packages:            Vec<PackageName> = Vec::new()                         , python_packages                     , List     , "the only Python packages allowed; empty: all";
+    blocked_packages:            Vec<PackageName> = Vec::new()                         , python_packages                     , List     , "Python packages never allowed";
+    allowed_gems:                Vec<PackageName> = Vec::new()                         , gems                                , List     , "the only gems allowed; empty: all";
+    blocked_gems:                Vec<PackageName> = Vec::new()                         , gems                                , List     , "gems never allowed";
     wheels_only:                 bool             = false                              , flag                                , Plain    , "install no Python package that must be built";
     resolve_timeout_seconds:     Duration         = secs(120)                          , seconds                             , Plain    , "time choosing package versions may take";
     install_timeout_seconds:     Duration         = secs(600)                          , seconds                             , Plain    , "time installing packages may take";
     activation_timeout_seconds:  Duration         = secs(60)                           , seconds                             , Plain    , "time installed packages may take to load";
     minimum_package_age_days:    u32              = 0                                  , count::<_, 0, MANY>                 , Plain    , "install no package version published less than this many days ago";
     refuse_near_miss_names:      bool             = false                              , flag                                , Plain    , "refuse packages whose name nearly is that of a popular one, instead of noting them";
-    installer_proxy:             Option<ProxyAddress>= None                               , installer_proxy                     , Addresses, "the proxy package managers go through";
-    installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Plain    , "certificates package managers trust, instead of the system's";
-    installer_hosts:             Vec<String>      = Vec::new()                         , list                                , Plain    , "hosts packages may be fetched from while others are built, beside those sources name";
+    installer_proxy:             Option<ProxyAddress>= None                               , installer_proxy                     , Address  , "the proxy package managers go through";
+    installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Text     , "certificates package managers trust, instead of the system's";
+    installer_hosts:             Vec<String>      = Vec::new()                         , list                                , List     , "hosts packages may be fetched from while others are built, beside those sources name";
     installer_memory_mb:         u64              = 16384                              , count::<_, 64, MANY>                , Plain    , "memory of one process of an installation, as address space";
     installer_processes:         u64              = 512                                , count::<_, 16, MANY>                , Plain    , "processes and threads of one installation";
     installer_disk_mb:           u64              = 16384                              , count::<_, 1, MANY>                 , Plain    , "disk space one installation may take";
     environments_total_mb:       u64              = 32768                              , count::<_, 1, MANY>                 , Plain    , "all environments together; those unused longest are removed after a new one was built";
     downloads_total_mb:          u64              = 8192                               , count::<_, 1, MANY>                 , Plain    , "downloads of uv and Bundler, besides what environments share; more are removed after a build";
-    installer_env:               Vec<String>      = Vec::new()                         , list                                , Plain    , "environment variables package managers are given, by name";
-    uv:                          Option<PathBuf>  = None                               , optional_path                       , Plain    , "the uv to use; found on PATH, or fetched once, when empty";
-    cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where environments and tools live";
-    state_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "where the store and the log live";
+    installer_env:               Vec<String>      = Vec::new()                         , list                                , List     , "environment variables package managers are given, by name";
+    uv:                          Option<PathBuf>  = None                               , optional_path                       , Text     , "the uv to use; found on PATH, or fetched once, when empty";
+    cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Text     , "where environments and tools live";
+    state_dir:                   Option<PathBuf>  = None                               , optional_path                       , Text     , "where the store and the log live";
     log:                         LogTarget        = LogTarget::StateDir                , log_target                          , Plain    , "the log file, or off";
     log_total_mb:                u64              = 512                                , count::<_, 1, MANY>                 , Plain    , "all files of the log together; the oldest are removed";
     log_tree_mb:                 u64              = 16                                 , count::<_, 1, MANY>                 , Plain    , "what one call and all it calls may log; further calls of the tree are counted, not logged";
     log_keep_days:               Option<u64>      = None                               , optional_count::<_, 1, MANY>        , Plain    , "days that full log files are kept; empty: until log_total_mb is reached";
     generate:                    bool             = true                               , flag                                , Plain    , "whether a model may be asked; off: stored programs run, every other call fails";
-    tools_dir:                   Option<PathBuf>  = None                               , optional_path                       , Plain    , "a directory of exported tools, read only; its programs come after those of the store";
+    tools_dir:                   Option<PathBuf>  = None                               , optional_path                       , Text     , "a directory of exported tools, read only; its programs come after those of the store";
     debug:                       bool             = false                              , flag                                , Plain    , "log prompts and memory too";
-    python:                      Option<PathBuf>  = None                               , optional_path                       , Plain    , "the Python to run; found on PATH when empty";
-    ruby:                        Option<PathBuf>  = None                               , optional_path                       , Plain    , "the Ruby to run; found on PATH when empty";
+    python:                      Option<PathBuf>  = None                               , optional_path                       , Text     , "the Python to run; found on PATH when empty";
+    ruby:                        Option<PathBuf>  = None                               , optional_path                       , Text     , "the Ruby to run; found on PATH when empty";
 }

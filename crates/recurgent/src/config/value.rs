@@ -40,6 +40,71 @@ pub enum LogTarget {
 /// What the text must be, when it is something else.
 pub(super) type Expected = String;
 
+/// A value as it was written, before it is parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Written {
+    /// A text: of a flag, of the environment, or in quotes in the configuration file.
+    Text(String),
+    /// A number, or true or false, without quotes in the configuration file.
+    Literal(String),
+    /// A list: an array in the configuration file, or a flag that was repeated.
+    List(Vec<String>),
+}
+
+impl Written {
+    /// One value, as text.
+    pub(super) fn one(&self) -> Result<&str, Expected> {
+        match self {
+            Self::Text(text) | Self::Literal(text) => Ok(text),
+            Self::List(_) => Err("one value, without brackets".to_owned()),
+        }
+    }
+
+    /// A text in quotes: a number or a flag is not a path.
+    pub(super) fn text(&self) -> Result<&str, Expected> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Literal(_) | Self::List(_) => Err("a text in quotes".to_owned()),
+        }
+    }
+
+    /// The items of a list. As text they are separated, or they are a JSON array of texts.
+    pub(super) fn items(&self, is_separator: fn(char) -> bool) -> Vec<String> {
+        let separated = |text: &str| {
+            let items = text.split(is_separator).filter(|item| !item.is_empty());
+            items.map(str::to_owned).collect()
+        };
+        match self {
+            Self::List(items) => items.clone(),
+            Self::Text(text) | Self::Literal(text) => {
+                json_array(text).unwrap_or_else(|| separated(text))
+            }
+        }
+    }
+
+    /// It as one text, for messages.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Text(text) | Self::Literal(text) => text.clone(),
+            Self::List(items) => items.join(", "),
+        }
+    }
+}
+
+fn json_array(text: &str) -> Option<Vec<String>> {
+    text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+/// Separates the items of most lists.
+pub(super) fn comma_or_space(c: char) -> bool {
+    c == ',' || c.is_whitespace()
+}
+
+/// Separates the paths of a list.
+pub(super) fn colon(c: char) -> bool {
+    c == ':'
+}
+
 /// Makes parsers that accept any text.
 macro_rules! any_text {
     ($($(#[$doc:meta])* $name:ident($text:ident) -> $type:ty $body:block)*) => {$(
@@ -59,7 +124,9 @@ any_text! {
     log_target(text) -> LogTarget {
         match text {
             "" => LogTarget::StateDir,
-            "off" => LogTarget::Off,
+            // `false` in the configuration file: no log, not a file of this name.
+            "off" | "false" => LogTarget::Off,
+            "true" => LogTarget::StateDir,
             path => LogTarget::File(PathBuf::from(path)),
         }
     }
@@ -67,23 +134,21 @@ any_text! {
     name(text) -> String {
         text.to_owned()
     }
-
-    /// Texts separated by commas or white space.
-    list(text) -> Vec<String> {
-        items(text).map(str::to_owned).collect()
-    }
 }
 
-/// Paths separated by colons, made absolute: a grant must not depend on the directory a program runs in.
-#[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
-pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, Expected> {
-    let given = std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty());
-    let absolute = |path: PathBuf| {
-        std::path::absolute(&path).map_err(|error| {
+/// Texts as they are.
+pub(super) fn list(items: &[String]) -> Result<Vec<String>, Expected> {
+    Ok(items.to_vec())
+}
+
+/// Paths, made absolute: a grant must not depend on the directory a program runs in.
+pub(super) fn paths(items: &[String]) -> Result<Vec<PathBuf>, Expected> {
+    let absolute = |path: &String| {
+        std::path::absolute(path).map_err(|error| {
             format!("absolute paths, because the working directory cannot be found ({error})")
         })
     };
-    given.map(absolute).collect()
+    items.iter().filter(|path| !path.is_empty()).map(absolute).collect()
 }
 
 /// A directory that exists, as an absolute path without links; none when the text is empty.
@@ -146,10 +211,10 @@ pub(super) fn model_mirror(text: &str) -> Result<Option<ModelMirror>, Expected> 
     )
 }
 
-/// Ports, separated by commas or white space.
-pub(super) fn ports(text: &str) -> Result<Vec<u16>, Expected> {
-    let port = |item: &str| item.parse::<u16>().ok().filter(|port| *port > 0);
-    let ports = items(text).map(port).collect::<Option<Vec<u16>>>();
+/// Port numbers.
+pub(super) fn ports(items: &[String]) -> Result<Vec<u16>, Expected> {
+    let port = |item: &String| item.parse::<u16>().ok().filter(|port| *port > 0);
+    let ports = items.iter().map(port).collect::<Option<Vec<u16>>>();
     ports
         .filter(|ports| ports.len() <= MAX_PORTS)
         .ok_or_else(|| format!("at most {MAX_PORTS} ports, from 1 to 65535, separated by commas"))
@@ -167,34 +232,28 @@ fn optional<T, E>(
     parse(text).map(Some).map_err(|fault| format!("{}, or empty", expected(fault)))
 }
 
-/// Addresses of package sources, separated by commas or white space.
-pub(super) fn indexes(text: &str) -> Result<Vec<PackageIndex>, Expected> {
-    let indexes = items(text).map(PackageIndex::parse).collect::<Result<_, _>>();
+/// Addresses of package sources.
+pub(super) fn indexes(items: &[String]) -> Result<Vec<PackageIndex>, Expected> {
+    let indexes = items.iter().map(|item| PackageIndex::parse(item)).collect::<Result<_, _>>();
     indexes.map_err(|problem| format!("addresses of package sources ({problem})"))
 }
 
-/// Names of Python packages, separated by commas or white space.
-pub(super) fn python_packages(text: &str) -> Result<Vec<PackageName>, Expected> {
-    packages(Language::Python, text)
+/// Names of Python packages.
+pub(super) fn python_packages(items: &[String]) -> Result<Vec<PackageName>, Expected> {
+    packages(Language::Python, items)
 }
 
-/// Names of gems, separated by commas or white space.
-pub(super) fn gems(text: &str) -> Result<Vec<PackageName>, Expected> {
-    packages(Language::Ruby, text)
+/// Names of gems.
+pub(super) fn gems(items: &[String]) -> Result<Vec<PackageName>, Expected> {
+    packages(Language::Ruby, items)
 }
 
-fn packages(language: Language, text: &str) -> Result<Vec<PackageName>, Expected> {
-    let parsed = |name| {
+fn packages(language: Language, items: &[String]) -> Result<Vec<PackageName>, Expected> {
+    let parsed = |name: &String| {
         PackageName::parse(language, name)
             .ok_or_else(|| format!("names of packages without versions (`{name}` is not one)"))
     };
-    items(text).map(parsed).collect()
-}
-
-/// Texts separated by commas or white space.
-fn items(text: &str) -> impl Iterator<Item = &str> {
-    let separator = |c: char| c == ',' || c.is_whitespace();
-    text.split(separator).filter(|item| !item.is_empty())
+    items.iter().map(parsed).collect()
 }
 
 pub(super) fn flag(text: &str) -> Result<bool, Expected> {
@@ -247,16 +306,15 @@ pub(super) fn language(text: &str) -> Result<Language, Expected> {
     text.parse().map_err(|_| Language::ALL.map(Language::name).join(" or "))
 }
 
-/// Guardrails, each by its subtype or with all others of its type, separated by commas.
-pub(super) fn rules(text: &str) -> Result<Vec<Rule>, Expected> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let named = |name: &str| {
+/// Guardrails, each by its subtype or with all others of its type.
+pub(super) fn rules(items: &[String]) -> Result<Vec<Rule>, Expected> {
+    let named = |name: &String| {
         let named = Rule::from_subtype(name);
-        let is_named = |rule: &Rule| named == Some(*rule) || rule.violation_type().name() == name;
+        let is_named = |rule: &Rule| named == Some(*rule) || rule.violation_type().name() == *name;
         let found: Vec<Rule> = Rule::ALL.iter().copied().filter(is_named).collect();
         (!found.is_empty()).then_some(found)
     };
-    let found = names.map(named).collect::<Option<Vec<_>>>().map(|found| found.concat());
+    let found = items.iter().map(named).collect::<Option<Vec<_>>>().map(|found| found.concat());
     found.ok_or_else(|| {
         let all = Rule::ALL.iter().map(|rule| rule.subtype()).collect::<Vec<_>>().join(", ");
         format!("a list of violation subtypes or types, of {all}")
@@ -295,6 +353,11 @@ fn as_float(count: u64) -> f64 {
 /// A value of a setting, written as its parser reads it.
 pub(super) trait ToText {
     fn to_text(&self) -> String;
+
+    /// Whether the text says all of it: a path that is not UTF-8 has no text.
+    fn is_utf8(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! displayed {
@@ -331,11 +394,19 @@ impl<T: ToText> ToText for Option<T> {
     fn to_text(&self) -> String {
         self.as_ref().map(ToText::to_text).unwrap_or_default()
     }
+
+    fn is_utf8(&self) -> bool {
+        self.as_ref().is_none_or(ToText::is_utf8)
+    }
 }
 
 impl ToText for PathBuf {
     fn to_text(&self) -> String {
         self.display().to_string()
+    }
+
+    fn is_utf8(&self) -> bool {
+        self.to_str().is_some()
     }
 }
 
@@ -345,6 +416,13 @@ impl ToText for LogTarget {
             Self::StateDir => String::new(),
             Self::File(path) => path.to_text(),
             Self::Off => "off".to_owned(),
+        }
+    }
+
+    fn is_utf8(&self) -> bool {
+        match self {
+            Self::File(path) => path.is_utf8(),
+            Self::StateDir | Self::Off => true,
         }
     }
 }
@@ -375,7 +453,16 @@ impl ToText for Vec<String> {
 
 impl ToText for Vec<PathBuf> {
     fn to_text(&self) -> String {
-        self.iter().map(ToText::to_text).collect::<Vec<_>>().join(":")
+        let paths: Vec<String> = self.iter().map(ToText::to_text).collect();
+        let is_ambiguous = |path: &String| path.contains(':') || path.starts_with('[');
+        if paths.iter().any(is_ambiguous) {
+            return serde_json::Value::from(paths).to_string();
+        }
+        paths.join(":")
+    }
+
+    fn is_utf8(&self) -> bool {
+        self.iter().all(ToText::is_utf8)
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     BuildChoice, EnvironmentRequest, Environments, Installed, Plan, Progress, StageTimes,
     downloads, generation, inspection, tool,
 };
-use crate::lock_file::{FileLock, LockFault, LockFile};
+use crate::lock_file::{LockFault, LockFile, LockGuard};
 use crate::worker::Workers;
 
 /// What a packaging tool produced.
@@ -96,7 +96,7 @@ impl Environments {
         &self,
         plan: &Plan<'_>,
         request: &EnvironmentRequest<'_>,
-    ) -> Result<FileLock, BuildFault> {
+    ) -> Result<LockGuard, BuildFault> {
         let place = plan.place();
         fs::create_dir_all(&place).map_err(|e| BuildFault::file("cannot create", &place, &e))?;
         let file = LockFile::new(plan.root.with_extension("lock"));

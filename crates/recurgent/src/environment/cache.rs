@@ -9,7 +9,7 @@ use lifecycle::dialect::Language;
 
 use super::ready::{self, READY, Ready};
 use super::{generation, inspection};
-use crate::lock_file::{FileLock, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 
 /// The directory of environments.
 #[derive(Debug, Clone)]
@@ -155,7 +155,7 @@ impl EnvironmentCache {
             Removal::Failed(format!("cannot remove {}: {error}", stored.root.display()))
         };
         if let Ok(file) = File::open(&ready) {
-            let Ok(_unused) = file.try_lock().map(|()| FileLock::from_locked(file)) else {
+            let Ok(_unused) = file.try_lock().map(|()| LockGuard::from_locked(file)) else {
                 return Removal::InUse; // a zygote of some process runs in it
             };
             // It stops being ready first.
@@ -257,7 +257,7 @@ impl Stored {
     /// Whether programs run in it right now, in any process.
     pub fn is_in_use(&self) -> bool {
         File::open(self.root.join(READY))
-            .is_ok_and(|file| file.try_lock().map(|()| FileLock::from_locked(file)).is_err())
+            .is_ok_and(|file| file.try_lock().map(|()| LockGuard::from_locked(file)).is_err())
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::cache::EnvironmentCache;
 use super::inspection;
-use crate::lock_file::{FileLock, LockFile};
+use crate::lock_file::{LockFile, LockGuard};
 
 /// The directories of the caches.
 pub(super) const UV: &str = "uv";
@@ -32,14 +32,14 @@ pub enum DownloadRemoval {
 }
 
 /// Locks the caches for one build, so that they are not emptied meanwhile.
-pub(super) fn lock_for_build(cache: &Path) -> io::Result<FileLock> {
+pub(super) fn lock_for_build(cache: &Path) -> io::Result<LockGuard> {
     loop {
         let path = cache.join(LOCK);
         let file =
             File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
         file.lock_shared()?;
         if LockFile::new(path).is_at(&file)? {
-            return Ok(FileLock::from_locked(file));
+            return Ok(LockGuard::from_locked(file));
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::inspection::{self, FileList};
-use crate::lock_file::FileLock;
+use crate::lock_file::LockGuard;
 
 /// The file that marks an environment as ready.
 pub(super) const READY: &str = ".ready";
@@ -84,10 +84,10 @@ pub(crate) struct Proof {
 impl Ready {
     /// Reads the record of an environment that is ready or about to be. The returned lock is shared and keeps the
     /// environment from being removed.
-    pub(crate) fn open(root: &Path) -> io::Result<(Self, FileLock)> {
+    pub(crate) fn open(root: &Path) -> io::Result<(Self, LockGuard)> {
         let file = File::open(root.join(READY)).or_else(|_| File::open(root.join(BUILT)))?;
         file.lock_shared()?;
-        let file = FileLock::from_locked(file);
+        let file = LockGuard::from_locked(file);
         if file.metadata()?.nlink() == 0 {
             return Err(io::ErrorKind::NotFound.into()); // removed while this waited for the lock
         }

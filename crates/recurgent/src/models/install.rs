@@ -14,7 +14,7 @@ use super::known::is_plain;
 use super::partial::{PartialFile, SourceFault};
 use super::{InstalledModel, KnownModel, ModelFolder, ModelOptions, download, wheels};
 use crate::guest::Cancellation;
-use crate::lock_file::{FileLock, LockFault, LockFile};
+use crate::lock_file::{LockFault, LockFile, LockGuard};
 use crate::regular_file::open_regular;
 
 /// Time to wait for another process that installs the same model.
@@ -173,7 +173,7 @@ pub fn install(request: &InstallRequest<'_>) -> Result<InstalledModel, InstallFa
     Ok(InstalledModel { name: request.model.name.clone(), path, bytes: request.model.bytes })
 }
 
-fn acquire(lock: &LockFile, request: &InstallRequest<'_>) -> Result<FileLock, InstallFault> {
+fn acquire(lock: &LockFile, request: &InstallRequest<'_>) -> Result<LockGuard, InstallFault> {
     let unusable = |error: io::Error| InstallFault::file(lock.path(), &error);
     if let Some(held) = lock.try_acquire().map_err(unusable)? {
         return Ok(held);

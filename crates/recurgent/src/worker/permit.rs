@@ -1,4 +1,4 @@
-//! How many programs run, and how many workers exist, at once. Callers queue in order of arrival.
+//! Limits how many programs run, and how many workers exist, at the same time. Callers queue in order of arrival.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,8 @@ struct State {
     /// Non-zero only while the queue is empty.
     free: usize,
     queue: VecDeque<Arc<Waiter>>,
-    /// The threads that answer a holder, once per holder: the holder can release its permit only after the answer.
+    /// For each permit holder that waits for an answer, the thread that gives it. Such a holder keeps its permit until
+    /// it has the answer.
     answering: Vec<ThreadId>,
 }
 
@@ -41,7 +42,7 @@ struct Waiter {
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Permits>);
 
-/// Marks that a holder waits for this thread, until it is dropped.
+/// Until it is dropped, this thread counts as one that a permit holder waits for.
 #[derive(Debug)]
 pub(super) struct Answering {
     permits: Arc<Permits>,
@@ -76,17 +77,17 @@ impl Permits {
         Answering { permits: Arc::clone(self), thread }
     }
 
-    /// The same; calls `set_free`, which may release a permit, every now and then. If every permit holder is queued
-    /// here, one of them fails at once to break the deadlock.
+    /// Waits for a permit and calls `reclaim` again and again meanwhile, which may release one. If every permit holder
+    /// is queued here, one of them fails at once to break the deadlock.
     pub(super) fn acquire_while(
         self: &Arc<Self>,
         cancellation: &Cancellation,
-        set_free: impl Fn(),
+        reclaim: impl Fn(),
     ) -> Result<Permit, WorkerFault> {
         let Some(waiter) = self.queue_up() else { return Ok(Permit(Arc::clone(self))) };
         let deadline = after(Instant::now(), self.queue_limit);
         loop {
-            set_free();
+            reclaim();
             if self.leave_if_deadlocked(&waiter) {
                 return Err(self.deadlocked());
             }
@@ -105,7 +106,7 @@ impl Permits {
         }
     }
 
-    /// `None`: a permit was free and belongs to the caller now.
+    /// Joins the queue. `None`: a permit was free, and the caller has it now.
     fn queue_up(&self) -> Option<Arc<Waiter>> {
         let mut state = locked(&self.state);
         if let Some(left) = state.free.checked_sub(1) {

@@ -1,6 +1,5 @@
-//! Whether a worker whose time is up waits for a service: what the kernel says of its threads and connections.
-//!
-//! Nothing that the program says is asked. Evidence that cannot be read counts as none.
+//! Whether a worker that reached its time limit waits for a service. The kernel's view of its threads and connections
+//! decides; what the program says does not count, and neither does a file of `/proc` that cannot be read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +10,7 @@ use rustix::process::{Pid, PidfdGetfdFlags, pidfd_getfd};
 
 use super::sandbox::connection_silence;
 
-/// Threads and descriptors that are looked at.
+/// Most threads, and most descriptors, that are examined.
 const MAX_ENTRIES: usize = 1024;
 
 /// How a program waits for a service.
@@ -36,8 +35,8 @@ enum ThreadWait {
     Other,
 }
 
-/// How the process waits for a service; `None`: it computes, it waits for something else, or a service has sent
-/// something within `patience`.
+/// How the process waits for a service. `None`: a thread computes, or all wait for something else, or the service has
+/// sent something within `patience`.
 pub(super) fn service_wait(process: &OwnedFd, pid: Pid, patience: Duration) -> Option<ServiceWait> {
     let waits = thread_waits(pid)?;
     if waits.contains(&ThreadWait::Connecting) {
@@ -54,7 +53,7 @@ pub(super) fn service_wait(process: &OwnedFd, pid: Pid, patience: Duration) -> O
     (silence >= patience).then_some(ServiceWait::ForAnswer(silence))
 }
 
-/// How long each service that the process is connected to has sent nothing, by descriptor.
+/// For each connection of the process, by descriptor: the time since the other side last sent something.
 fn silences(process: &OwnedFd, pid: Pid) -> BTreeMap<RawFd, Duration> {
     let of = |number: RawFd| {
         let socket = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()?;
@@ -63,7 +62,7 @@ fn silences(process: &OwnedFd, pid: Pid) -> BTreeMap<RawFd, Duration> {
     sockets(pid).into_iter().filter_map(of).collect()
 }
 
-/// What the threads of a process wait for; `None`: one of them runs.
+/// What the threads of a process wait for; `None`: at least one is running.
 fn thread_waits(pid: Pid) -> Option<Vec<ThreadWait>> {
     let folder = format!("/proc/{}/task", pid.as_raw_nonzero());
     let threads = fs::read_dir(folder).ok()?.flatten().take(MAX_ENTRIES);

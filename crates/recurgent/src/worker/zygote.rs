@@ -31,7 +31,7 @@ use super::process::{Process, WorkerExit, WorkerId, is_stopped};
 use super::sandbox::{Sandbox, SandboxAccess, SpawnHandshake, Tally, ZygoteSandbox};
 use super::zygote_pool::BootFault;
 use crate::guest::interpreter::{self, InterpreterInfo};
-use crate::lock_file::FileLock;
+use crate::lock_file::LockGuard;
 
 /// Longest time from an interpreter's start to `ready`.
 const BOOT_DEADLINE: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ pub(super) struct Zygote {
     /// The sandbox of it and its workers; removed after they have ended.
     sandbox: ZygoteSandbox,
     /// Keeps its environment from being removed.
-    _in_use: Option<FileLock>,
+    _in_use: Option<LockGuard>,
 }
 
 /// How a zygote is booted.
@@ -77,7 +77,7 @@ pub(super) struct ZygoteSettings<'a> {
     /// The environment, as arguments of the harness; empty: the bare language.
     pub(super) arguments: Vec<OsString>,
     /// Held as long as the zygote exists.
-    pub(super) in_use: Option<FileLock>,
+    pub(super) in_use: Option<LockGuard>,
     /// Longest time its packages may take to load.
     pub(super) activation_limit: Duration,
     /// What it may see and reach.

@@ -25,7 +25,7 @@ use recurgent::{Arguments, Language, Outcome, Runtime};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use server::Server;
+use server::PageServer;
 
 /// Programs of each guest that there must be.
 const LEAST_PROGRAMS: usize = 200;
@@ -130,7 +130,7 @@ impl Measured {
 #[test]
 fn guardrails_leave_honest_programs_alone() {
     let [python, ruby] = std::thread::scope(|scope| {
-        let run = |language| scope.spawn(move || measure(language, &Server::start()));
+        let run = |language| scope.spawn(move || measure(language, &PageServer::start()));
         [run(Language::Python), run(Language::Ruby)].map(|guest| guest.join().unwrap())
     });
     let table = table(&python, &ruby);
@@ -161,7 +161,7 @@ fn guardrails_leave_honest_programs_alone() {
 }
 
 /// Runs every program of a guest, one after another.
-fn measure(language: Language, server: &Server) -> Measured {
+fn measure(language: Language, server: &PageServer) -> Measured {
     let programs = programs(language);
     let state = tempfile::tempdir().unwrap();
     let mut config = Config::defaults();
@@ -209,7 +209,7 @@ fn call(
     language: Language,
     role: &str,
     program: &Program,
-    server: &Server,
+    server: &PageServer,
 ) -> Outcome {
     let agent = runtime.agent(role).guest(language).build().unwrap();
     for (key, value) in &program.context {
@@ -221,8 +221,8 @@ fn call(
 }
 
 /// The value with the server's addresses in place of their names.
-fn placed(value: &Value, server: &Server) -> Value {
-    let Server { port, dead_port, .. } = server;
+fn placed(value: &Value, server: &PageServer) -> Value {
+    let PageServer { port, dead_port, .. } = server;
     match value {
         Value::String(text) if text == "$PORT" => json!(port),
         Value::String(text) => json!(

@@ -11,7 +11,7 @@ use serde_json::json;
 const PAGE: &str = "<html><head><title>Hello</title></head><body><a href='/a'>A</a><a href='/b'>B</a></body></html>";
 
 /// A running server, and a port where nothing listens.
-pub(crate) struct Server {
+pub(crate) struct PageServer {
     pub(crate) port: u16,
     pub(crate) dead_port: u16,
     received: Arc<Received>,
@@ -24,7 +24,7 @@ struct Received {
     sending: AtomicUsize,
 }
 
-impl Server {
+impl PageServer {
     /// Starts one; it ends with the process.
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

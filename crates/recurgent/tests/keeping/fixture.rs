@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Checks one behaviour on both guests.
-pub(crate) fn check(behaviour: impl Fn(&mut Fixture)) {
+pub(crate) fn check(behaviour: impl Fn(&mut KeepingFixture)) {
     for language in Language::ALL {
-        behaviour(&mut Fixture::new(language));
+        behaviour(&mut KeepingFixture::new(language));
     }
 }
 
 /// A model, and a state that outlives runtimes.
-pub(crate) struct Fixture {
+pub(crate) struct KeepingFixture {
     pub(crate) language: Language,
     pub(crate) model: Arc<Scripted>,
     pub(crate) state: TempDir,
@@ -29,7 +29,7 @@ pub(crate) struct Fixture {
     pub(crate) mode: &'static str,
 }
 
-impl Fixture {
+impl KeepingFixture {
     pub(crate) fn new(language: Language) -> Self {
         let state = tempfile::tempdir().unwrap();
         Self { language, model: Arc::new(Scripted::new()), state, runtime: None, mode: "shadow" }
@@ -137,7 +137,7 @@ pub(crate) fn open(state: &Path, provider: Arc<dyn Provider>, standing_mode: &st
 }
 
 /// Every entry, oldest first.
-pub(crate) fn log(fixture: &Fixture) -> Vec<Value> {
+pub(crate) fn log(fixture: &KeepingFixture) -> Vec<Value> {
     let text = std::fs::read_to_string(fixture.state.path().join("recurgent.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

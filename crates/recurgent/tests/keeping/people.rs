@@ -11,7 +11,7 @@ use recurgent::store::Owner;
 use recurgent::{Language, ProgramFault, TestSource};
 use serde_json::json;
 
-use crate::fixture::{Fixture, check};
+use crate::fixture::{KeepingFixture, check};
 
 fn example(fields: &serde_json::Value) -> Example {
     Example::parse(fields).unwrap()
@@ -21,20 +21,20 @@ fn last_call(agent: &recurgent::Agent) -> String {
     agent.history(1).unwrap()[0]["call_id"].as_str().unwrap().to_owned()
 }
 
-fn writes_wrong_double(fixture: &Fixture) {
+fn writes_wrong_double(fixture: &KeepingFixture) {
     fixture.writes("c.double", "result = args[0] + 1", "args[0] + 1");
 }
 
-fn writes_right_double(fixture: &Fixture) {
+fn writes_right_double(fixture: &KeepingFixture) {
     fixture.writes("c.double", "result = args[0] * 2", "args[0] * 2");
 }
 
 /// What the next model is sent about a method.
-fn next_prompt(fixture: &mut Fixture, method: &str) -> String {
+fn next_prompt(fixture: &mut KeepingFixture, method: &str) -> String {
     let language = fixture.language;
     let request = CallRequest {
         id: CallId("p".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: Role::parse("c").unwrap(),
         method: Method::parse(method).unwrap(),
         arguments: Arguments::default(),
@@ -148,7 +148,7 @@ fn an_unexpected_answer_of_another_agent_does_not_reject_its_caller() {
 #[test]
 fn an_example_that_the_program_misses_voids_its_recorded_calls() {
     let four = || example(&json!({"args": [4], "value": 8}));
-    let taught = |fixture: &mut Fixture| {
+    let taught = |fixture: &mut KeepingFixture| {
         writes_wrong_double(fixture);
         let c = fixture.agent("c");
         fixture.call(&c, "double", &[json!(5)], 1);

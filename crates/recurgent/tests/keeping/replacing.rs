@@ -7,7 +7,7 @@ use lifecycle::standing::Standing;
 use recurgent::{Arguments, Language};
 use serde_json::{Map, json};
 
-use crate::fixture::{Fixture, check, log};
+use crate::fixture::{KeepingFixture, check, log};
 
 /// A repair that keeps what worked takes over, once it has shown that it does.
 #[test]
@@ -113,7 +113,7 @@ fn a_challenger_left_behind_is_tried_later() {
 }
 
 /// Commits a version without trying it.
-fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
+fn leave(fixture: &mut KeepingFixture, artifact: lifecycle::artifact::Artifact) {
     use lifecycle::artifact::{ArtifactChange, Author, Generation};
     use lifecycle::context::Context;
     use lifecycle::request::{Allowance, Arguments, CallId, CallRequest, Lineage, TraceId};
@@ -123,7 +123,7 @@ fn leave(fixture: &mut Fixture, artifact: lifecycle::artifact::Artifact) {
     use recurgent::store::Owner;
     let request = CallRequest {
         id: CallId("left".into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: artifact.role.clone(),
         method: artifact.method.clone(),
         arguments: Arguments::default(),
@@ -352,7 +352,7 @@ fn a_truthful_error_leaves_the_incumbent_untouched() {
 /// Shadow: shown, not enforced. Enforced: what is degraded does not run.
 #[test]
 fn standings_are_logged_in_shadow_mode_and_decide_when_enforced() {
-    let mut fixture = Fixture::new(Language::Python);
+    let mut fixture = KeepingFixture::new(Language::Python);
     fixture.writes("c.half", "result = args[0] // args[1]", "");
     fixture.writes("c.half", "result = args[0] // args[1] + 0", "");
     let c = fixture.agent("c");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::fixture::{Fixture, check, log};
+use crate::fixture::{KeepingFixture, check, log};
 
 #[test]
 fn questions_are_written_anew_and_stable_methods_are_reused() {
@@ -50,7 +50,7 @@ fn state_key_drift_is_caught_from_a_new_process() {
         fixture.writes("c.recall", "result = context.get('value')", "context[:value]");
         fixture.writes("c.recall", "result = context.get('memory')", "context[:memory]");
         let language = fixture.language;
-        let session = |fixture: &mut Fixture| {
+        let session = |fixture: &mut KeepingFixture| {
             fixture.runtime().agent("c").guest(language).session("s").build().unwrap()
         };
         let c = session(fixture);
@@ -85,7 +85,7 @@ fn state_key_drift_is_caught_against_a_setter() {
 }
 
 /// What every call of the method can use.
-fn writes_add(fixture: &Fixture) {
+fn writes_add(fixture: &KeepingFixture) {
     fixture.writes(
         "c.add",
         "result = context.get('memory', 0) + args[0]",

@@ -191,7 +191,7 @@ fn a_forged_tool_is_called_by_name_with_its_contract() {
         fixture.call(&c, "run", &[json!(1)], 2);
         let adder = fixture.agent("adder");
         assert_eq!(fixture.call(&adder, "add", &[json!(4)], 0), json!(5));
-        let known = |fixture: &mut crate::fixture::Fixture| {
+        let known = |fixture: &mut crate::fixture::KeepingFixture| {
             let known = fixture.runtime().store().tools(None, 1).unwrap().remove(0);
             (known.usage_count, known.success_count, known.failure_count)
         };

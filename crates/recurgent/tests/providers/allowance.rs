@@ -6,14 +6,14 @@ use recurgent::config::Config;
 use recurgent::{Outcome, Runtime};
 use serde_json::{Value, json};
 
-use super::server::{self, Answer, Server};
+use super::server::{self, CannedReply, ProviderServer};
 
 /// A chat answer with this program, of so many tokens, half of them sent.
-pub(crate) fn writes(code: &str, tokens: u64) -> Answer {
+pub(crate) fn writes(code: &str, tokens: u64) -> CannedReply {
     server::writes(code, (tokens / 2, tokens - tokens / 2))
 }
 
-pub(crate) fn config(server: &Server, home: &Path, settings: &[(&str, &str)]) -> Config {
+pub(crate) fn config(server: &ProviderServer, home: &Path, settings: &[(&str, &str)]) -> Config {
     let mut config = Config::defaults();
     let home = home.to_string_lossy().into_owned();
     for (key, value) in
@@ -27,7 +27,7 @@ pub(crate) fn config(server: &Server, home: &Path, settings: &[(&str, &str)]) ->
     config
 }
 
-fn call(server: &Server, settings: &[(&str, &str)]) -> Outcome {
+fn call(server: &ProviderServer, settings: &[(&str, &str)]) -> Outcome {
     let home = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder(config(server, home.path(), settings)).build().unwrap();
     runtime.agent("shop").build().unwrap().call("sell", (3,)).unwrap()
@@ -46,7 +46,7 @@ const PRICES: [(&str, &str); 2] = [("price_input_per_mtok", "1"), ("price_output
 
 #[test]
 fn a_prompt_over_the_allowance_is_not_sent() {
-    let server = Server::new(vec![writes("result = args[0]", 100)]);
+    let server = ProviderServer::new(vec![writes("result = args[0]", 100)]);
     assert_eq!(
         overdrawn(&call(&server, &[("max_tree_tokens", "300")])),
         (json!("tokens"), json!(0))
@@ -62,7 +62,7 @@ fn a_prompt_over_the_allowance_is_not_sent() {
 
 #[test]
 fn what_a_rejected_program_cost_counts() {
-    let server = Server::new(vec![writes(FORKS, 2500)]);
+    let server = ProviderServer::new(vec![writes(FORKS, 2500)]);
     assert_eq!(
         overdrawn(&call(&server, &[("max_tree_tokens", "3000")])),
         (json!("tokens"), json!(2500))
@@ -73,7 +73,7 @@ fn what_a_rejected_program_cost_counts() {
 
 #[test]
 fn a_server_that_does_not_tell_what_it_used_is_counted_all_the_same() {
-    let server = Server::new(vec![writes(FORKS, 0)]);
+    let server = ProviderServer::new(vec![writes(FORKS, 0)]);
     let (budget, spent) = overdrawn(&call(&server, &[("max_tree_tokens", "1500")]));
     assert_eq!(budget, "tokens");
     assert!(spent.as_u64().unwrap() > 500, "{spent}");
@@ -93,7 +93,7 @@ fn a_recorded_overdraft_is_replayed() {
         (10, vec![("max_model_calls", "1")]),
     ] {
         let home = tempfile::tempdir().unwrap();
-        let server = Server::new(vec![writes(FORKS, tokens)]);
+        let server = ProviderServer::new(vec![writes(FORKS, tokens)]);
         let recording = home.path().join("r.jsonl");
         let sell = |name: &str, more: &[(&str, &str)]| {
             let settings: Vec<_> = settings.iter().chain(more).copied().collect();
@@ -113,7 +113,7 @@ fn a_recorded_overdraft_is_replayed() {
 
 #[test]
 fn a_tight_allowance_shortens_the_answer() {
-    let server = Server::new(vec![writes("result = args[0]", 100)]);
+    let server = ProviderServer::new(vec![writes("result = args[0]", 100)]);
     assert!(call(&server, &[("max_tree_tokens", "3000")]).is_ok());
     let asked = server.request().body["max_tokens"].as_u64().unwrap();
     assert!((256..2048).contains(&asked), "{asked}");
@@ -123,7 +123,7 @@ fn a_tight_allowance_shortens_the_answer() {
 
 #[test]
 fn money_is_not_counted_without_prices() {
-    let server = Server::new(vec![writes("result = args[0]", 100)]);
+    let server = ProviderServer::new(vec![writes("result = args[0]", 100)]);
     let outcome = call(&server, &[("max_tree_cost_usd", "5")]);
     let failure = outcome.failure().unwrap();
     assert_eq!(failure.kind.code(), "provider");
@@ -135,7 +135,7 @@ fn money_is_not_counted_without_prices() {
 fn a_child_has_what_its_parent_left() {
     let parent =
         "tool = delegate('helper', purpose='helps')\nresult = tool.help(args[0]).error_type";
-    let server = Server::new(vec![writes(parent, 2500)]);
+    let server = ProviderServer::new(vec![writes(parent, 2500)]);
     let outcome = call(&server, &[("max_tree_tokens", "3500")]);
     assert_eq!(outcome.value(), Some(&json!("budget_exceeded")), "{outcome:?}");
     assert_eq!(server.requests().len(), 1);
@@ -143,17 +143,17 @@ fn a_child_has_what_its_parent_left() {
 
 #[test]
 fn a_tree_ends_with_its_time() {
-    let silent = Server::new(vec![Answer::Silent]);
+    let silent = ProviderServer::new(vec![CannedReply::Silent]);
     let (budget, spent) = overdrawn(&call(&silent, &[("max_tree_seconds", "0.4")]));
     assert_eq!(budget, "seconds");
     assert!(spent.as_f64().unwrap() >= 0.4, "{spent}");
 
     let sleeps = "import time\ntime.sleep(60)\nresult = args[0]";
-    let server = Server::new(vec![writes(sleeps, 10)]);
+    let server = ProviderServer::new(vec![writes(sleeps, 10)]);
     assert_eq!(overdrawn(&call(&server, &[("max_tree_seconds", "3")])).0, "seconds");
 
     // The parent gives no more than it has: its child's time is its own.
     let parent = "import time\ntool = delegate('helper', purpose='helps')\nresult = tool.help(1).ok\ntime.sleep(60)";
-    let server = Server::new(vec![writes(parent, 10), writes(sleeps, 10)]);
+    let server = ProviderServer::new(vec![writes(parent, 10), writes(sleeps, 10)]);
     assert_eq!(overdrawn(&call(&server, &[("max_tree_seconds", "4")])).0, "seconds");
 }

@@ -7,7 +7,7 @@ use recurgent::config::Config;
 use recurgent::provider::{ProviderChoice, ProviderFault, ProviderOptions, Secret, choose, make};
 
 use super::CANARY;
-use super::server::{Answer, Server};
+use super::server::{CannedReply, ProviderServer};
 
 fn given(
     provider: &str,
@@ -105,7 +105,7 @@ fn a_service_is_chosen_by_name_address_model_and_key() {
 #[test]
 fn a_server_of_this_machine_comes_before_an_installed_model() {
     let list = r#"{"data":[{"id":"llama3"},{"id":"my-coder"}]}"#;
-    let lists = || Answer::Says(200, vec![], list.to_owned());
+    let lists = || CannedReply::Says(200, vec![], list.to_owned());
     let folder = tempfile::tempdir().unwrap();
     let models = folder.path().join("models");
     let mut config = Config::defaults();
@@ -122,11 +122,11 @@ fn a_server_of_this_machine_comes_before_an_installed_model() {
     fs::write(models.join("own.gguf"), "GGUF").unwrap();
     assert_eq!(chosen(&config), "embedded own");
     // A port where nothing listens, and one where something else than a model server does.
-    let other = Server::new(vec![Answer::Says(200, vec![], "<html>".to_owned())]);
-    let port = |server: &Server| server.url("").rsplit(':').next().unwrap().to_owned();
+    let other = ProviderServer::new(vec![CannedReply::Says(200, vec![], "<html>".to_owned())]);
+    let port = |server: &ProviderServer| server.url("").rsplit(':').next().unwrap().to_owned();
     config.set("local_servers", &format!("1, {}", port(&other))).unwrap();
     assert_eq!(chosen(&config), "embedded own");
-    let server = Server::new(vec![lists(), lists(), lists(), lists()]);
+    let server = ProviderServer::new(vec![lists(), lists(), lists(), lists()]);
     config.set("local_servers", &port(&server)).unwrap();
     assert_eq!(chosen(&config), "compatible my-coder");
     config.set("model", "llama3").unwrap();

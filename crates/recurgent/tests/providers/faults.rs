@@ -6,7 +6,7 @@ use lifecycle::draft::DraftFault;
 use recurgent::Cancellation;
 use recurgent::provider::make;
 
-use super::server::{Answer, Server};
+use super::server::{CannedReply, ProviderServer};
 use super::{CANARY, PATIENT, ask, ask_at, ask_until, bare, options};
 
 /// Every status services document, on every wire.
@@ -47,12 +47,12 @@ fn every_documented_status_is_mapped() {
             let body = format!(
                 "{{\"error\": {{\"type\": \"t\", \"message\": \"because of {status}, {CANARY}\"}}}}"
             );
-            let answer = Answer::Says(
+            let answer = CannedReply::Says(
                 status.parse().unwrap(),
                 vec![("location", "http://127.0.0.1:1/".into())],
                 body,
             );
-            let server = Server::new(vec![answer]);
+            let server = ProviderServer::new(vec![answer]);
             let fault = ask_at(provider, server.url("/v1")).unwrap_err();
             assert_eq!(kind(&fault), Some(wanted), "{provider} {status}");
             let words = format!("{fault} {fault:?}");
@@ -70,15 +70,15 @@ fn the_body_explains_what_a_status_does_not() {
         r#"{"error": {"code": "insufficient_quota", "message": "x"}}"#,
         r#"{"error": {"type": "rate_limit_error", "message": "x", "details": {"error_code": "enforced_spend_limit_reached"}}}"#,
     ] {
-        let server = Server::new(vec![Answer::Says(429, vec![], body.to_owned())]);
+        let server = ProviderServer::new(vec![CannedReply::Says(429, vec![], body.to_owned())]);
         let fault = ask_at("openai", server.url("/v1")).unwrap_err();
         assert!(matches!(fault, DraftFault::Auth(_)), "{fault:?}");
     }
     let filtered = r#"{"error": {"code": "content_filter", "message": "x"}}"#;
-    let server = Server::new(vec![Answer::Says(400, vec![], filtered.to_owned())]);
+    let server = ProviderServer::new(vec![CannedReply::Says(400, vec![], filtered.to_owned())]);
     assert!(matches!(ask_at("openai-chat", server.url("/v1")), Err(DraftFault::Refused(_))));
     let invalid = r#"{"error": {"code": 400, "message": "API key not valid", "details": [{"reason": "API_KEY_INVALID"}]}}"#;
-    let server = Server::new(vec![Answer::Says(400, vec![], invalid.to_owned())]);
+    let server = ProviderServer::new(vec![CannedReply::Says(400, vec![], invalid.to_owned())]);
     assert!(matches!(ask_at("gemini", server.url("/v1")), Err(DraftFault::Auth(_))));
 }
 
@@ -91,7 +91,7 @@ fn the_servers_delay_is_read() {
         (503, "retry-after", "later", None),
     ] {
         let headers = vec![(header, value.to_owned())];
-        let server = Server::new(vec![Answer::Says(status, headers, "{}".to_owned())]);
+        let server = ProviderServer::new(vec![CannedReply::Says(status, headers, "{}".to_owned())]);
         let fault = ask_at("anthropic", server.url("/v1")).unwrap_err();
         assert_eq!(fault.retry_after(), millis.map(Duration::from_millis), "{fault:?}");
     }
@@ -99,11 +99,11 @@ fn the_servers_delay_is_read() {
 
 #[test]
 fn a_malformed_reply_is_reported_and_ends_the_call() {
-    let json = |text: &str| Answer::Says(200, vec![], text.to_owned());
+    let json = |text: &str| CannedReply::Says(200, vec![], text.to_owned());
     for (what, answer, wanted) in [
         (
             "a page",
-            Answer::Says(
+            CannedReply::Says(
                 200,
                 vec![("content-type", "text/html".into())],
                 "<html><h1>Welcome</h1>".into(),
@@ -112,24 +112,24 @@ fn a_malformed_reply_is_reported_and_ends_the_call() {
         ),
         (
             "an error page",
-            Answer::Says(502, vec![], "<html>Bad gateway</html>".into()),
+            CannedReply::Says(502, vec![], "<html>Bad gateway</html>".into()),
             "502: <html>Bad gateway</html>",
         ),
-        ("half of it", Answer::Breaks, "cannot be reached"),
-        ("nothing", Answer::Raw(Vec::new()), "cannot be reached"),
-        ("no HTTP", Answer::Raw(b"SSH-2.0-OpenSSH_9.0\r\n\r\n".to_vec()), "cannot be reached"),
+        ("half of it", CannedReply::Breaks, "cannot be reached"),
+        ("nothing", CannedReply::Raw(Vec::new()), "cannot be reached"),
+        ("no HTTP", CannedReply::Raw(b"SSH-2.0-OpenSSH_9.0\r\n\r\n".to_vec()), "cannot be reached"),
         ("bad JSON", json("{\"choices\": [}"), "text instead of JSON"),
         ("deep JSON", json(&"[".repeat(100_000)), "text instead of JSON"),
         ("empty JSON", json(""), "nothing instead of JSON"),
         ("another shape", json("{\"hello\": 1}"), "has no choices"),
-        ("10 MB", Answer::Floods(10 * 1024 * 1024), "more than 8388608 bytes"),
+        ("10 MB", CannedReply::Floods(10 * 1024 * 1024), "more than 8388608 bytes"),
         (
             "a long header",
-            Answer::Raw([b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &vec![b'x'; 200_000]].concat()),
+            CannedReply::Raw([b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &vec![b'x'; 200_000]].concat()),
             "cannot be reached",
         ),
     ] {
-        let server = Server::new(vec![answer]);
+        let server = ProviderServer::new(vec![answer]);
         let fault = bare(ask_at("openai-chat", server.url("/v1")).unwrap_err());
         let is_down = matches!(fault, DraftFault::Unavailable(_) | DraftFault::Overloaded { .. });
         assert!(is_down, "{what}: {fault:?}");
@@ -141,7 +141,7 @@ fn a_malformed_reply_is_reported_and_ends_the_call() {
 #[test]
 fn an_address_without_a_listener_is_reported() {
     // A server that does not speak TLS: the handshake fails, and nothing is sent in the clear.
-    let server = Server::new(vec![Answer::Silent]);
+    let server = ProviderServer::new(vec![CannedReply::Silent]);
     let fault = ask_at("openai", server.url("/v1").replace("http:", "https:")).unwrap_err();
     assert!(matches!(&fault, DraftFault::Unavailable(_)), "{fault:?}");
     assert!(server.requests().is_empty());
@@ -155,8 +155,8 @@ fn an_address_without_a_listener_is_reported() {
 /// The limit holds for the whole exchange, not for each byte of it.
 #[test]
 fn a_slow_service_is_left_at_the_limit() {
-    for answer in [Answer::Drips, Answer::Silent] {
-        let server = Server::new(vec![answer.clone()]);
+    for answer in [CannedReply::Drips, CannedReply::Silent] {
+        let server = ProviderServer::new(vec![answer.clone()]);
         let provider = make(&options("compatible", server.url("/v1"))).unwrap();
         let limit = Duration::from_millis(300);
         let began = Instant::now();
@@ -170,8 +170,8 @@ fn a_slow_service_is_left_at_the_limit() {
 /// A caller that gives up is free at once, and the service is left: nothing goes on being written and paid for.
 #[test]
 fn a_cancelled_request_ends_soon_and_closes_its_connection() {
-    for answer in [Answer::Drips, Answer::Silent] {
-        let server = Server::new(vec![answer]);
+    for answer in [CannedReply::Drips, CannedReply::Silent] {
+        let server = ProviderServer::new(vec![answer]);
         let provider = make(&options("compatible", server.url("/v1"))).unwrap();
         let cancellation = Cancellation::default();
         let waiting = std::thread::spawn({
@@ -189,10 +189,13 @@ fn a_cancelled_request_ends_soon_and_closes_its_connection() {
 
 #[test]
 fn redirects_are_not_followed() {
-    let elsewhere = Server::new(vec![Answer::Says(200, vec![], "{}".to_owned())]);
+    let elsewhere = ProviderServer::new(vec![CannedReply::Says(200, vec![], "{}".to_owned())]);
     let to = elsewhere.url("/v1/chat/completions");
-    let server =
-        Server::new(vec![Answer::Says(308, vec![("location", to.clone())], String::new())]);
+    let server = ProviderServer::new(vec![CannedReply::Says(
+        308,
+        vec![("location", to.clone())],
+        String::new(),
+    )]);
     let fault = ask_at("openai-chat", server.url("/v1")).unwrap_err();
     assert!(matches!(&fault, DraftFault::Rejected(words) if words.contains(&to)), "{fault:?}");
     assert!(elsewhere.requests().is_empty(), "the key went elsewhere");

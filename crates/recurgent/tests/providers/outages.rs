@@ -7,7 +7,7 @@ use recurgent::observe::Observer;
 use recurgent::{Outcome, Runtime};
 
 use super::allowance::{config, writes};
-use super::server::{Answer, Server};
+use super::server::{CannedReply, ProviderServer};
 
 /// Every wait that observers were notified of.
 #[derive(Debug, Clone, Default)]
@@ -22,8 +22,8 @@ impl Observer for Waits {
 }
 
 /// Makes one call with one attempt of the model, and these settings.
-fn call(answers: Vec<Answer>, settings: &[(&str, &str)]) -> (Outcome, usize, Vec<String>) {
-    let server = Server::new(answers);
+fn call(answers: Vec<CannedReply>, settings: &[(&str, &str)]) -> (Outcome, usize, Vec<String>) {
+    let server = ProviderServer::new(answers);
     let home = tempfile::tempdir().unwrap();
     let settings = [&[("max_generation_attempts", "1")], settings].concat();
     let waits = Waits::default();
@@ -36,9 +36,9 @@ fn call(answers: Vec<Answer>, settings: &[(&str, &str)]) -> (Outcome, usize, Vec
     (outcome, server.requests().len(), waits)
 }
 
-fn replies(status: u16, delay: Option<&str>) -> Answer {
+fn replies(status: u16, delay: Option<&str>) -> CannedReply {
     let headers = delay.map(|delay| ("retry-after", delay.to_owned())).into_iter().collect();
-    Answer::Says(status, headers, r#"{"error": {"message": "busy"}}"#.to_owned())
+    CannedReply::Says(status, headers, r#"{"error": {"message": "busy"}}"#.to_owned())
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_service_that_fails_for_a_while_costs_no_attempt_of_the_model() {
     let answers = vec![
         replies(503, None),
         replies(429, Some("0.1")),
-        Answer::Raw(Vec::new()),
+        CannedReply::Raw(Vec::new()),
         writes("result = args[0]", 100),
     ];
     let (outcome, requests, waits) = call(answers, &[]);

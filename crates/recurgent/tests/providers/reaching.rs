@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::server::Server;
+use super::server::ProviderServer;
 use super::wires::{good, says};
 use super::{CANARY, PATIENT, ask, options};
 
@@ -40,7 +40,7 @@ fn head(stream: &mut impl Read) -> Vec<u8> {
 }
 
 /// The address at which `server` is spoken to encrypted.
-fn encrypted(server: &Server) -> String {
+fn encrypted(server: &ProviderServer) -> String {
     let behind = server.url("").replace("http://", "");
     meets_one(move |stream| {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -98,7 +98,7 @@ fn proxy(behind: String) -> (String, Receiver<Vec<u8>>) {
 
 #[test]
 fn an_encrypted_service_is_asked_when_it_is_trusted() {
-    let server = Server::new(vec![says(&good("openai-chat"))]);
+    let server = ProviderServer::new(vec![says(&good("openai-chat"))]);
     let at = |host: &str| {
         let port = encrypted(&server).rsplit_once(':').unwrap().1.to_owned();
         options("openai-chat", format!("https://{host}:{port}/v1"))
@@ -125,7 +125,7 @@ fn an_encrypted_service_is_asked_when_it_is_trusted() {
 
 #[test]
 fn a_proxy_learns_where_to_and_nothing_else() {
-    let server = Server::new(vec![says(&good("openai-chat"))]);
+    let server = ProviderServer::new(vec![says(&good("openai-chat"))]);
     let (address, heard) = proxy(encrypted(&server));
     let mut through = options("openai-chat", "https://models.example/v1".to_owned());
     through.proxy = Some(address.parse().unwrap());
@@ -158,7 +158,7 @@ fn a_proxy_that_refuses_is_reported() {
 /// Its key is not encrypted, so a remote proxy would see it.
 #[test]
 fn what_is_on_this_machine_is_not_reached_through_a_proxy() {
-    let server = Server::new(vec![says(&good("openai-chat"))]);
+    let server = ProviderServer::new(vec![says(&good("openai-chat"))]);
     let (address, heard) = proxy(server.url("").replace("http://", ""));
     let mut options = options("openai-chat", server.url("/v1"));
     options.proxy = Some(address.parse().unwrap());

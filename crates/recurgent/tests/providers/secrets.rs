@@ -9,7 +9,7 @@ use recurgent::config::Config;
 use recurgent::provider::make;
 use serde_json::{Map, json};
 
-use super::server::{Answer, Server};
+use super::server::{CannedReply, ProviderServer};
 use super::{CANARY, ask_at, options};
 use crate::allowance::{config, writes};
 
@@ -30,13 +30,13 @@ fn a_key_is_in_no_file_no_message_and_no_worker() {
     let home = tempfile::tempdir().unwrap();
     // A program that prints all it can see of its environment; then a service that repeats the key.
     let looks = "import os\nresult = [dict(os.environ), [str(a) for a in args]]";
-    let refused = Answer::Says(
+    let refused = CannedReply::Says(
         401,
         vec![],
         format!("{{\"error\": {{\"message\": \"Incorrect API key provided: {CANARY}\"}}}}"),
     );
-    let busy = Answer::Says(429, vec![], format!("slow down, {CANARY}"));
-    let server = Server::new(vec![writes(looks, 10), busy, refused]);
+    let busy = CannedReply::Says(429, vec![], format!("slow down, {CANARY}"));
+    let server = ProviderServer::new(vec![writes(looks, 10), busy, refused]);
     let recording = home.path().join("recording.jsonl");
     let runtime = Runtime::builder(config(&server, home.path(), &[("debug", "true")]))
         .provider(make(&options("openai-chat", server.url("/v1"))).unwrap())
@@ -71,7 +71,7 @@ fn a_key_is_in_no_file_no_message_and_no_worker() {
 fn a_value_named_as_a_secret_is_in_no_file() {
     let home = tempfile::tempdir().unwrap();
     let repeats = "print(kwargs['password'])\nresult = ['it is ' + kwargs['password'], args[0], args[0].split('=')[1]]";
-    let server = Server::new(vec![writes(repeats, 10)]);
+    let server = ProviderServer::new(vec![writes(repeats, 10)]);
     let runtime = Runtime::builder(config(&server, home.path(), &[("debug", "true")]))
         .provider(make(&options("openai-chat", server.url("/v1"))).unwrap())
         .record(home.path().join("recording.jsonl"))
@@ -109,7 +109,7 @@ fn a_secret_that_a_call_hands_on_is_in_no_file() {
     let home = tempfile::tempdir().unwrap();
     let parent = "result = delegate('helper', purpose='log in').enter(kwargs['password']).value";
     let child = "print(args[0])\nresult = 'in as ' + args[0]";
-    let server = Server::new(vec![writes(parent, 10), writes(child, 10)]);
+    let server = ProviderServer::new(vec![writes(parent, 10), writes(child, 10)]);
     let runtime = Runtime::builder(config(&server, home.path(), &[("debug", "true")]))
         .provider(make(&options("openai-chat", server.url("/v1"))).unwrap())
         .build()
@@ -146,15 +146,16 @@ fn a_repeated_key_is_not_passed_on() {
         (502, page.clone()),
         (200, page),
     ] {
-        let server = Server::new(vec![Answer::Says(status, vec![], body)]);
+        let server = ProviderServer::new(vec![CannedReply::Says(status, vec![], body)]);
         let fault = ask_at("openai-chat", server.url("/v1")).unwrap_err();
         assert!(!format!("{fault:?}").contains("sk-can"), "{fault:?}");
     }
     let to = format!("http://127.0.0.1:1/{}{CANARY}", "x".repeat(375));
-    let server = Server::new(vec![Answer::Says(307, vec![("location", to)], String::new())]);
+    let server =
+        ProviderServer::new(vec![CannedReply::Says(307, vec![("location", to)], String::new())]);
     let fault = ask_at("openai-chat", server.url("/v1")).unwrap_err();
     assert!(!format!("{fault:?}").contains("sk-can"), "{fault:?}");
-    let server = Server::new(vec![writes(&format!("result = '{CANARY}'"), 10)]);
+    let server = ProviderServer::new(vec![writes(&format!("result = '{CANARY}'"), 10)]);
     let draft = ask_at("openai-chat", server.url("/v1")).unwrap();
     assert_eq!(draft.payload["code"], "result = '[secret]'");
 }
@@ -163,7 +164,7 @@ fn a_repeated_key_is_not_passed_on() {
 #[test]
 fn a_recording_holds_no_secrets_of_arguments() {
     let home = tempfile::tempdir().unwrap();
-    let server = Server::new(vec![writes("result = len(args[0])", 10)]);
+    let server = ProviderServer::new(vec![writes("result = len(args[0])", 10)]);
     let recording = home.path().join("r.jsonl");
     let runtime = Runtime::builder(config(&server, home.path(), &[]))
         .record(recording.clone())

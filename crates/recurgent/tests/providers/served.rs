@@ -3,15 +3,15 @@
 use lifecycle::draft::DraftFault;
 use recurgent::provider::{ProviderChoice, ProviderOptions, Secret, choose, make};
 
-use super::server::{Answer, Server, writes};
+use super::server::{CannedReply, ProviderServer, writes};
 use super::{CANARY, PATIENT, ask, bare, options};
 
-fn lists(names: &[&str]) -> Answer {
+fn lists(names: &[&str]) -> CannedReply {
     let listed: Vec<String> = names.iter().map(|name| format!("{{\"id\": {name:?}}}")).collect();
-    Answer::Says(200, vec![], format!("{{\"data\": [{}]}}", listed.join(", ")))
+    CannedReply::Says(200, vec![], format!("{{\"data\": [{}]}}", listed.join(", ")))
 }
 
-fn unnamed(server: &Server) -> ProviderOptions {
+fn unnamed(server: &ProviderServer) -> ProviderOptions {
     let model = "auto".parse().unwrap();
     ProviderOptions { model, ..options("compatible", server.url("/v1")) }
 }
@@ -27,9 +27,9 @@ fn the_first_model_of_the_list_is_asked_and_others_are_mentioned() {
             Some("serves 3 models (qwen, llama, phi); qwen is asked"),
         ),
         (lists(&["../odd", "good"]), "good", None),
-        (Answer::Says(404, vec![], "no such page".to_owned()), "default", None),
+        (CannedReply::Says(404, vec![], "no such page".to_owned()), "default", None),
     ] {
-        let server = Server::new(vec![first, program()]);
+        let server = ProviderServer::new(vec![first, program()]);
         let provider = make(&unnamed(&server)).unwrap();
         assert_eq!(provider.notice(), None, "nothing is asked before a program is needed");
         for _ in 0..2 {
@@ -49,16 +49,16 @@ fn the_first_model_of_the_list_is_asked_and_others_are_mentioned() {
 fn a_server_without_models_is_reported_with_what_to_do() {
     for (first, says) in [
         (lists(&[]), "lists no model; load one into the server, or name one with --model"),
-        (Answer::Says(200, vec![], "{}".to_owned()), "lists no model"),
-        (Answer::Says(401, vec![], "{}".to_owned()), "check the key"),
-        (Answer::Says(200, vec![], "<html>".to_owned()), "a page instead of JSON"),
+        (CannedReply::Says(200, vec![], "{}".to_owned()), "lists no model"),
+        (CannedReply::Says(401, vec![], "{}".to_owned()), "check the key"),
+        (CannedReply::Says(200, vec![], "<html>".to_owned()), "a page instead of JSON"),
     ] {
-        let server = Server::new(vec![first]);
+        let server = ProviderServer::new(vec![first]);
         let provider = make(&unnamed(&server)).unwrap();
         let fault = bare(ask(provider.as_ref(), PATIENT, false).unwrap_err());
         assert!(fault.to_string().contains(says), "{fault}");
     }
-    let gone = Server::new(vec![Answer::Says(503, vec![], "{}".to_owned())]);
+    let gone = ProviderServer::new(vec![CannedReply::Says(503, vec![], "{}".to_owned())]);
     let provider = make(&unnamed(&gone)).unwrap();
     let fault = bare(ask(provider.as_ref(), PATIENT, false).unwrap_err());
     assert!(matches!(fault, DraftFault::Overloaded { .. }), "it is asked again: {fault:?}");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// What the server does with one request.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum CannedReply {
     /// A status, headers, a body.
     Says(u16, Vec<(&'static str, String)>, String),
     /// Bytes as they are, then the end.
@@ -27,13 +27,13 @@ pub(crate) enum Answer {
 }
 
 /// A chat answer with this program, of so many tokens sent and received.
-pub(crate) fn writes(code: &str, (sent, received): (u64, u64)) -> Answer {
+pub(crate) fn writes(code: &str, (sent, received): (u64, u64)) -> CannedReply {
     let content = json!({"code": code, "dependencies": []}).to_string();
     let body = json!({
         "choices": [{"finish_reason": "stop", "message": {"content": content}}],
         "usage": {"prompt_tokens": sent, "completion_tokens": received},
     });
-    Answer::Says(200, vec![], body.to_string())
+    CannedReply::Says(200, vec![], body.to_string())
 }
 
 /// What the server was asked.
@@ -51,7 +51,7 @@ impl Request {
 }
 
 /// A server; it ends when it is dropped.
-pub(crate) struct Server {
+pub(crate) struct ProviderServer {
     address: String,
     requests: Receiver<Request>,
     /// Notified when a connection has ended.
@@ -59,9 +59,9 @@ pub(crate) struct Server {
     accepting: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl ProviderServer {
     /// Answers its requests in this order; the last answer repeats.
-    pub(crate) fn new(answers: Vec<Answer>) -> Self {
+    pub(crate) fn new(answers: Vec<CannedReply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (asked, requests) = channel();
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ProviderServer {
     fn drop(&mut self) {
         // A request without a line ends it.
         if let Ok(stream) = TcpStream::connect(&self.address) {
@@ -114,7 +114,7 @@ impl Drop for Server {
 /// Serves one request; `false`: there was none.
 fn serve(
     stream: &TcpStream,
-    answers: &Mutex<Vec<Answer>>,
+    answers: &Mutex<Vec<CannedReply>>,
     asked: &Sender<Request>,
     over: &Sender<()>,
 ) -> bool {
@@ -144,9 +144,9 @@ fn serve(
     true
 }
 
-fn respond(mut stream: &TcpStream, answer: Answer) {
+fn respond(mut stream: &TcpStream, answer: CannedReply) {
     match answer {
-        Answer::Says(status, headers, body) => {
+        CannedReply::Says(status, headers, body) => {
             let headers: Vec<String> =
                 headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
             let headers = headers.concat();
@@ -156,24 +156,24 @@ fn respond(mut stream: &TcpStream, answer: Answer) {
                 "HTTP/1.1 {status} TurnEvent\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
             );
         }
-        Answer::Raw(bytes) => {
+        CannedReply::Raw(bytes) => {
             let _ = stream.write_all(&bytes);
         }
-        Answer::Breaks => {
+        CannedReply::Breaks => {
             let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{{\"half\":");
             let _ = stream.shutdown(Shutdown::Write);
         }
-        Answer::Drips => {
+        CannedReply::Drips => {
             let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n");
             while stream.write_all(b" ").is_ok() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        Answer::Silent => {
+        CannedReply::Silent => {
             // Until the other side is gone.
             let _ = stream.read(&mut [0; 1]);
         }
-        Answer::Floods(bytes) => {
+        CannedReply::Floods(bytes) => {
             let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n");
             let chunk = vec![b' '; 64 * 1024];
             for _ in 0..bytes / chunk.len() {

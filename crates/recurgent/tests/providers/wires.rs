@@ -7,7 +7,7 @@ use lifecycle::draft::{DraftFault, Usage};
 use recurgent::provider::{Price, Prices, make};
 use serde_json::{Value, json};
 
-use super::server::{Answer, Request, Server};
+use super::server::{CannedReply, ProviderServer, Request};
 use super::{CANARY, PATIENT, ask, ask_at, bare, options};
 
 /// A program, as every service would return it.
@@ -17,8 +17,8 @@ fn payload() -> Value {
     json!({"code": CODE, "dependencies": []})
 }
 
-pub(crate) fn says(body: &Value) -> Answer {
-    Answer::Says(200, vec![("content-type", "application/json".to_owned())], body.to_string())
+pub(crate) fn says(body: &Value) -> CannedReply {
+    CannedReply::Says(200, vec![("content-type", "application/json".to_owned())], body.to_string())
 }
 
 /// A good answer of each wire, and what it says it used.
@@ -54,7 +54,7 @@ pub(crate) fn good(provider: &str) -> Value {
 
 /// Holds a request against the schema of its service and the snapshot of what we mean to send.
 fn check(provider: &str, path: &str, key_header: Option<(&str, &str)>) {
-    let server = Server::new(vec![says(&good(provider))]);
+    let server = ProviderServer::new(vec![says(&good(provider))]);
     let draft = ask_at(provider, server.url("/v1")).unwrap();
     assert_eq!(draft.payload, payload(), "{provider}");
     let used = Usage {
@@ -144,7 +144,7 @@ fn gemini() {
 
 #[test]
 fn anthropic_needs_its_version_header() {
-    let server = Server::new(vec![says(&good("anthropic"))]);
+    let server = ProviderServer::new(vec![says(&good("anthropic"))]);
     ask_at("anthropic", server.url("/v1")).unwrap();
     assert_eq!(server.request().header("anthropic-version"), Some("2023-06-01"));
 }
@@ -157,7 +157,8 @@ fn anthropic_falls_back_to_a_tool() {
     used["content"] =
         json!([{"type": "tool_use", "id": "t", "name": "write_program", "input": payload()}]);
     let refusal = r#"{"type": "error", "error": {"type": "invalid_request_error", "message": "output_config.format: 'test-model' does not support structured outputs"}}"#;
-    let server = Server::new(vec![Answer::Says(400, vec![], refusal.to_owned()), says(&used)]);
+    let server =
+        ProviderServer::new(vec![CannedReply::Says(400, vec![], refusal.to_owned()), says(&used)]);
     assert_eq!(ask_at("anthropic", server.url("/v1")).unwrap().payload, payload());
     check_body("anthropic", "anthropic", &server.request().body);
     let request = server.request();
@@ -208,7 +209,7 @@ gemini Unavailable {"candidates": []}
 fn refusals_truncations_and_nonsense_are_distinguished() {
     for line in NO_PROGRAMS.trim().lines() {
         let [provider, kind, body] = line.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
-        let server = Server::new(vec![says(&serde_json::from_str(body).unwrap())]);
+        let server = ProviderServer::new(vec![says(&serde_json::from_str(body).unwrap())]);
         let fault = bare(ask_at(provider, server.url("/v1")).unwrap_err());
         assert!(format!("{fault:?}").starts_with(kind), "{line} gave {fault:?}");
     }
@@ -218,7 +219,7 @@ fn refusals_truncations_and_nonsense_are_distinguished() {
 fn a_bad_answer_is_paid_for_too() {
     let mut body = good("openai-chat");
     body["choices"][0]["finish_reason"] = json!("length");
-    let server = Server::new(vec![says(&body)]);
+    let server = ProviderServer::new(vec![says(&body)]);
     let mut options = options("openai-chat", server.url("/v1"));
     options.prices = Prices::new(Some(Price { input: 1.0, output: 10.0, cached: Some(0.1) }));
     let fault = ask(make(&options).unwrap().as_ref(), PATIENT, false).unwrap_err();
@@ -230,7 +231,7 @@ fn a_bad_answer_is_paid_for_too() {
 fn a_program_is_salvaged_from_prose() {
     let mut body = good("compatible");
     body["choices"][0]["message"]["content"] = json!(format!("Sure!\n```python\n{CODE}\n```\n"));
-    let server = Server::new(vec![says(&body)]);
+    let server = ProviderServer::new(vec![says(&body)]);
     let draft = ask_at("compatible", server.url("/v1")).unwrap();
     assert_eq!(draft.payload["code"], format!("{CODE}\n"));
 }
@@ -241,14 +242,14 @@ fn a_text_in_parts_is_put_together() {
     let text = payload().to_string();
     let (start, end) = text.split_at(9);
     body["choices"][0]["message"]["content"] = json!([{"type": "text", "text": start}, {"type": "reference"}, {"type": "text", "text": end}]);
-    let server = Server::new(vec![says(&body)]);
+    let server = ProviderServer::new(vec![says(&body)]);
     assert_eq!(ask_at("compatible", server.url("/v1")).unwrap().payload, payload());
 }
 
 /// Servers that do not know a schema are asked more simply; what they refused is not asked for again.
 #[test]
 fn a_server_without_schemas_is_asked_more_simply() {
-    let formats = |provider: &str, server: &Server| -> Vec<Value> {
+    let formats = |provider: &str, server: &ProviderServer| -> Vec<Value> {
         let requests = server.requests();
         let formats = requests.iter().map(|request| {
             let format = request.body["response_format"]["type"].clone();
@@ -281,7 +282,7 @@ fn a_server_without_schemas_is_asked_more_simply() {
         // It failed, and did not say in what: the next call asks for all again.
         (
             "compatible",
-            vec![(500, "{\"error\": {\"message\": \"Internal Server Error\"}}")],
+            vec![(500, "{\"error\": {\"message\": \"Internal ProviderServer Error\"}}")],
             vec!["json_schema", "json_object"],
             "json_schema",
         ),
@@ -309,8 +310,8 @@ fn a_server_without_schemas_is_asked_more_simply() {
     ] {
         let refusals = refusals
             .into_iter()
-            .map(|(status, body)| Answer::Says(status, vec![], body.to_owned()));
-        let server = Server::new(refusals.chain([says(&good(provider))]).collect());
+            .map(|(status, body)| CannedReply::Says(status, vec![], body.to_owned()));
+        let server = ProviderServer::new(refusals.chain([says(&good(provider))]).collect());
         ask_at(provider, server.url("/v1")).unwrap();
         let format = |kind: &str| if kind.is_empty() { json!(null) } else { json!(kind) };
         let wanted: Vec<Value> = asked.iter().map(|kind| format(kind)).collect();
@@ -322,8 +323,11 @@ fn a_server_without_schemas_is_asked_more_simply() {
 
 #[test]
 fn a_request_that_is_wrong_otherwise_is_not_asked_again() {
-    let server =
-        Server::new(vec![Answer::Says(400, vec![], "{\"error\": \"too many tokens\"}".to_owned())]);
+    let server = ProviderServer::new(vec![CannedReply::Says(
+        400,
+        vec![],
+        "{\"error\": \"too many tokens\"}".to_owned(),
+    )]);
     let fault = ask_at("compatible", server.url("/v1")).unwrap_err();
     assert!(
         matches!(&fault, DraftFault::Rejected(words) if words.contains("too many tokens")),
@@ -334,7 +338,7 @@ fn a_request_that_is_wrong_otherwise_is_not_asked_again() {
 
 #[test]
 fn a_retry_is_sampled_otherwise() {
-    let server = Server::new(vec![says(&good("compatible"))]);
+    let server = ProviderServer::new(vec![says(&good("compatible"))]);
     let mut options = options("compatible", server.url("/v1"));
     let provider = make(&options).unwrap();
     for is_retry in [false, true] {

@@ -4,7 +4,7 @@ use lifecycle::settlement::Changes;
 use recurgent::store::{HISTORY_BATCH, MAX_CONTENTS, MAX_CONTENTS_BYTES, MAX_HISTORY, Owner};
 use serde_json::json;
 
-use crate::stage::{Draft, alone, call, calls, check, commit, in_session, ok};
+use crate::stage::{CommittedCall, alone, call, calls, check, commit, in_session, ok};
 
 #[test]
 fn history_belongs_to_the_session_or_else_to_the_agent_object() {
@@ -93,7 +93,7 @@ fn contents_kept_too_long_are_removed() {
         assert_eq!(store.content("content:1", Some(future)).unwrap(), None);
         let since = |time: &str, id: &str| {
             let changes = Changes { contents_kept_since: Some(time.to_owned()), ..ok(id).0 };
-            commit(store, id, &Draft(changes)).contents_evicted
+            commit(store, id, &CommittedCall(changes)).contents_evicted
         };
         assert_eq!(since(past, "c2"), 0);
         assert_eq!(store.content("content:1", None).unwrap(), Some(json!(1)));

@@ -36,7 +36,7 @@ fn a_root_call_recalls_the_last_one_on_its_trace_and_no_other() {
             store.recall(&alone("a1"), request).unwrap().earlier.map(|event| event.call_id)
         };
         let on = |trace: &str| CallRequest {
-            lineage: Lineage::Root { trace: TraceId(trace.into()) },
+            lineage: Lineage::Root { trace: TraceId::parse(trace).unwrap() },
             ..call("c9")
         };
         assert_eq!(earlier(&on("t")), None);
@@ -62,7 +62,7 @@ fn a_root_call_recalls_the_last_one_on_its_trace_and_no_other() {
 fn in_a_session_the_last_call_is_recalled_whatever_its_trace() {
     check(|store| {
         let on = |trace: &str| CallRequest {
-            lineage: Lineage::Root { trace: TraceId(trace.into()) },
+            lineage: Lineage::Root { trace: TraceId::parse(trace).unwrap() },
             ..call("c9")
         };
         for (id, trace, owner) in [("c1", "t", in_session("s")), ("c2", "u", in_session("other"))] {

@@ -13,8 +13,8 @@ use recurgent::store::{Exhaustions, MAX_RECALLED, MAX_VERSIONS};
 use serde_json::json;
 
 use crate::stage::{
-    Draft, alone, call, check, commit, failed, fingerprint, generation, key, method, ok, program,
-    recalled, role,
+    CommittedCall, alone, call, check, commit, failed, fingerprint, generation, key, method, ok,
+    program, recalled, role,
 };
 
 #[test]
@@ -50,7 +50,7 @@ fn second_chances_that_ran_out_are_counted_per_program_and_tool() {
             ("c4", RetryLane::Execution),
             ("c5", RetryLane::Generation),
         ] {
-            commit(store, id, &Draft(Changes { exhausted: Some(lane), ..failed(id).0 }));
+            commit(store, id, &CommittedCall(Changes { exhausted: Some(lane), ..failed(id).0 }));
         }
         assert_eq!(of("calculator"), 3);
         let counted = store.exhaustions(&role("calculator")).unwrap();

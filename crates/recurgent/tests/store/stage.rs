@@ -58,7 +58,7 @@ pub(crate) fn integrity(path: &Path) -> String {
     connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
 }
 
-pub(crate) fn commit(store: &dyn Store, id: &str, changes: &Draft) -> Receipt {
+pub(crate) fn commit(store: &dyn Store, id: &str, changes: &CommittedCall) -> Receipt {
     store.commit(&alone("a1"), &call(id), &changes.0).unwrap()
 }
 
@@ -81,11 +81,11 @@ pub(crate) fn calls(
 }
 
 /// Changes under construction.
-pub(crate) struct Draft(pub(crate) Changes);
+pub(crate) struct CommittedCall(pub(crate) Changes);
 
-pub(crate) fn ok(id: &str) -> Draft {
+pub(crate) fn ok(id: &str) -> CommittedCall {
     let record = json!({"call_id": id});
-    Draft(Changes {
+    CommittedCall(Changes {
         kept: Some(Kept::default()),
         artifacts: Vec::new(),
         case: None,
@@ -100,11 +100,11 @@ pub(crate) fn ok(id: &str) -> Draft {
     })
 }
 
-pub(crate) fn failed(id: &str) -> Draft {
-    Draft(Changes { kept: None, counted: ToolCount::Failure, ..ok(id).0 })
+pub(crate) fn failed(id: &str) -> CommittedCall {
+    CommittedCall(Changes { kept: None, counted: ToolCount::Failure, ..ok(id).0 })
 }
 
-impl Draft {
+impl CommittedCall {
     pub(crate) fn admits(self, artifact: Artifact) -> Self {
         self.generates(generation(artifact))
     }
@@ -275,7 +275,7 @@ pub(crate) fn line(store: &dyn Store) -> Vec<(String, Standing, bool)> {
 pub(crate) fn call(id: &str) -> CallRequest {
     CallRequest {
         id: CallId(id.into()),
-        lineage: Lineage::Root { trace: TraceId("t".into()) },
+        lineage: Lineage::Root { trace: TraceId::parse("t").unwrap() },
         role: role("calculator"),
         method: Method::parse("add").unwrap(),
         arguments: Arguments::default(),

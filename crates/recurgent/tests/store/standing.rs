@@ -9,7 +9,7 @@ use recurgent::store::catalog::{MAX_DECISIONS, Verdict};
 use serde_json::json;
 
 use crate::stage::{
-    Draft, alone, call, case, check, commit, failed, generation, in_session, key, line, ok,
+    CommittedCall, alone, call, case, check, commit, failed, generation, in_session, key, line, ok,
     program, recalled,
 };
 
@@ -81,7 +81,7 @@ fn a_challenger_that_comes_too_late_does_not_take_over() {
 #[test]
 fn a_program_that_comes_again_proves_itself_anew() {
     check(|store| {
-        let calls = |session: &str, draft: Draft| {
+        let calls = |session: &str, draft: CommittedCall| {
             store.commit(&in_session(session), &call("c"), &draft.0).unwrap();
             line(store)[0].1
         };
@@ -104,7 +104,7 @@ fn what_takes_over_and_what_does_not() {
     check(|store| {
         commit(store, "c", &ok("c").admits(baked("baked")));
         assert_eq!(recalled(store).0, "baked", "what may not be reused is remembered, as such");
-        let takes_over = |draft: Draft| commit(store, "c", &draft).admission;
+        let takes_over = |draft: CommittedCall| commit(store, "c", &draft).admission;
         assert_eq!(takes_over(ok("c").admits(program("one"))), Some(Admission::TakesOver));
         assert_eq!(takes_over(ok("c").admits(baked("two"))), Some(Admission::KeptForReusable));
         assert_eq!(takes_over(ok("c").generates(impure("three"))), Some(Admission::TakesOver));

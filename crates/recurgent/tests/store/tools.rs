@@ -7,7 +7,9 @@ use lifecycle::request::{CallId, CallRequest, Method};
 use lifecycle::settlement::Changes;
 use lifecycle::tool::{Tool, ToolCount};
 
-use crate::stage::{Draft, alone, call, check, commit, failed, no_contract, ok, program, role};
+use crate::stage::{
+    CommittedCall, alone, call, check, commit, failed, no_contract, ok, program, role,
+};
 
 #[test]
 fn tools_are_kept_counted_and_listed_most_used_first() {
@@ -23,7 +25,7 @@ fn tools_are_kept_counted_and_listed_most_used_first() {
             .commit(
                 &alone("poet-1"),
                 &request,
-                &Draft(Changes { counted: ToolCount::Neither, ..failed("c5").0 }).0,
+                &CommittedCall(Changes { counted: ToolCount::Neither, ..failed("c5").0 }).0,
             )
             .unwrap();
 

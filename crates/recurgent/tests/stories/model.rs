@@ -7,17 +7,17 @@ use lifecycle::draft::{Draft, DraftFault, Usage};
 use lifecycle::prompt::Prompt;
 use recurgent::provider::{DraftRequest, Provider};
 
-use crate::parse::Answer;
+use crate::parse::StoryAnswer;
 
 /// Gives each answer of the story once, in the order of the story.
 #[derive(Debug, Default)]
-pub(crate) struct Model {
-    answers: Mutex<BTreeMap<String, VecDeque<Answer>>>,
+pub(crate) struct StoryModel {
+    answers: Mutex<BTreeMap<String, VecDeque<StoryAnswer>>>,
     asked: Mutex<Vec<(String, Prompt)>>,
 }
 
-impl Model {
-    pub(crate) fn add(&self, key: &str, answer: Answer) {
+impl StoryModel {
+    pub(crate) fn add(&self, key: &str, answer: StoryAnswer) {
         self.answers.lock().unwrap().entry(key.to_owned()).or_default().push_back(answer);
     }
 
@@ -35,13 +35,13 @@ impl Model {
     }
 }
 
-impl Provider for Model {
+impl Provider for StoryModel {
     fn draft(&self, prompt: &Prompt, request: &DraftRequest<'_>) -> Result<Draft, DraftFault> {
         let key = request.key();
         self.asked.lock().unwrap().push((key.clone(), prompt.clone()));
         match self.answers.lock().unwrap().get_mut(&key).and_then(VecDeque::pop_front) {
-            Some(Answer::Payload(payload)) => Ok(Draft { payload, usage: Usage::default() }),
-            Some(Answer::Fault(fault)) => Err(fault),
+            Some(StoryAnswer::Payload(payload)) => Ok(Draft { payload, usage: Usage::default() }),
+            Some(StoryAnswer::Fault(fault)) => Err(fault),
             None => {
                 Err(DraftFault::Refused(format!("the story has no (further) answer for {key}")))
             }

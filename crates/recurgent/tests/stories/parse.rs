@@ -7,17 +7,17 @@ use serde_json::{Map, Value, json};
 /// A fenced block that the test executes.
 pub(crate) struct Block {
     pub(crate) line: usize,
-    pub(crate) content: Content,
+    pub(crate) content: StoryContent,
 }
 
 /// The content of a block.
-pub(crate) enum Content {
+pub(crate) enum StoryContent {
     /// The state before the first call.
     Given(Map<String, Value>),
     /// A page of the web server.
     Page { path: String, body: String },
     /// An answer of the model, in one language or in all.
-    Answer { key: String, language: Option<Language>, answer: Answer },
+    Answer { key: String, language: Option<Language>, answer: StoryAnswer },
     /// A call and its expected result.
     Call { role: String, method: String, arguments: Arguments, expected: Map<String, Value> },
     /// A new process on the same store.
@@ -33,7 +33,7 @@ pub(crate) enum Content {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum StoryAnswer {
     Payload(Value),
     Fault(DraftFault),
 }
@@ -53,32 +53,32 @@ pub(crate) fn parse(story: &str) -> Result<Vec<Block>, String> {
     Ok(blocks)
 }
 
-fn parse_block(info: &str, body: &str) -> Result<Option<Content>, String> {
+fn parse_block(info: &str, body: &str) -> Result<Option<StoryContent>, String> {
     let (kind, name) = info.split_once(' ').unwrap_or((info, ""));
     let answer = |language: Option<Language>, answer| {
-        Ok(Some(Content::Answer { key: name.to_owned(), language, answer }))
+        Ok(Some(StoryContent::Answer { key: name.to_owned(), language, answer }))
     };
     match kind {
         "text" => Ok(None),
-        "given" => Ok(Some(Content::Given(yaml(body)?))),
-        "restart" => Ok(Some(Content::Restart)),
+        "given" => Ok(Some(StoryContent::Given(yaml(body)?))),
+        "restart" => Ok(Some(StoryContent::Restart)),
         "service" => match name {
-            "down" => Ok(Some(Content::Service(false))),
-            "up" => Ok(Some(Content::Service(true))),
+            "down" => Ok(Some(StoryContent::Service(false))),
+            "up" => Ok(Some(StoryContent::Service(true))),
             other => Err(format!("a service is `down` or `up`, not {other:?}")),
         },
         "reject" => {
             let (role, method) = parse_name(name)?;
-            Ok(Some(Content::Reject { role, method, because: body.to_owned() }))
+            Ok(Some(StoryContent::Reject { role, method, because: body.to_owned() }))
         }
         "teach" => parse_example(name, body).map(Some),
-        "import" => Ok(Some(Content::Import(yaml(body)?))),
-        "page" => Ok(Some(Content::Page { path: name.to_owned(), body: body.to_owned() })),
+        "import" => Ok(Some(StoryContent::Import(yaml(body)?))),
+        "page" => Ok(Some(StoryContent::Page { path: name.to_owned(), body: body.to_owned() })),
         "python" | "ruby" => {
-            answer(kind.parse().ok(), Answer::Payload(json!({"code": format!("{body}\n")})))
+            answer(kind.parse().ok(), StoryAnswer::Payload(json!({"code": format!("{body}\n")})))
         }
-        "payload" => answer(None, Answer::Payload(yaml(body)?)),
-        "fault" => answer(None, Answer::Fault(fault(body.trim())?)),
+        "payload" => answer(None, StoryAnswer::Payload(yaml(body)?)),
+        "fault" => answer(None, StoryAnswer::Fault(fault(body.trim())?)),
         "call" => parse_call(body).map(Some),
         other => Err(format!("unknown kind of block {other:?}")),
     }
@@ -98,15 +98,15 @@ fn fault(name: &str) -> Result<DraftFault, String> {
 }
 
 /// Parses `role.method(arguments)` and the expected result below it.
-fn parse_call(body: &str) -> Result<Content, String> {
+fn parse_call(body: &str) -> Result<StoryContent, String> {
     let (call, expected) =
         body.split_once('\n').ok_or("the expected result of the call is missing")?;
     let (role, method, arguments) = parse_signature(call)?;
-    Ok(Content::Call { role, method, arguments, expected: yaml(expected)? })
+    Ok(StoryContent::Call { role, method, arguments, expected: yaml(expected)? })
 }
 
 /// Parses `role.method(arguments)` and below it `gives` or `fails`.
-fn parse_example(call: &str, body: &str) -> Result<Content, String> {
+fn parse_example(call: &str, body: &str) -> Result<StoryContent, String> {
     let (role, method, Arguments { args, kwargs }) = parse_signature(call)?;
     let mut result: Map<String, Value> = yaml(body)?;
     let mut example = json!({"args": args, "kwargs": kwargs});
@@ -115,7 +115,7 @@ fn parse_example(call: &str, body: &str) -> Result<Content, String> {
         (None, Some(code)) => example["error_type"] = code,
         (..) => return Err("an example has `gives` or `fails`".to_owned()),
     }
-    Ok(Content::Teach { role, method, example })
+    Ok(StoryContent::Teach { role, method, example })
 }
 
 fn parse_signature(call: &str) -> Result<(String, String, Arguments), String> {

@@ -14,10 +14,10 @@ use recurgent::{Agent, Arguments, Language, Outcome, Runtime};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::model::Model;
+use crate::model::StoryModel;
 use crate::observed::ObservedCall;
 use crate::pages::Pages;
-use crate::parse::{Answer, Block, Content};
+use crate::parse::{Block, StoryAnswer, StoryContent};
 
 /// The address of pages in a story; it is replaced by the address of the server.
 const PAGES_AT: &str = "http://localhost/";
@@ -25,7 +25,7 @@ const PAGES_AT: &str = "http://localhost/";
 /// A story while it is executed: a runtime with its own state, the model of the story, a web server.
 pub(crate) struct StoryRun {
     language: Language,
-    model: Arc<Model>,
+    model: Arc<StoryModel>,
     pages: Option<Pages>,
     given: Map<String, Value>,
     agents: BTreeMap<String, Agent>,
@@ -39,17 +39,17 @@ impl StoryRun {
         let mut given = Map::new();
         for block in blocks {
             match &block.content {
-                Content::Page { path, body } => {
+                StoryContent::Page { path, body } => {
                     pages.insert(path.clone(), body.clone());
                 }
-                Content::Given(more) => given.extend(more.clone()),
-                Content::Answer { .. }
-                | Content::Call { .. }
-                | Content::Restart
-                | Content::Service(_)
-                | Content::Reject { .. }
-                | Content::Teach { .. }
-                | Content::Import(_) => {}
+                StoryContent::Given(more) => given.extend(more.clone()),
+                StoryContent::Answer { .. }
+                | StoryContent::Call { .. }
+                | StoryContent::Restart
+                | StoryContent::Service(_)
+                | StoryContent::Reject { .. }
+                | StoryContent::Teach { .. }
+                | StoryContent::Import(_) => {}
             }
         }
         let pages = (!pages.is_empty()).then(|| Pages::serve(pages));
@@ -63,7 +63,7 @@ impl StoryRun {
             state: tempfile::tempdir().map_err(|error| error.to_string())?,
         };
         for block in blocks {
-            let Content::Answer { key, language, answer } = &block.content else { continue };
+            let StoryContent::Answer { key, language, answer } = &block.content else { continue };
             if language.is_none_or(|language| language == run.language) {
                 let answer = run.place(answer);
                 run.model.add(key, answer);
@@ -100,9 +100,11 @@ impl StoryRun {
 
     pub(crate) fn execute(&mut self, block: &Block) -> Result<(), String> {
         match &block.content {
-            Content::Given(_) | Content::Page { .. } | Content::Answer { .. } => Ok(()),
-            Content::Restart => self.start(),
-            Content::Service(up) => {
+            StoryContent::Given(_) | StoryContent::Page { .. } | StoryContent::Answer { .. } => {
+                Ok(())
+            }
+            StoryContent::Restart => self.start(),
+            StoryContent::Service(up) => {
                 let pages = self.pages.as_mut().ok_or("the story has no pages")?;
                 if *up {
                     pages.start();
@@ -111,10 +113,10 @@ impl StoryRun {
                 }
                 Ok(())
             }
-            Content::Reject { role, method, because } => self.reject(role, method, because),
-            Content::Teach { role, method, example } => self.teach(role, method, example),
-            Content::Import(files) => self.import(files),
-            Content::Call { role, method, arguments, expected } => {
+            StoryContent::Reject { role, method, because } => self.reject(role, method, because),
+            StoryContent::Teach { role, method, example } => self.teach(role, method, example),
+            StoryContent::Import(files) => self.import(files),
+            StoryContent::Call { role, method, arguments, expected } => {
                 let arguments = Arguments {
                     args: arguments.args.iter().map(|value| self.placed(value)).collect(),
                     kwargs: arguments.kwargs.clone(),
@@ -268,10 +270,10 @@ impl StoryRun {
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    fn place(&self, answer: &Answer) -> Answer {
+    fn place(&self, answer: &StoryAnswer) -> StoryAnswer {
         match answer {
-            Answer::Payload(payload) => Answer::Payload(self.placed(payload)),
-            Answer::Fault(fault) => Answer::Fault(fault.clone()),
+            StoryAnswer::Payload(payload) => StoryAnswer::Payload(self.placed(payload)),
+            StoryAnswer::Fault(fault) => StoryAnswer::Fault(fault.clone()),
         }
     }
 }

@@ -80,7 +80,7 @@ impl Program<'_> {
         let big: Value = serde_json::from_str("99999999999999999999").unwrap();
         CallRequest {
             id: CallId("call-1".into()),
-            lineage: Lineage::Root { trace: TraceId("trace-1".into()) },
+            lineage: Lineage::Root { trace: TraceId::parse("trace-1").unwrap() },
             role: Role::parse("tester").unwrap(),
             method: Method::parse("check").unwrap(),
             arguments: Arguments {

@@ -18,7 +18,7 @@ use recurgent::worker::Tier;
 use serde_json::{Value, json};
 
 use self::attempts::End::{Crash, Either, Escapes, Nothing, Timeout};
-use self::attempts::{ATTEMPTS, Attempt, End, ROWS};
+use self::attempts::{ATTEMPTS, End, EscapeAttempt, ROWS};
 use crate::drive::{Driver, Program};
 use crate::value;
 
@@ -61,7 +61,7 @@ fn the_table_in_security_md_agrees_with_the_attempts() {
 }
 
 /// The expected end of an attempt. Ruby retries a fork that meets the process limit until its time is up.
-fn expected(attempt: &Attempt, language: Language, column: usize) -> End {
+fn expected(attempt: &EscapeAttempt, language: Language, column: usize) -> End {
     match (attempt.ends[column], language) {
         (End::Limit(Limit::Processes), Language::Ruby) if attempt.ruby.contains("fork") => Timeout,
         (end, _) => end,

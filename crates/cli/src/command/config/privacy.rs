@@ -11,8 +11,8 @@ use crate::exit::{CommandFault, Exit};
 use crate::render::paint::Style;
 use crate::render::{self, Stream};
 
-/// One kind of data.
-struct Flow {
+/// One kind of data that is sent or kept.
+struct DataUse {
     what: &'static str,
     /// Where it goes or is kept.
     place: String,
@@ -21,20 +21,20 @@ struct Flow {
 }
 
 pub(super) fn show(config: &Config, as_json: bool) -> Result<Exit, CommandFault> {
-    let (leaves, kept) = (leaves(config), kept(config));
+    let (sent, kept) = (sent_data(config), kept_data(config));
     if as_json {
-        let rows = |flows: &[Flow]| -> Value {
-            let row = |it: &Flow| json!({"what": it.what, "where": it.place, "when": it.when});
-            flows.iter().map(row).collect()
+        let rows = |uses: &[DataUse]| -> Value {
+            let row = |it: &DataUse| json!({"what": it.what, "where": it.place, "when": it.when});
+            uses.iter().map(row).collect()
         };
-        render::json(&json!({"leaves": rows(&leaves), "kept": rows(&kept)}))?;
+        render::json(&json!({"leaves": rows(&sent), "kept": rows(&kept)}))?;
         return Ok(Exit::Ok);
     }
     let paint = render::paint(Stream::Output);
     let mut lines = Vec::new();
-    for (title, flows) in [("Leaves this machine", &leaves), ("Kept on this machine", &kept)] {
+    for (title, uses) in [("Leaves this machine", &sent), ("Kept on this machine", &kept)] {
         lines.push(paint.in_style(Style::Title, title));
-        for Flow { what, place, when } in flows {
+        for DataUse { what, place, when } in uses {
             lines.push(format!("  {}: {place}", paint.in_style(Style::Name, what)));
             lines.push(format!("    {}", paint.in_style(Style::Faint, when)));
         }
@@ -43,7 +43,7 @@ pub(super) fn show(config: &Config, as_json: bool) -> Result<Exit, CommandFault>
     Ok(Exit::Ok)
 }
 
-fn leaves(config: &Config) -> Vec<Flow> {
+fn sent_data(config: &Config) -> Vec<DataUse> {
     let settings = config.settings();
     let sources = |given: &[PackageIndex], public: &str| match settings.source_mode {
         SourceMode::PublicOnly => public.to_owned(),
@@ -58,7 +58,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
         "never: generate is off"
     };
     vec![
-        Flow {
+        DataUse {
             what: "prompts",
             place: model_service(config),
             when: format!(
@@ -66,7 +66,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
                  their types, sizes and short previews, also of the last turns of a session; secrets are redacted; {when_asked}"
             ),
         },
-        Flow {
+        DataUse {
             what: "package names and versions",
             place: format!(
                 "{}; {}",
@@ -76,7 +76,7 @@ fn leaves(config: &Config) -> Vec<Flow> {
             when: "when a program declares packages that no environment on this machine has"
                 .to_owned(),
         },
-        Flow {
+        DataUse {
             what: "what programs send",
             place: format!("network = {}", settings.network),
             when: match settings.network {
@@ -87,13 +87,13 @@ fn leaves(config: &Config) -> Vec<Flow> {
             }
             .to_owned(),
         },
-        Flow {
+        DataUse {
             what: "the name of a model",
             place: model_sources(config),
             when: "when you run `recurgent model install` or agree to install a model; nothing of your calls is sent"
                 .to_owned(),
         },
-        Flow {
+        DataUse {
             what: "a request for uv",
             place: "PyPI, or the index in /etc/pip.conf".to_owned(),
             when:
@@ -130,14 +130,14 @@ fn model_service(config: &Config) -> String {
     }
 }
 
-fn kept(config: &Config) -> Vec<Flow> {
+fn kept_data(config: &Config) -> Vec<DataUse> {
     let settings = config.settings();
     let path = |found: Option<std::path::PathBuf>| {
         found.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string())
     };
     let days = settings.log_keep_days.map_or_else(String::new, |days| format!(", {days} days"));
     vec![
-        Flow {
+        DataUse {
             what: "log",
             place: path(config.log_path().ok().flatten()),
             when: format!(
@@ -147,14 +147,14 @@ fn kept(config: &Config) -> Vec<Flow> {
                 if settings.debug { "; debug adds prompts and memory" } else { "" }
             ),
         },
-        Flow {
+        DataUse {
             what: "store",
             place: path(config.store_path().ok()),
             when: "programs, tools, sessions with their memory and history; memory holds what callers and programs put \
                    there, secrets too; `recurgent sessions purge` and `rm` forget it"
                 .to_owned(),
         },
-        Flow {
+        DataUse {
             what: "environments",
             place: path(config.environment_options().cache),
             when: format!(
@@ -163,7 +163,7 @@ fn kept(config: &Config) -> Vec<Flow> {
                 settings.environments_total_mb
             ),
         },
-        Flow {
+        DataUse {
             what: "downloads",
             place: path(config.environment_options().cache),
             when: format!(
@@ -172,7 +172,7 @@ fn kept(config: &Config) -> Vec<Flow> {
                 settings.downloads_total_mb
             ),
         },
-        Flow {
+        DataUse {
             what: "models",
             place: path(config.model_options().ok().and_then(|options| options.folder)),
             when: format!(
@@ -180,7 +180,7 @@ fn kept(config: &Config) -> Vec<Flow> {
                 settings.models_total_mb
             ),
         },
-        Flow {
+        DataUse {
             what: "prompt prefixes",
             place: path(config.prefix_dir()),
             when: format!(

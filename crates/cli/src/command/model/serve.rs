@@ -18,7 +18,7 @@ use super::model_options;
 use crate::engine::{self, HttpOptions, Served, ServerOptions, StopSignal};
 use crate::exit::{CommandFault, Exit};
 
-/// The flag of a process that was started with the environment an engine needs.
+/// The flag that marks a process as started with [`PROCESS_ENVIRONMENT`].
 pub(super) const PREPARED: &str = "--prepared";
 
 /// How the engine is run.
@@ -30,10 +30,10 @@ pub(super) struct ServeOptions {
     /// Answer only HTTP requests with the token in this file
     #[arg(long, value_name = "FILE", requires = "http")]
     token_file: Option<PathBuf>,
-    /// Leave the session of the terminal, and end when idle; calls start the engine so
+    /// Leave the terminal's session, and end when idle; a call starts the engine this way
     #[arg(long, hide = true)]
     detach: bool,
-    /// The process has the environment of an engine
+    /// This process was started with the environment variables that the engine needs
     #[arg(long, hide = true)]
     prepared: bool,
 }
@@ -41,7 +41,7 @@ pub(super) struct ServeOptions {
 impl ServeOptions {
     pub(super) fn run(&self, config: &Config) -> Result<Exit, CommandFault> {
         if self.detach {
-            // Fails only for the leader of a group, which has no terminal to leave.
+            // Fails only for the leader of a process group. An engine that a call starts is not one.
             let _ = rustix::process::setsid();
         }
         if !self.prepared {
@@ -57,7 +57,7 @@ impl ServeOptions {
             http: self.http_options()?,
             models: model_options(config)?.folder(),
         };
-        let stop = Arc::new(StopSignal::new().map_err(|error| unwatched(&error))?);
+        let stop = Arc::new(StopSignal::new().map_err(|error| signals_unavailable(&error))?);
         stop_on_signal(Arc::clone(&stop), self.detach)?;
         match engine::serve(options, &stop)? {
             Served::AnotherRuns if !self.detach => Err(CommandFault::failed(
@@ -100,9 +100,9 @@ pub(super) fn engine_options(config: &Config) -> EngineOptions {
     }
 }
 
-/// Executes this program again with the environment that the engine's libraries read when they start, and without the
-/// descriptors it inherited. Returns only if that fails.
-pub(super) fn run_prepared(is_bare: bool) -> CommandFault {
+/// Replaces this process by the same program with [`PROCESS_ENVIRONMENT`] and without inherited descriptors. Returns only
+/// if that fails.
+pub(super) fn run_prepared(clears_environment: bool) -> CommandFault {
     let fault = |error: std::io::Error| {
         CommandFault::setup(format!("cannot start the engine: {error}; check engine_command"))
     };
@@ -115,7 +115,7 @@ pub(super) fn run_prepared(is_bare: bool) -> CommandFault {
     }
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).arg(PREPARED);
-    if is_bare {
+    if clears_environment {
         command.env_clear();
     }
     command.envs(PROCESS_ENVIRONMENT);
@@ -123,10 +123,11 @@ pub(super) fn run_prepared(is_bare: bool) -> CommandFault {
 }
 
 fn stop_on_signal(stop: Arc<StopSignal>, is_detached: bool) -> Result<(), CommandFault> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| unwatched(&error))?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| signals_unavailable(&error))?;
     let handle = move || {
         for signal in signals.forever() {
-            // The terminal that a client ran in may close.
+            // A detached engine ignores that the terminal of its client was closed.
             if !(is_detached && signal == SIGHUP) {
                 stop.stop();
             }
@@ -135,10 +136,10 @@ fn stop_on_signal(stop: Arc<StopSignal>, is_detached: bool) -> Result<(), Comman
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(handle)
-        .map_err(|error| unwatched(&error))?;
+        .map_err(|error| signals_unavailable(&error))?;
     Ok(())
 }
 
-fn unwatched(error: &std::io::Error) -> CommandFault {
+fn signals_unavailable(error: &std::io::Error) -> CommandFault {
     CommandFault::setup(format!("cannot listen for signals: {error}; run again"))
 }

@@ -117,7 +117,7 @@ impl Conversation {
         let width = render::room(Stream::Output).columns;
         let mut lines = Vec::new();
         let show = |entry: Value| {
-            if text(&entry, "trace_id") == details.trace.0 {
+            if text(&entry, "trace_id") == details.trace.as_str() {
                 lines.push(call_line(&entry, paint, width));
                 lines.extend(execution_line(&entry, paint, width));
                 lines.extend(attempt_lines(&entry, paint, width));

@@ -42,7 +42,7 @@ pub(super) enum ReadLine {
     /// A line.
     Line(String),
     /// Ctrl-C at the prompt: the line is dropped.
-    Nothing,
+    Dropped,
     /// Ctrl-D, or the end of the input.
     End,
 }
@@ -76,7 +76,7 @@ impl Input {
         }
     }
 
-    /// The next line. `names` gives what a line may begin with, for completion.
+    /// Reads the next line. `names` gives the first words that are completed.
     pub(super) fn next(
         &mut self,
         names: impl FnOnce() -> Vec<String>,
@@ -90,7 +90,7 @@ impl Input {
                 }
                 Err(ReadlineError::Interrupted) => {
                     render::note("press Ctrl-D or enter quit to leave");
-                    Ok(ReadLine::Nothing)
+                    Ok(ReadLine::Dropped)
                 }
                 Err(ReadlineError::Eof) => Ok(ReadLine::End),
                 Err(error) => {
@@ -133,7 +133,7 @@ fn read_line(stdin: &mut impl BufRead) -> Result<ReadLine, CommandFault> {
         .map_err(|_| unreadable("a line is not UTF-8; convert the input to UTF-8".to_owned()))
 }
 
-/// Completes what a line begins with. The editor shows a coloured prompt only if it has a helper.
+/// Completes the first word of a line. Without a helper, the editor shows no coloured prompt.
 #[derive(Default)]
 pub(super) struct ReplHelper {
     /// Known methods and memory keys.

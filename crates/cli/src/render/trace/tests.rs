@@ -24,7 +24,7 @@ impl Write for SharedBuffer {
 
 fn event(depth: u8, name: &str, kind: EventKind) -> Event {
     let subject = Subject {
-        trace: TraceId("t".to_owned()),
+        trace: TraceId::parse("t").unwrap(),
         call: CallId(format!("{depth}{name}")),
         parent: None,
         depth,

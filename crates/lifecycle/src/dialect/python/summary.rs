@@ -126,7 +126,7 @@ impl Reader<'_> {
         if makes_agent(Some(&receiver), name) {
             return agent(given(0).as_ref());
         }
-        let held = receiver.held();
+        let held = receiver.resolved();
         if is_keyed(held) && matches!(name, "get" | "setdefault") {
             let key = node.arguments.args.first().and_then(constant);
             return receiver.item(key.as_ref());
@@ -152,7 +152,7 @@ impl Reader<'_> {
     /// What a function of the language itself gives.
     fn built_in(&self, name: &str, node: &ExprCall) -> Operand {
         let first = node.arguments.args.first().map(|given| self.summary(given));
-        let held = first.as_ref().map(Operand::held);
+        let held = first.as_ref().map(Operand::resolved);
         match (name, held) {
             ("dict", None) => self.keywords(&node.arguments),
             ("dict", Some(Operand::Tools)) => Operand::Tools,

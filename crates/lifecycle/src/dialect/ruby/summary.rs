@@ -149,7 +149,7 @@ impl<'pr> Reader<'_> {
         if makes_agent(Some(&receiver), &name) {
             return agent(self.first_argument(node).as_ref());
         }
-        let held = receiver.held();
+        let held = receiver.resolved();
         let keyed = matches!(held, Operand::Context | Operand::Tools | Operand::ToolEntry);
         if keyed && matches!(name.as_str(), "[]" | "fetch" | "dig") {
             let key = node.arguments().and_then(|given| given.arguments().first());

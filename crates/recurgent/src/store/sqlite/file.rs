@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::Connections;
 use super::fault::SqliteFault;
-use crate::lock_file::{FileLock, LockFault, LockFile};
+use crate::lock_file::{LockFault, LockFile, LockGuard};
 
 /// Embedded, applied in order. The schema version is how many of them a file has seen.
 const MIGRATIONS: [&str; 10] = [
@@ -202,7 +202,7 @@ fn user_version(connection: &Connection) -> Result<usize, SqliteFault> {
 }
 
 /// Acquires the lock beside the file.
-fn lock(path: &Path) -> Result<FileLock, SqliteFault> {
+fn lock(path: &Path) -> Result<LockGuard, SqliteFault> {
     let file = LockFile::new(with_suffix(path, ".lock"));
     file.acquire_within(BUSY_TIMEOUT, || false).map_err(|fault| match fault {
         LockFault::Unusable(error) => about(file.path())(error),
