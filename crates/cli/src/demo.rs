@@ -32,13 +32,22 @@ const MAX_TOOLS: usize = 8;
 /// Columns of a label of the summary.
 const LABEL_COLUMNS: usize = 16;
 
+/// Where the programs of a demo come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tour {
+    /// From the shipped recording.
+    Recorded,
+    /// A model writes them now.
+    Live,
+}
+
 /// How the demo is to run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// The language programs are written in.
     pub(crate) guest: Language,
-    /// Whether a real model writes the programs.
-    pub(crate) live: bool,
+    /// Where its programs come from.
+    pub(crate) tour: Tour,
     /// Whether to forget what earlier runs stored.
     pub(crate) fresh: bool,
     /// Whether to use colour.
@@ -47,6 +56,12 @@ pub(crate) struct Plan {
     pub(crate) cancellation: Cancellation,
     /// Where it is shown.
     pub(crate) story: StoryOutput,
+}
+
+impl Plan {
+    fn is_live(&self) -> bool {
+        self.tour == Tour::Live
+    }
 }
 
 /// Why the demo did not come to its end.
@@ -134,18 +149,18 @@ impl From<AgentFault> for DemoFault {
 /// Runs the whole demo on standard output.
 pub(crate) fn run(config: &Config, plan: &Plan) -> Result<(), DemoFault> {
     let began = Instant::now();
-    let kind = if plan.live { "demo-live" } else { "demo" };
+    let kind = if plan.is_live() { "demo-live" } else { "demo" };
     let home = config.state_dir()?.join(format!("{kind}-{}", plan.guest));
     if plan.fresh {
         forget(&home)?;
     }
     let tally = Arc::new(Tally::default());
-    let mut builder = Runtime::builder(if plan.live {
+    let mut builder = Runtime::builder(if plan.is_live() {
         live_config(config, plan, &home)?
     } else {
         own_config(config, plan, &home)?
     });
-    if !plan.live {
+    if !plan.is_live() {
         builder = builder.provider(Arc::new(recording(plan.guest).map_err(SetupFault::from)?));
     }
     let runtime = builder
@@ -255,7 +270,7 @@ impl DemoRun<'_> {
 
     /// The chapters of this demo; for a live one, how many answers were right.
     fn chapters(&self) -> Result<Option<live::Score>, DemoFault> {
-        if self.plan.live {
+        if self.plan.is_live() {
             let mut score = live::Score::default();
             live::written(self, &mut score)?;
             live::taught(self, &mut score)?;
@@ -273,10 +288,10 @@ impl DemoRun<'_> {
             Language::Python => "Python",
             Language::Ruby => "Ruby",
         };
-        let model = if self.plan.live { " with a real model" } else { "" };
+        let model = if self.plan.is_live() { " with a real model" } else { "" };
         let title = format!("recurgent demo{model}, in {guest} {version}");
         self.say(&self.paint.in_style(Style::Title, &title));
-        let [origin, reality] = if self.plan.live {
+        let [origin, reality] = if self.plan.is_live() {
             [
                 "Nothing is recorded: a model writes the programs now, and may be wrong.",
                 "Each program is vetted, then run in a worker process.",
@@ -359,7 +374,7 @@ impl DemoRun<'_> {
         }
         self.say("");
         let is_all_stored = tally.made_anew.load(Ordering::Relaxed) == 0;
-        self.say_paragraph(if is_all_stored && self.plan.live {
+        self.say_paragraph(if is_all_stored && self.plan.is_live() {
             "No call needed the model: every program is stored. Start over with --fresh."
         } else if is_all_stored {
             "Only `ask` needed the model: every question is its own, so its programs are not reused. \

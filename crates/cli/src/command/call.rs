@@ -162,7 +162,8 @@ fn shown_with_expectation(
     } else {
         render::outcome(outcome)?;
     }
-    if !as_json && !(*is_met && rejected.is_empty()) {
+    let is_fulfilled = *is_met && rejected.is_empty();
+    if !as_json && !is_fulfilled {
         let was = match (is_met, rejected.len()) {
             (_, 0) => String::new(),
             (true, 1) => "another program gave something else first and is rejected; ".to_owned(),

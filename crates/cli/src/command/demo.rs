@@ -4,7 +4,7 @@ use clap::Args;
 use recurgent::Language;
 
 use super::settings::{StateFlags, language_parser};
-use crate::demo::{self, DemoFault, Plan};
+use crate::demo::{self, DemoFault, Plan, Tour};
 use crate::exit::{CommandFault, Exit};
 use crate::interrupt::Interrupt;
 use crate::render::story::StoryOutput;
@@ -42,7 +42,7 @@ impl DemoOptions {
             let story = StoryOutput::new(cancellation.clone());
             let plan = Plan {
                 guest: config.agent_options().language,
-                live: self.live,
+                tour: if self.live { Tour::Live } else { Tour::Recorded },
                 fresh: self.fresh,
                 colour: render::coloured(Stream::Output),
                 cancellation,

@@ -29,7 +29,7 @@ impl StateFlags {
         let state_dir = [("state_dir", self.state_dir.as_deref())];
         for (key, value) in set.chain(state_dir).chain(more.iter().copied()) {
             let Some(value) = value else { continue };
-            config.set(key, value).map_err(wrong_value)?;
+            config.set(key, value).map_err(|fault| wrong_value(&fault))?;
         }
         Ok(config)
     }
@@ -117,7 +117,7 @@ impl SettingFlags {
         ])?;
         for (key, paths) in [("read_paths", &self.read), ("write_paths", &self.write)] {
             if !paths.is_empty() {
-                config.set_list(key, granted_paths(paths)?).map_err(wrong_value)?;
+                config.set_list(key, granted_paths(paths)?).map_err(|fault| wrong_value(&fault))?;
             }
         }
         if self.workspace_write && config.settings().workspace.is_none() {
@@ -156,7 +156,7 @@ fn granted_paths(paths: &[PathBuf]) -> Result<Vec<String>, CommandFault> {
     paths.iter().map(text).collect()
 }
 
-fn wrong_value(fault: ConfigFault) -> CommandFault {
+fn wrong_value(fault: &ConfigFault) -> CommandFault {
     CommandFault::usage(fault.to_string())
 }
 

@@ -60,7 +60,7 @@ impl Config {
                 self.profiles = read_profiles(profiles.clone(), &origin, &fault)?;
                 continue;
             }
-            let written = written(&name, value, &fault)?;
+            let written = written(&name, &value, &fault)?;
             // Applied last: the settings of the profile replace other settings of the file.
             if name == PROFILE {
                 chosen = Some(written);
@@ -133,7 +133,7 @@ fn read_profiles(
                     PROFILE_SETTINGS.join(", ")
                 )));
             }
-            let written = written(&name, value, fault)?;
+            let written = written(&name, &value, fault)?;
             values.push((name, written));
         }
         profiles.insert(profile, values);
@@ -144,14 +144,18 @@ fn read_profiles(
 /// A value of the file. Lists stay lists; the parser of the setting reads their items.
 fn written(
     name: &str,
-    value: toml::Value,
+    value: &toml::Value,
     fault: &dyn Fn(String) -> ConfigFault,
 ) -> Result<Written, ConfigFault> {
     let items = |values: &[toml::Value]| values.iter().map(scalar).collect::<Option<Vec<String>>>();
-    let written = match &value {
+    let written = match value {
         toml::Value::String(text) => Some(Written::Text(text.clone())),
         toml::Value::Array(values) => items(values).map(Written::List),
-        value => scalar(value).map(Written::Literal),
+        toml::Value::Integer(_)
+        | toml::Value::Float(_)
+        | toml::Value::Boolean(_)
+        | toml::Value::Datetime(_)
+        | toml::Value::Table(_) => scalar(value).map(Written::Literal),
     };
     written.ok_or_else(|| {
         fault(format!(

@@ -137,11 +137,13 @@ any_text! {
 }
 
 /// Texts as they are.
+#[expect(clippy::unnecessary_wraps, reason = "a parser, as the others of the table")]
 pub(super) fn list(items: &[String]) -> Result<Vec<String>, Expected> {
     Ok(items.to_vec())
 }
 
 /// Paths, made absolute: a grant must not depend on the directory a program runs in.
+#[expect(clippy::disallowed_methods, reason = "part of the module that reads the environment")]
 pub(super) fn paths(items: &[String]) -> Result<Vec<PathBuf>, Expected> {
     let absolute = |path: &String| {
         std::path::absolute(path).map_err(|error| {
