@@ -76,6 +76,8 @@ pub enum RowChange {
     DropCases(Checksum),
     /// A version is dropped.
     Drop(u32),
+    /// The version that runs may be replaced again.
+    Unpin,
 }
 
 /// How the trial of a challenger ended.
@@ -383,6 +385,9 @@ pub fn rejected(
         let running = running.map(|row| row.checksum.clone());
         return Some(Rejected { rejected: left.checksum.clone(), running, changes });
     }
+    if artifact.pinned {
+        changes.push(RowChange::Unpin);
+    }
     let target = last_good(artifact, versions);
     match target {
         Some(target) => {
@@ -530,6 +535,12 @@ mod tests {
         let rejected_row = VersionRow { rejected: true, ..good };
         let rows = [rejected_row, failed, never_ran, current.clone()];
         assert_eq!(back(&rows, None), None);
+        let pinned = ArtifactRow { pinned: true, ..runs(4) };
+        let unpins = |artifact: &ArtifactRow| {
+            let made = rejected(artifact, &rows, None, "wrong").unwrap();
+            made.changes.contains(&RowChange::Unpin)
+        };
+        assert_eq!((unpins(&pinned), unpins(&runs(4))), (true, false));
         let rejected = rejected(&runs(4), &rows, None, "wrong").unwrap();
         assert_eq!((rejected.rejected, rejected.running), (current.checksum.clone(), None));
         assert!(rejected.changes.contains(&RowChange::DropCases(current.checksum)));

@@ -146,6 +146,11 @@ pub(super) const FORMAT: &[&str] = &[
     "zlib.error",
     "gzip.BadGzipFile",
     "zipfile.BadZipFile",
+    "re.error",
+    "re.PatternError",
+    "zoneinfo._common.ZoneInfoNotFoundError",
+    // A program whose own text does not parse never ran: what did not parse is a text that it was given.
+    "SyntaxError",
     // Ruby
     "JSON::ParserError",
     "REXML::ParseException",
@@ -153,13 +158,14 @@ pub(super) const FORMAT: &[&str] = &[
     "Psych::SyntaxError",
     "Nokogiri::SyntaxError",
     "Zlib::Error",
+    "RegexpError",
+    "URI::Error",
 ];
 
 /// Exceptions that only a mistake in the program causes, whatever was called before.
 pub(super) const MISTAKE: &[&str] = &[
     "NameError",
     "ImportError",
-    "SyntaxError",
     "LoadError",
     "NotImplementedError",
     "RecursionError",

@@ -186,6 +186,7 @@ const NEXT_VERSION: &str = "
     ON CONFLICT (role, method, language, contract_fingerprint) DO UPDATE SET generations = generations + 1
     RETURNING id, generations";
 const RUN: &str = "UPDATE artifacts SET current = ?2, challenger = NULL WHERE id = ?1";
+const UNPIN: &str = "UPDATE artifacts SET pinned = 0 WHERE id = ?1";
 const CHALLENGE: &str = "UPDATE artifacts SET challenger = ?2 WHERE id = ?1";
 /// A text that was here before becomes the newest version again. Its successes stay counted, so that two
 /// processes that admit the same program at once lose none; its failures are forgotten, since it just worked.
@@ -382,6 +383,7 @@ fn apply(transaction: &Connection, id: i64, changes: &[RowChange]) -> Result<(),
                 run(transaction, RECOUNT_CASES, [id])?
             }
             RowChange::Drop(number) => run(transaction, DROP_VERSION, params![id, number])?,
+            RowChange::Unpin => run(transaction, UNPIN, [id])?,
         };
     }
     Ok(())
