@@ -329,6 +329,11 @@ impl StoredPrograms<'_> {
         Ok(artifact.code)
     }
 
+    /// Whether a person rejected that version, and no other runs in its place.
+    pub fn is_rejected(&self, key: &ArtifactKey) -> Result<bool, ProgramFault> {
+        Ok(self.running(key)?.is_some_and(|(artifact, _)| artifact.track_record.rejected))
+    }
+
     /// Makes a person's text the version that runs: vetted, and tested on the examples and the recorded calls. Calls
     /// that were recorded of a version which misses an example do not count. With
     /// `force` it runs although a test fails: the recorded calls then no longer bind, and the examples it fails are

@@ -83,6 +83,18 @@ fn a_rejected_program_does_not_run_again() {
 }
 
 #[test]
+fn a_rejection_is_taken_back_by_saving_the_same_text() {
+    let cli = CliFixture::new(SCRIPT);
+    cli.run(&DOUBLE).exits(0).prints("5\n");
+    cli.write("same.py", "def double(x):\n    return x + 1");
+    let edit = ["tools", "edit", "calculator", "double", "--file", "same.py"];
+    cli.run(&edit).exits(2).stderr_contains("unchanged");
+    cli.run(&["tools", "reject", "calculator", "double"]).exits(0);
+    cli.run(&edit).exits(0);
+    cli.run(&[DOUBLE.as_slice(), &["--frozen"]].concat()).exits(0).prints("5\n");
+}
+
+#[test]
 fn an_answer_of_an_earlier_version_rejects_that_version() {
     let cli = CliFixture::new(SCRIPT);
     let (answer, _) = cli.answer(&DOUBLE);

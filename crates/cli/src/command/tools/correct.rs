@@ -350,7 +350,8 @@ impl CorrectionCommands {
             })?,
             None => self.edited(&old, extension)?,
         };
-        if text == old {
+        // The text of a rejected program takes the rejection back.
+        if text == old && !self.runtime.programs().is_rejected(&key)? {
             return Err(CommandFault::usage(format!(
                 "the text of {} is unchanged; nothing was stored",
                 args.line.title()
