@@ -143,6 +143,7 @@ fn typed_values_are_checked_like_texts() {
 
 /// Odd values of every type: each is taken as it is, or refused.
 #[test]
+#[expect(clippy::large_stack_arrays, reason = "the cases of a test")]
 fn typed_values_are_what_they_are() {
     use SettingsLayer as S;
     use std::os::unix::ffi::OsStringExt as _;
