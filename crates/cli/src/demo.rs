@@ -186,7 +186,7 @@ fn recording(guest: Language) -> Result<Replay, recurgent::provider::ProviderFau
     Replay::from_text(name, text)
 }
 
-/// The demo's own settings: of the user's, only those that speak of the machine.
+/// The demo's settings. From the user's it takes only those about the machine.
 fn own_config(user: &Config, plan: &Plan, home: &Path) -> Result<Config, ConfigFault> {
     let mut config = Config::defaults();
     let of_machine = ["python", "ruby", "max_running_workers", "minimum_sandbox_tier"];

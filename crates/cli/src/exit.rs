@@ -17,7 +17,7 @@ pub(crate) enum Exit {
     Ok = 0,
     /// The call ended in an error outcome.
     Failed = 1,
-    /// The command line makes no sense.
+    /// The command line is not valid.
     Usage = 2,
     /// Configuration, store or provider cannot be used.
     Setup = 3,
@@ -31,7 +31,7 @@ pub(crate) enum Exit {
 pub(crate) const EXIT_CODES: [(Exit, &str); 6] = [
     (Exit::Ok, "it worked"),
     (Exit::Failed, "the call ended in an error outcome, or what was named does not exist"),
-    (Exit::Usage, "the command line makes no sense"),
+    (Exit::Usage, "the command line is not valid"),
     (Exit::Setup, "configuration, store, provider or output cannot be used"),
     (Exit::Unavailable, "no interpreter or no sandbox to run programs in"),
     (Exit::Cancelled, "cancelled by Ctrl-C or SIGTERM"),
@@ -121,7 +121,7 @@ impl CommandFault {
         Self { exit, error_type, message: message.into(), as_json: false }
     }
 
-    /// The command line makes no sense.
+    /// The command line is not valid.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "usage", message)
     }
@@ -133,12 +133,12 @@ impl CommandFault {
 
     /// Nothing to run programs with.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(Exit::Unavailable, "guest_unavailable", message)
+        Self::new(Exit::Unavailable, FailureKind::GuestUnavailable.code(), message)
     }
 
     /// The user asked to stop.
     pub(crate) fn cancelled(message: impl Into<String>) -> Self {
-        Self::new(Exit::Cancelled, "cancelled", message)
+        Self::new(Exit::Cancelled, FailureKind::Cancelled.code(), message)
     }
 
     /// The command ran, and its result is not what was asked for.
@@ -153,7 +153,7 @@ impl CommandFault {
 
     /// A call that no agent accepts.
     pub(crate) fn invalid_call(message: impl Into<String>) -> Self {
-        Self::new(Exit::Failed, "invalid_call", message)
+        Self::new(Exit::Failed, FailureKind::InvalidCall.code(), message)
     }
 
     /// The same fields an outcome has, so that clients read one shape.
@@ -173,7 +173,7 @@ impl CommandFault {
 
 impl From<NameFault> for CommandFault {
     fn from(fault: NameFault) -> Self {
-        Self::new(Exit::Usage, "invalid_call", fault.to_string())
+        Self::new(Exit::Usage, FailureKind::InvalidCall.code(), fault.to_string())
     }
 }
 
@@ -187,10 +187,10 @@ impl From<StoreFault> for CommandFault {
     fn from(fault: StoreFault) -> Self {
         match &fault {
             StoreFault::Unavailable(_) => {
-                Self::new(Exit::Setup, "store_unavailable", fault.to_string())
+                Self::new(Exit::Setup, FailureKind::StoreUnavailable.code(), fault.to_string())
             }
             StoreFault::Conflict { .. } => {
-                Self::new(Exit::Failed, "context_conflict", fault.to_string())
+                Self::new(Exit::Failed, FailureKind::ContextConflict.code(), fault.to_string())
             }
         }
     }

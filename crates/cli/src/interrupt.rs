@@ -45,7 +45,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Makes signals stop what `call` does with the token it is given; nothing else, once it returns.
+    /// While `call` runs, signals cancel its token.
     pub(crate) fn during<T>(&self, call: impl FnOnce(Cancellation) -> T) -> T {
         self.announcing("stopping the call; once more to leave at once", call)
     }
@@ -78,8 +78,7 @@ impl Interrupt {
         }
     }
 
-    /// Does not wait for the call it ends. Nothing is lost: what was committed is in the store, what was
-    /// not must not be.
+    /// Exits without waiting for the call. Committed data is in the store; the rest is discarded.
     fn leave(&self) {
         // A background process would be stopped for changing the terminal.
         let is_in_front = tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());

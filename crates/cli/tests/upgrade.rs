@@ -305,11 +305,11 @@ fn settings_of_0_1() -> Settings {
         resolve_timeout_seconds: seconds(60),
         install_timeout_seconds: seconds(300),
         installer_proxy: Some("http://proxy.example.com:3128".parse().unwrap()),
-        installer_hosts: vec!["files.example.com".into()],
+        installer_hosts: vec!["files.example.com".parse().unwrap()],
         installer_memory_mb: 4096,
         installer_processes: 128,
         installer_disk_mb: 2048,
-        installer_env: vec!["CC".into()],
+        installer_env: vec!["CC".parse().unwrap()],
         debug: true,
         ..Settings::default()
     }

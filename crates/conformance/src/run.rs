@@ -26,7 +26,7 @@ use crate::supplied;
 const READY_TIMEOUT: Duration = Duration::from_mins(2);
 /// The name of the log in the directory of a scenario.
 const LOG_FILE: &str = "log.jsonl";
-/// An agent's options can only lower these two, so the runtime gets the highest values.
+/// An agent's options can only lower `max_delegation_depth` and `max_model_calls`, so the runtime gets the highest values.
 const UNBOUNDED: [(&str, &str); 2] =
     [("max_delegation_depth", "255"), ("max_model_calls", "4294967295")];
 /// The options of an agent that a scenario does not set.

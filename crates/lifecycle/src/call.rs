@@ -11,6 +11,16 @@
 //!     let second = recall.recalled(Ok(memory)); // `recall` was consumed
 //! }
 //! ```
+//!
+//! One answer compiles:
+//!
+//! ```
+//! # use lifecycle::call::Recall;
+//! # use lifecycle::call::Memory;
+//! fn answer_once(recall: Recall, memory: Memory) {
+//!     let first = recall.recalled(Ok(memory.clone()));
+//! }
+//! ```
 
 mod agree;
 mod commit;

@@ -2,7 +2,7 @@
 //!
 //! A rule's file exports one constant, its [`Guardrail`], which says everything about the rule. The list of
 //! rules, their names, the settings that mention them and `docs/guardrails.md` are derived from it. A rule reads
-//! an [`Inspection`], so text in strings and comments never counts. Guardrails shape iteration; the sandbox is
+//! an [`Inspection`], a request or a value; text in strings and comments of a program never counts. Guardrails shape iteration; the sandbox is
 //! the security boundary.
 
 mod context_tools_shape_misuse;
@@ -28,10 +28,10 @@ use crate::context::Context;
 use crate::dialect::{Inspection, Language, Position};
 use crate::execution::ResultFrom;
 use crate::outcome::FailureKind;
+use crate::provenance::Observation;
+use crate::request::Arguments;
 
-pub use false_external_provenance::check_provenance;
 pub(crate) use network::fetches;
-pub use self_materialization::check_role;
 pub use singleton_method_mutation::attached;
 pub use undeclared_dependency::check_provided;
 
@@ -113,10 +113,10 @@ pub struct Guardrail {
 pub enum RuleCheck {
     /// Before the program runs, from its syntax tree.
     Program(fn(&GuardrailInput<'_>) -> Option<Finding>),
-    /// While the program runs, when it makes the request the rule is about.
-    Request,
+    /// While the program runs, when it asks for another agent: from its own role and that one's.
+    Request(fn(own: &str, asked: &str) -> Option<Finding>),
     /// After the program ran, from its value and what it did.
-    Value,
+    Value(fn(&ValueInput<'_>) -> Option<Finding>),
 }
 
 /// A program that shows what a rule is about, and the call it is written for.
@@ -134,12 +134,14 @@ pub struct RuleExample {
     pub declared: &'static [&'static str],
     /// The context keys that other methods of the agent write.
     pub sibling_writes: &'static [&'static str],
+    /// The value of a run that reaches nothing, as JSON; read by the rules about values.
+    pub returns: &'static str,
 }
 
 /// A program that breaks the rule.
 const fn violates(language: Language, code: &'static str) -> RuleExample {
     let (args, declared, sibling_writes): (_, &[&str], &[&str]) = ("[]", &[], &[]);
-    RuleExample { language, code, passes: false, args, declared, sibling_writes }
+    RuleExample { language, code, passes: false, args, declared, sibling_writes, returns: "null" }
 }
 
 /// A program that the rule accepts.
@@ -159,6 +161,10 @@ impl RuleExample {
     const fn beside(self, sibling_writes: &'static [&'static str]) -> Self {
         Self { sibling_writes, ..self }
     }
+
+    const fn returning(self, returns: &'static str) -> Self {
+        Self { returns, ..self }
+    }
 }
 
 /// Every violation of a program before it runs; at most one per rule.
@@ -167,9 +173,38 @@ pub fn examine(input: &GuardrailInput<'_>, policy: &GuardrailPolicy) -> Vec<Viol
     enforced
         .filter_map(|rule| match rule.guardrail().check {
             RuleCheck::Program(find) => find(input).map(|finding| finding.of(*rule)),
-            RuleCheck::Request | RuleCheck::Value => None,
+            RuleCheck::Request(_) | RuleCheck::Value(_) => None,
         })
         .collect()
+}
+
+/// The violation of a running program of the role `own` that asks for the role `asked`.
+pub fn examine_request(own: &str, asked: &str) -> Option<Violation> {
+    Rule::ALL.iter().find_map(|rule| match rule.guardrail().check {
+        RuleCheck::Request(find) => find(own, asked).map(|finding| finding.of(*rule)),
+        RuleCheck::Program(_) | RuleCheck::Value(_) => None,
+    })
+}
+
+/// A value, and the run that it came from.
+#[derive(Debug, Clone, Copy)]
+pub struct ValueInput<'a> {
+    /// The program.
+    pub inspection: &'a Inspection,
+    /// What it was called with.
+    pub arguments: &'a Arguments,
+    /// What the run reached.
+    pub observed: &'a Observation,
+    /// The value.
+    pub value: &'a Value,
+}
+
+/// The violation of a program that has run, by its value.
+pub fn examine_value(input: &ValueInput<'_>) -> Option<Violation> {
+    Rule::ALL.iter().find_map(|rule| match rule.guardrail().check {
+        RuleCheck::Value(find) => find(input).map(|finding| finding.of(*rule)),
+        RuleCheck::Program(_) | RuleCheck::Request(_) => None,
+    })
 }
 
 /// What a rule found.
@@ -312,7 +347,7 @@ impl Violation {
 
     /// Whether it is about the value of a program that has run.
     pub fn is_of_answer(&self) -> bool {
-        matches!(self.rule.guardrail().check, RuleCheck::Value)
+        matches!(self.rule.guardrail().check, RuleCheck::Value(_))
     }
 
     /// What it means for the attempt.

@@ -12,7 +12,7 @@ use crate::dialect::{
 };
 use crate::excerpt::shortened;
 use crate::execution::{ExceptionFacts, ReportEnding, WorkerFault, limited, silent_service};
-use crate::guardrail::{self, GuardrailPolicy, Severity, Violation};
+use crate::guardrail::{GuardrailPolicy, Severity, ValueInput, Violation, examine_value};
 use crate::outcome::{Cause, EndedBy, Failure, FailureKind, MAX_CODE_CHARS};
 use crate::program::{GeneratedProgram, PayloadFault, VettedProgram};
 use crate::provenance::Observation;
@@ -341,7 +341,8 @@ fn refused_at(ending: &ReportEnding) -> Option<Position> {
 fn judge_value(inputs: &JudgementInputs<'_>, value: Value) -> Result<Value, Box<Rejection>> {
     let JudgementInputs { request, guardrails, program, observed, .. } = inputs;
     let (inspection, arguments) = (program.inspection(), &request.arguments);
-    if let Some(violation) = guardrail::check_provenance(inspection, arguments, observed, &value) {
+    let found = ValueInput { inspection, arguments, observed, value: &value };
+    if let Some(violation) = examine_value(&found) {
         return Err(Box::new(guardrails_broken(vec![violation], guardrails)));
     }
     let Some(contract) = &request.contract else { return Ok(value) };

@@ -156,6 +156,15 @@ pub fn type_name(value: &Value) -> &'static str {
 ///     VettedProgram { program, ..vetted } // fails only because the fields are private
 /// }
 /// ```
+///
+/// The same function compiles if it leaves the fields alone:
+///
+/// ```
+/// # use lifecycle::program::{GeneratedProgram, VettedProgram};
+/// fn replace_text(vetted: VettedProgram, _program: GeneratedProgram) -> VettedProgram {
+///     vetted
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct VettedProgram {
     program: GeneratedProgram,

@@ -20,7 +20,7 @@ use lifecycle::draft::{Draft, DraftFault, SpentAllowance, Usage};
 use lifecycle::execution::{
     Environment, EnvironmentFault, ExceptionFacts, ExceptionLink, Report, ReportEnding, WorkerFault,
 };
-use lifecycle::guardrail::{Rule, check_role};
+use lifecycle::guardrail::{Rule, examine_request};
 use lifecycle::outcome::{EndedBy, Failure, FailureKind, Reported};
 use lifecycle::prompt::{PromptContext, PromptForm};
 use lifecycle::request::CallId;
@@ -174,7 +174,7 @@ fn says(code: &str, retriable: bool) -> Answer {
 /// The program asked for a tool of its own role before.
 fn violating(answer: Answer) -> Answer {
     let Answer::Runs(Ok(report)) = answer else { panic!("only what runs can ask") };
-    let violations = check_role("lister", "lister").into_iter().collect();
+    let violations = examine_request("lister", "lister").into_iter().collect();
     Answer::Runs(Ok(Box::new(Report { violations, ..*report })))
 }
 

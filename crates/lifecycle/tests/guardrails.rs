@@ -10,8 +10,10 @@ use lifecycle::context::Context;
 use lifecycle::dialect::{Language, inspect};
 use lifecycle::guardrail::{
     GuardrailInput, GuardrailPolicy, Rule, RuleCheck, RuleExample, Severity, SiblingState,
-    Violation, check_role, examine,
+    ValueInput, Violation, examine, examine_request, examine_value,
 };
+use lifecycle::provenance::Observation;
+use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
 
 const HEAD: &str = "\
@@ -19,7 +21,8 @@ const HEAD: &str = "\
 
 <!-- Written from the rules' own constants by crates/lifecycle/tests/guardrails.rs; run it with UPDATE_DOCS=1. -->
 
-What a program may not do. Each rule reads the program's syntax tree, so text in strings and comments never counts.
+What a program may not do. A rule reads the program's syntax tree (text in strings and comments never counts), what the
+program asks for while it runs, or the value it returns; the table says which, as the time when it is decided.
 A program that breaks a rule is rejected and written again, with the violation, its place and the correction as
 feedback. Guardrails shape iteration; the sandbox is the security boundary ([security.md](security.md)).
 
@@ -59,9 +62,6 @@ fn the_manual_is_fresh() {
 #[test]
 fn the_examples_of_every_rule_are_true() {
     for &rule in Rule::ALL {
-        if matches!(rule.guardrail().check, RuleCheck::Value) {
-            continue;
-        }
         for example in rule.guardrail().examples {
             let found = check(rule, example);
             assert_eq!(
@@ -163,8 +163,8 @@ fn severity(rule: Rule) -> &'static str {
 fn decided(rule: Rule) -> &'static str {
     match rule.guardrail().check {
         RuleCheck::Program(_) => "before it runs",
-        RuleCheck::Request => "while it runs",
-        RuleCheck::Value => "after it ran",
+        RuleCheck::Request(_) => "while it runs",
+        RuleCheck::Value(_) => "after it ran",
     }
 }
 
@@ -196,11 +196,20 @@ fn check(rule: Rule, example: &RuleExample) -> Option<Violation> {
     };
     match rule.guardrail().check {
         RuleCheck::Program(_) => {}
-        RuleCheck::Request => {
-            return inspection.agents().find_map(|(asked, _)| check_role(input.role, asked));
+        RuleCheck::Request(_) => {
+            return inspection.agents().find_map(|(asked, _)| examine_request(input.role, asked));
         }
-        // The value of the example is not known without running it.
-        RuleCheck::Value => panic!("not checked here"),
+        RuleCheck::Value(_) => {
+            let value: Value = serde_json::from_str(example.returns).unwrap();
+            let arguments = Arguments { args, ..Arguments::default() };
+            let observed = Observation::of_no_network();
+            return examine_value(&ValueInput {
+                inspection: &inspection,
+                arguments: &arguments,
+                observed: &observed,
+                value: &value,
+            });
+        }
     }
     let found = examine(&input, &GuardrailPolicy::default());
     found.into_iter().find(|violation| violation.rule == rule)

@@ -28,7 +28,7 @@ pub(crate) use agent::agent_keys;
 #[doc(hidden)]
 pub use table::{KEYS, Key};
 pub use table::{Settings, SettingsLayer};
-pub use value::LogTarget;
+pub use value::{HostName, LogTarget, VariableName};
 
 // The types of settings.
 pub use crate::models::ModelMirror;
@@ -353,7 +353,7 @@ fn text_of<'a>(
 /// The address of a model service in a variable of the environment; none if it is empty.
 fn address(variable: &str, text: &str) -> Result<Option<ServiceAddress>, ConfigFault> {
     let key = find("base_url", &SettingOrigin::Environment(variable.to_owned()))?;
-    value::optional_address(text.trim()).map_err(|expected| ConfigFault::Invalid {
+    (value::optional_address().read)(text.trim()).map_err(|expected| ConfigFault::Invalid {
         key: key.name,
         origin: variable.to_owned(),
         expected,
@@ -361,23 +361,20 @@ fn address(variable: &str, text: &str) -> Result<Option<ServiceAddress>, ConfigF
     })
 }
 
-/// The values of a layer that a program made, checked and completed as their texts would be: paths become absolute.
+/// The values of a layer that a program made, within the bounds of texts and with paths made absolute.
 fn checked(layer: &SettingsLayer) -> Result<SettingsLayer, ConfigFault> {
-    let origin = SettingOrigin::Code;
-    let not_utf8 = layer.not_utf8();
-    let mut checked = SettingsLayer::default();
-    for (name, text) in layer.texts() {
-        if not_utf8.contains(&name) {
-            return Err(ConfigFault::Invalid {
-                key: name,
+    layer.checked().map_err(|(name, expected, found)| {
+        let origin = SettingOrigin::Code;
+        match find(name, &origin) {
+            Ok(key) => ConfigFault::Invalid {
+                key: key.name,
                 origin: origin.to_string(),
-                expected: "valid UTF-8".to_owned(),
-                found: text,
-            });
+                expected,
+                found: key.shown_briefly(&found),
+            },
+            Err(fault) => fault,
         }
-        parse_into(&mut checked, name, &Written::Text(text), &origin)?;
-    }
-    Ok(checked)
+    })
 }
 
 /// Sets one value of a layer from what was written.
@@ -425,222 +422,4 @@ pub fn columns() -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    use lifecycle::attempt::Budgets;
-    use lifecycle::dialect::Language;
-    use lifecycle::guardrail::{GuardrailPolicy, Rule};
-
-    #[test]
-    fn later_layers_win_and_others_stay() {
-        let mut config = Config::defaults();
-        config
-            .read_environment(&[
-                ("RECURGENT_GUEST".into(), "ruby".into()),
-                ("OTHER".into(), "x".into()),
-            ])
-            .unwrap();
-        config.set("debug", "true").unwrap();
-        let options = config.agent_options();
-        assert_eq!((options.language, options.debug), (Language::Ruby, true));
-        assert_eq!(options.budgets, Budgets::default());
-        let (_, _, origin) = config.entries().find(|(key, ..)| key.name == "guest").unwrap();
-        assert_eq!(origin.to_string(), "RECURGENT_GUEST");
-    }
-
-    #[test]
-    fn a_variable_that_is_not_text_is_an_error_if_it_is_read() {
-        use std::os::unix::ffi::OsStringExt as _;
-        let odd = |text: &str| OsString::from_vec([text.as_bytes(), b"\xff"].concat());
-        for (name, value, refused) in [
-            ("RECURGENT_MODEL".into(), odd("m"), Some("RECURGENT_MODEL")),
-            ("ANTHROPIC_API_KEY".into(), odd("sk-canary"), Some("ANTHROPIC_API_KEY")),
-            (odd("RECURGENT_M"), "m".into(), Some("RECURGENT_M\u{fffd}")),
-            ("OTHER".into(), odd("m"), None),
-            (odd("OTHER"), "m".into(), None),
-            ("RECURGENT_CONFIG".into(), odd("/folder"), None),
-        ] {
-            let read = Config::defaults().read_environment(&[(name, value)]);
-            let said = read.err().map(|fault| fault.to_string());
-            let expected = refused.map(|name| {
-                format!("the environment variable {name} is not valid UTF-8; set it to text, or unset it")
-            });
-            assert_eq!(said, expected);
-        }
-    }
-
-    #[test]
-    fn a_list_in_the_file_is_a_list_of_whatever_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        let text = "read_paths = [\"/one\", \"/two\"]\nblocked_gems = [\"a\", \"b\"]\n";
-        std::fs::write(&file, text).unwrap();
-        let mut config = Config::defaults();
-        config.read_file(&file).unwrap();
-        let read = config.agent_options().grants.read;
-        assert_eq!(read, [Path::new("/one"), Path::new("/two")]);
-        let blocked = config.dependency_policy(Language::Ruby).blocked;
-        assert_eq!(blocked.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a", "b"]);
-        std::fs::write(&file, "read_path = []").unwrap();
-        let fault = config.read_file(&file).unwrap_err().to_string();
-        assert!(fault.contains("did you mean `read_paths`?"), "{fault}");
-    }
-
-    #[test]
-    fn a_list_keeps_its_items_whatever_is_in_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        std::fs::write(
-            &file,
-            "read_paths = [\"/a:b\", \"/c\"]\nlocal_servers = [8080, \"1234\"]\n",
-        )
-        .unwrap();
-        let mut config = Config::defaults();
-        config.read_file(&file).unwrap();
-        let expected = [PathBuf::from("/a:b"), PathBuf::from("/c")];
-        assert_eq!(config.settings().read_paths, expected);
-        assert_eq!(config.settings().local_servers, [8080, 1234]);
-        // What `recurgent config` shows can be given to a flag or a variable.
-        let (_, shown, _) = config.entries().find(|(key, ..)| key.name == "read_paths").unwrap();
-        let mut again = Config::defaults();
-        again.set("read_paths", shown).unwrap();
-        assert_eq!(again.settings().read_paths, expected, "{shown}");
-        again.set_list("write_paths", vec!["/a:b".to_owned()]).unwrap();
-        assert_eq!(again.settings().write_paths, [PathBuf::from("/a:b")]);
-        let layer =
-            SettingsLayer { read_paths: Some(expected.to_vec()), ..SettingsLayer::default() };
-        assert_eq!(Config::defaults().with(&layer).unwrap().settings().read_paths, expected);
-    }
-
-    #[test]
-    fn a_value_of_the_file_has_the_type_of_its_setting() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        for (text, says) in [
-            ("uv = false", "`uv`"),
-            ("state_dir = 3", "must be a text in quotes, not \"3\""),
-            ("guest = [\"ruby\"]", "must be one value, without brackets, not \"ruby\""),
-            ("base_url = true", "must be a text in quotes"),
-            ("read_paths = [[\"/a\"]]", "a list of texts or numbers"),
-        ] {
-            std::fs::write(&file, text).unwrap();
-            let fault = Config::defaults().read_file(&file).unwrap_err().to_string();
-            assert!(fault.contains(says), "{text}: {fault}");
-        }
-        for (text, expected) in [
-            ("log = false", LogTarget::Off),
-            ("log = \"off\"", LogTarget::Off),
-            ("log = true", LogTarget::StateDir),
-            ("log = \"./false\"", LogTarget::File("./false".into())),
-        ] {
-            std::fs::write(&file, text).unwrap();
-            let mut config = Config::defaults();
-            config.read_file(&file).unwrap();
-            assert_eq!(config.settings().log, expected, "{text}");
-        }
-    }
-
-    /// What a program sets has the bounds of texts, whatever its type allows.
-    #[test]
-    fn typed_values_are_checked_like_texts() {
-        use std::os::unix::ffi::OsStringExt as _;
-        let none = SettingsLayer::default;
-        let odd = PathBuf::from(OsString::from_vec(b"/\xff".to_vec()));
-        for (layer, says) in [
-            (
-                SettingsLayer { execution_timeout_seconds: Some(Duration::ZERO), ..none() },
-                "above 0",
-            ),
-            (SettingsLayer { worker_memory_mb: Some(1), ..none() }, "from 64"),
-            (SettingsLayer { temperature: Some(Some(f64::NAN)), ..none() }, "from 0 to 2"),
-            (SettingsLayer { max_generation_attempts: Some(0), ..none() }, "from 1"),
-            (SettingsLayer { local_servers: Some(vec![0]), ..none() }, "from 1 to 65535"),
-            (SettingsLayer { workspace: Some(Some("/nonesuch".into())), ..none() }, "that exists"),
-            (SettingsLayer { state_dir: Some(Some(odd.clone())), ..none() }, "valid UTF-8"),
-            (SettingsLayer { read_paths: Some(vec![odd]), ..none() }, "valid UTF-8"),
-        ] {
-            let fault = Config::defaults().with(&layer).unwrap_err().to_string();
-            assert!(fault.contains("(code)") && fault.contains(says), "{fault}");
-        }
-        let layer = SettingsLayer { read_paths: Some(vec!["data".into()]), ..none() };
-        let config = Config::defaults().with(&layer).unwrap();
-        assert!(config.settings().read_paths.iter().all(|path| path.is_absolute()));
-    }
-
-    #[test]
-    fn a_misspelt_key_is_an_error_with_a_suggestion() {
-        let fault = Config::defaults().set("execution_timeout_second", "3").unwrap_err();
-        assert!(fault.to_string().contains("did you mean `execution_timeout_seconds`?"), "{fault}");
-        let fault = Config::defaults().set("zzz", "3").unwrap_err();
-        assert!(fault.to_string().contains("`recurgent config` lists"), "{fault}");
-    }
-
-    #[test]
-    fn values_are_checked_when_they_are_set() {
-        for (key, value) in [
-            ("max_generation_attempts", "0"),
-            ("max_delegation_depth", "256"),
-            ("max_model_calls", "4294967296"),
-            ("provider_timeout_seconds", "-1"),
-            ("provider_timeout_seconds", "NaN"),
-            ("provider_timeout_seconds", "1e300"),
-            ("max_tree_tokens", "1.5"),
-            ("max_tree_tokens", "1e6"),
-            ("max_output_tokens", "0.5"),
-            ("max_output_tokens", "0"),
-            ("debug", "yes"),
-            ("guest", "lua"),
-            ("minimum_sandbox_tier", "sealed "),
-            ("standing_mode", "enforce"),
-            ("source_mode", "internal"),
-            ("guardrail_terminal", "process_escape, proces_escape"),
-        ] {
-            assert!(
-                matches!(Config::defaults().set(key, value), Err(ConfigFault::Invalid { .. })),
-                "{key}={value}"
-            );
-        }
-    }
-
-    #[test]
-    fn rules_are_named_one_by_one_or_by_type() {
-        let mut config = Config::defaults();
-        assert_eq!(config.agent_options().guardrails, GuardrailPolicy::default());
-        config.set("guardrail_terminal", "process_escape, dependency_violation").unwrap();
-        assert_eq!(
-            config.agent_options().guardrails.terminal,
-            [Rule::ProcessEscape, Rule::UndeclaredDependency, Rule::UnusedDependency]
-        );
-    }
-
-    #[test]
-    fn every_default_is_what_its_text_says() {
-        for (key, text, origin) in Config::defaults().entries() {
-            let mut config = Config::defaults();
-            config.set(key.name, text).unwrap();
-            assert_eq!(config.settings(), &Settings::default(), "{}", key.name);
-            assert_eq!(origin, &SettingOrigin::Default);
-        }
-    }
-
-    #[test]
-    fn code_sets_types() {
-        let layer = SettingsLayer {
-            guest: Some(Language::Ruby),
-            max_tree_seconds: Some(Some(std::time::Duration::from_millis(2500))),
-            log: Some(LogTarget::Off),
-            ..SettingsLayer::default()
-        };
-        let config = Config::defaults().with(&layer).unwrap();
-        assert_eq!(config.settings().guest, Language::Ruby);
-        assert_eq!(config.log_path().unwrap(), None);
-        let set: Vec<_> = config
-            .entries()
-            .filter(|(.., origin)| **origin == SettingOrigin::Code)
-            .map(|(key, text, _)| (key.name, text))
-            .collect();
-        assert_eq!(set, [("guest", "ruby"), ("max_tree_seconds", "2.5"), ("log", "off")]);
-    }
-}
+mod tests;

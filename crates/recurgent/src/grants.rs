@@ -144,6 +144,19 @@ impl Network {
             Self::Off | Self::Open => false,
         }
     }
+
+    /// The same, if every host of it can be connected to.
+    pub(crate) fn checked(self) -> Result<Self, &'static str> {
+        let is_host = |host: &String| host_and_port(host).is_some();
+        match &self {
+            Self::Hosts(hosts)
+                if hosts.is_empty() || hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) =>
+            {
+                Err("off, loopback, open, or a list of hosts like api.example.org")
+            }
+            Self::Off | Self::Loopback | Self::Hosts(_) | Self::Open => Ok(self),
+        }
+    }
 }
 
 impl FromStr for Network {
@@ -157,13 +170,8 @@ impl FromStr for Network {
             _ => {}
         }
         let separator = |c: char| c == ',' || c.is_whitespace();
-        let hosts: Vec<String> =
-            text.split(separator).filter(|host| !host.is_empty()).map(str::to_owned).collect();
-        let is_host = |host: &String| host_and_port(host).is_some();
-        if hosts.is_empty() || hosts.len() > MAX_HOSTS || !hosts.iter().all(is_host) {
-            return Err("off, loopback, open, or a list of hosts like api.example.org");
-        }
-        Ok(Self::Hosts(hosts))
+        let hosts = text.split(separator).filter(|host| !host.is_empty());
+        Self::Hosts(hosts.map(str::to_owned).collect()).checked()
     }
 }
 
@@ -187,8 +195,8 @@ pub(crate) fn host_and_port(granted: &str) -> Option<(&str, Option<u16>)> {
     is_name(host, port.is_some()).then_some((host, port))
 }
 
-/// Whether this is the name of a host. A single word is one only with a port, or if it names this machine: it is rather a
-/// misspelt keyword.
+/// Whether this is the name of a host. A single word needs a port unless it is localhost; otherwise it is probably a misspelt
+/// keyword.
 fn is_name(host: &str, has_port: bool) -> bool {
     let label = |label: &str| {
         !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lifecycle::contract;
 use lifecycle::execution::{Environment, FailedRun, Order, Report, WorkerFault};
-use lifecycle::guardrail::{Violation, attached, check_role};
-use lifecycle::outcome::Limit;
+use lifecycle::guardrail::{Violation, attached, examine_request};
+use lifecycle::outcome::{FailureKind, Limit};
 use lifecycle::provenance::{Observation, ObservedSource};
 use lifecycle::request::{Arguments, Role, decoded_bytes};
 use serde_json::{Map, Value};
@@ -322,7 +322,8 @@ impl<'a> Host<'a> {
     /// An agent may not be its own tool: that is a loop, not a delegation.
     fn other_role(&mut self, name: &str) -> Result<Role, Refusal> {
         let role = Role::parse(name).map_err(AgentFault::from)?;
-        let Some(violation) = check_role(self.order.request.role.as_str(), role.as_str()) else {
+        let own = self.order.request.role.as_str();
+        let Some(violation) = examine_request(own, role.as_str()) else {
             return Ok(role);
         };
         Err(self.violated(violation))
@@ -370,14 +371,14 @@ struct Refusal {
 
 impl Refusal {
     fn invalid(message: String) -> Self {
-        Self { error_type: "invalid_call".to_owned(), message }
+        Self { error_type: FailureKind::InvalidCall.code().to_owned(), message }
     }
 }
 
 impl From<AgentFault> for Refusal {
     fn from(fault: AgentFault) -> Self {
         let error_type = match &fault {
-            AgentFault::Store(_) => "store_unavailable",
+            AgentFault::Store(_) => FailureKind::StoreUnavailable.code(),
             AgentFault::Turn(failure) => failure.kind.code(),
             AgentFault::UnknownTool { .. } => "unknown_tool",
             AgentFault::Name(_)
@@ -385,7 +386,7 @@ impl From<AgentFault> for Refusal {
             | AgentFault::Model(_)
             | AgentFault::Contract(_)
             | AgentFault::Value(_)
-            | AgentFault::Program(_) => "invalid_call",
+            | AgentFault::Program(_) => FailureKind::InvalidCall.code(),
         };
         Self { error_type: error_type.to_owned(), message: fault.to_string() }
     }

@@ -50,7 +50,12 @@ pub use wire::Wire;
 /// The ports where model servers of one's own usually listen: Ollama, LM Studio, llama.cpp, vLLM.
 pub(crate) const LOCAL_SERVERS: [u16; 4] = [11434, 1234, 8080, 8000];
 
-pub(crate) use wire::{address_variables, key_variables, key_variables_help, names_help};
+#[doc(hidden)]
+pub use wire::service_names;
+pub(crate) use wire::{
+    address_variables, key_variables, key_variables_help, names_help, output_tokens_help,
+    retry_temperature_help, temperature_help,
+};
 
 /// Writes programs.
 pub trait Provider: fmt::Debug + Send + Sync {

@@ -14,7 +14,7 @@ use lifecycle::draft::DraftFault;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::history::{MAX_RECORDED_VALUE_BYTES, bounded};
 use lifecycle::log_entry::{logged_message, restore_programs};
-use lifecycle::outcome::Outcome;
+use lifecycle::outcome::{FailureKind, Outcome};
 use lifecycle::redact::{REDACTED, redacted, redacted_text};
 use lifecycle::request::Arguments;
 use serde_json::{Map, Value, json};
@@ -28,8 +28,12 @@ use crate::runtime::{Runtime, SetupFault};
 use crate::store::sqlite::SqliteStore;
 
 /// Failures that no program and no model caused.
-const UNREPEATED: [&str; 4] =
-    ["budget_exceeded", "cancelled", "replay_divergence", "store_unavailable"];
+const UNREPEATED: [FailureKind; 4] = [
+    FailureKind::BudgetExceeded,
+    FailureKind::Cancelled,
+    FailureKind::ReplayDivergence,
+    FailureKind::StoreUnavailable,
+];
 
 /// The default of `provider_timeout_seconds`.
 const DEFAULT_WAIT: Duration = Duration::from_mins(2);
@@ -160,7 +164,8 @@ fn check(entry: &Value, is_root: bool) -> Result<(), ReplayFault> {
         ));
     }
     let failures = attempts(entry).map(|attempt| attempt.pointer("/failure/error_type"));
-    let ended = failures.flatten().filter_map(Value::as_str).find(|code| UNREPEATED.contains(code));
+    let is_unrepeated = |code: &&str| UNREPEATED.iter().any(|kind| kind.code() == *code);
+    let ended = failures.flatten().filter_map(Value::as_str).find(is_unrepeated);
     if let Some(code) = ended {
         return incomplete(format!("it was ended from outside ({code}), not by its programs"));
     }

@@ -194,7 +194,6 @@ impl RuntimeBuilder {
     /// Layers of containment to be used if they can be; all, except in tests of each.
     #[doc(hidden)]
     #[must_use]
-    #[doc(hidden)]
     pub fn layers(mut self, layers: Layers) -> Self {
         self.layers = Some(layers);
         self

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use recurgent::Language;
 use recurgent::config::{Config, KEYS};
+use recurgent::provider::service_names;
 use serde_json::Value;
 
 use super::doctor;
@@ -65,11 +66,7 @@ type Chosen = (&'static str, String);
 
 /// What is asked on a terminal: the setting, the question, and an empty answer's meaning.
 const QUESTIONS: [(&str, &str, &str); 5] = [
-    (
-        "provider",
-        "Which provider writes programs (anthropic, openai, gemini, compatible)?",
-        "chosen by key",
-    ),
+    ("provider", "Which provider writes programs ({services})?", "chosen by key"),
     ("base_url", "Where is the model service, if not at its usual address?", "its usual address"),
     ("model", "Which model?", "the usual one, or the one the server names"),
     ("api_key_file", "Which file holds its key?", "the environment"),
@@ -133,6 +130,7 @@ fn ask(chosen: &mut Vec<Chosen>) -> Result<(), CommandFault> {
             continue;
         }
         loop {
+            let question = question.replace("{services}", &service_names());
             render::replace_line(&format!("{question} [{otherwise}] "));
             let Some(answer) = answer()? else { return Ok(()) };
             if answer.is_empty() {

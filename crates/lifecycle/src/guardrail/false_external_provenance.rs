@@ -5,17 +5,16 @@ use serde_json::Value;
 
 use crate::artifact::RunVerdict;
 use crate::dialect::{Call, Inspection, Language};
-use crate::provenance::{Observation, live_claims};
-use crate::request::Arguments;
+use crate::provenance::live_claims;
 
-use super::{Guardrail, Rule, RuleCheck, Severity, Violation, ViolationType, passes, violates};
+use super::{Finding, Guardrail, RuleCheck, Severity, ValueInput, ViolationType, passes, violates};
 
 pub(super) const GUARDRAIL: Guardrail = Guardrail {
     subtype: "false_external_provenance",
     violation_type: ViolationType::ExternalData,
     severity: Severity::Recoverable,
     failure: None,
-    check: RuleCheck::Value,
+    check: RuleCheck::Value(find),
     permitted_by: None,
     forbids_reuse: true,
     verdict: RunVerdict::Unsourced,
@@ -34,7 +33,8 @@ from: the runtime attaches the hosts it observed. Under an open network nothing 
             "source = {\"uri\": \"https://news.example\", \"fetched_at\": \"today\", \
              \"retrieval_tool\": \"urllib\", \"retrieval_mode\": \"live\"}\n\
              result = {\"items\": [\"Heat\"], \"provenance\": {\"sources\": [source]}}",
-        ),
+        )
+        .returning(CLAIM),
         passes(
             Python,
             "import urllib.request\nresult = urllib.request.urlopen(args[0]).read().decode()",
@@ -43,18 +43,19 @@ from: the runtime attaches the hosts it observed. Under an open network nothing 
             Ruby,
             "source = { uri: \"https://news.example\", retrieval_mode: \"live\" }\n\
              { items: [\"Heat\"], provenance: { sources: [source] } }",
-        ),
+        )
+        .returning(CLAIM),
         passes(Ruby, "require \"net/http\"\nNet::HTTP.get(URI(args[0]))"),
     ],
 };
 
+/// The value of the examples that violate the rule.
+const CLAIM: &str = "{\"items\": [\"Heat\"], \"provenance\": {\"sources\": \
+    [{\"uri\": \"https://news.example\", \"retrieval_mode\": \"live\"}]}}";
+
 /// Judges a value by what its run reached.
-pub fn check_provenance(
-    inspection: &Inspection,
-    arguments: &Arguments,
-    observed: &Observation,
-    value: &Value,
-) -> Option<Violation> {
+fn find(input: &ValueInput<'_>) -> Option<Finding> {
+    let ValueInput { inspection, arguments, observed, value } = *input;
     if !observed.reached_nothing() || receives_values(inspection) {
         return None;
     }
@@ -63,11 +64,10 @@ pub fn check_provenance(
         values.any(|value| hands_over(value, uri))
     };
     let uri = live_claims(value).find(|uri| !given(uri))?;
-    Some(Violation {
-        rule: Rule::FalseExternalProvenance,
+    Some(Finding {
         message: format!("`{uri}` is said to be a live source, but the program reached nothing"),
         location: None,
-        required_correction: GUARDRAIL.correction.to_owned(),
+        correction: None,
     })
 }
 

@@ -6,16 +6,14 @@ use unicode_normalization::UnicodeNormalization;
 use crate::artifact::RunVerdict;
 use crate::dialect::Language;
 
-use super::{
-    Finding, Guardrail, Rule, RuleCheck, Severity, Violation, ViolationType, passes, violates,
-};
+use super::{Finding, Guardrail, RuleCheck, Severity, ViolationType, passes, violates};
 
 pub(super) const GUARDRAIL: Guardrail = Guardrail {
     subtype: "self_materialization",
     violation_type: ViolationType::ToolRegistry,
     severity: Severity::Recoverable,
     failure: None,
-    check: RuleCheck::Request,
+    check: RuleCheck::Request(find),
     permitted_by: None,
     forbids_reuse: true,
     verdict: RunVerdict::Failed,
@@ -33,14 +31,14 @@ regard to case.",
     ],
 };
 
-/// The violation of a running program of the role `own` that asks for the role `asked`.
-pub fn check_role(own: &str, asked: &str) -> Option<Violation> {
+/// What a running program of the role `own` breaks that asks for the role `asked`.
+fn find(own: &str, asked: &str) -> Option<Finding> {
     let finding = Finding {
         message: format!("the agent asks for a tool of its own role `{}`", asked.trim()),
         location: None,
         correction: None,
     };
-    (folded(own) == folded(asked)).then(|| finding.of(Rule::SelfMaterialization))
+    (folded(own) == folded(asked)).then_some(finding)
 }
 
 fn folded(role: &str) -> String {

@@ -164,10 +164,10 @@ fn executable_tool_metadata() {
 #[test]
 fn self_materialization() {
     for asked in ["calculator", " Calculator ", "CALCULATOR"] {
-        let violation = check_role("calculator", asked).expect(asked);
+        let violation = examine_request("calculator", asked).expect(asked);
         assert_eq!(violation.rule, SelfMaterialization);
     }
-    assert_eq!(check_role("calculator", "converter"), None);
+    assert_eq!(examine_request("calculator", "converter"), None);
     // Decided when the program asks: a branch that is not taken does not count.
     check(Python, "if args:\n    result = 1\nelse:\n    result = tool('calculator').add(1)", &[]);
     check(Ruby, "args.empty? ? tool('calculator').add(1) : 1", &[]);

@@ -15,7 +15,7 @@ class CallFailed(AskError):
 
 
 class Refusal(Exception):
-    """An `execute` frame this worker cannot serve; `kind` tells the host what to send again."""
+    """An `execute` frame this worker cannot serve; `kind` is the `error_class` of its report."""
 
     def __init__(self, kind, message):
         super().__init__(message)

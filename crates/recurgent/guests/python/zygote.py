@@ -108,7 +108,7 @@ def kill_group(pid):
 
 
 def wait_for_group(leader):
-    """Waits for what a worker started: it became the zygote's when the worker ended."""
+    """Reaps orphans of an ended worker."""
     try:
         while True:
             os.waitpid(-leader, 0)
@@ -117,7 +117,7 @@ def wait_for_group(leader):
 
 
 def reset_signals():
-    """Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead."""
+    """Restores default signal handling, except SIGPIPE."""
     for name in ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2"):
         signal.signal(getattr(signal, "SIG" + name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -14,7 +14,7 @@ class ToolRegistryViolation < AskError; end
 class CallFailed < AskError; end
 
 module Recurgent
-  # An `execute` frame this worker cannot serve; `kind` tells the host what to send again.
+  # An `execute` frame this worker cannot serve; `kind` is the `error_class` of its report.
   class Refusal < StandardError
     attr_reader :kind
 

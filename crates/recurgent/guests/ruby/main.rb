@@ -1,4 +1,4 @@
-# Signals end a worker as the kernel has it, except SIGPIPE: a write then raises instead.
+# Restores default signal handling, except SIGPIPE.
 %w[HUP QUIT TERM ALRM USR1 USR2].each { |name| trap(name, "SYSTEM_DEFAULT") }
 trap("INT", "IGNORE") # the host decides when a zygote ends
 if Process.respond_to?(:warmup)

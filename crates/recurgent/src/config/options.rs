@@ -13,7 +13,7 @@ use lifecycle::request::Allowance;
 use lifecycle::standing::StandingMode;
 
 use super::agent::retries;
-use super::value::working_directory;
+use super::value::{VariableName, working_directory};
 use super::{AgentOptions, Config, Settings};
 use crate::environment::{EnvironmentOptions, GuestPolicy};
 use crate::grants::Grants;
@@ -190,7 +190,7 @@ impl Config {
             },
             variables: self.installer_variables(),
             unset_variables: self.unset_installer_variables(),
-            hosts: settings.installer_hosts.clone(),
+            hosts: settings.installer_hosts.iter().map(|host| host.as_str().to_owned()).collect(),
             limits: InstallerLimits {
                 memory_bytes: settings.installer_memory_mb << 20,
                 processes: settings.installer_processes,
@@ -245,6 +245,7 @@ impl Config {
             variables.extend(names.map(|name| (name.into(), bundle.into())));
         }
         for name in &self.settings.installer_env {
+            let name = name.as_str();
             variables.extend(Self::variable(name).map(|value| (name.into(), value)));
         }
         variables
@@ -252,8 +253,8 @@ impl Config {
 
     /// The names in `installer_env` that no environment variable has.
     fn unset_installer_variables(&self) -> Vec<String> {
-        let names = self.settings.installer_env.iter();
-        names.filter(|name| Self::variable(name).is_none()).cloned().collect()
+        let names = self.settings.installer_env.iter().map(VariableName::as_str);
+        names.filter(|name| Self::variable(name).is_none()).map(str::to_owned).collect()
     }
 
     /// Most memory that the host keeps for one call tree.

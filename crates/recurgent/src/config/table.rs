@@ -1,4 +1,4 @@
-//! Every setting, one row each: its name, type, default, parser and help.
+//! Every setting, one row each: its name, type, default, how its value is read and checked, form and help.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use lifecycle::guardrail::{GuardrailPolicy, Rule};
 use lifecycle::standing::StandingMode;
 
 use super::value::{
-    DEEPEST, Expected, LogTarget, MANY, ToText, Written, colon, comma_or_space, count, directory,
-    flag, gems, indexes, installer_proxy, language, list, log_target, manifest_mode, model,
-    model_mirror, name, network, optional_address, optional_count, optional_number, optional_path,
-    optional_seconds, paths, ports, provider_setting, python_packages, rules, seconds,
-    service_proxy, source_mode, standing_mode, tier,
+    DEEPEST, Expected, HostName, LogTarget, MANY, ToText, VariableName, Written, checked, count,
+    directory, flag, gems, hosts, indexes, installer_proxy, language, log_target, manifest_mode,
+    model, model_mirror, name, network, optional_address, optional_count, optional_number,
+    optional_path, optional_seconds, paths, ports, provider_setting, python_packages, rules,
+    seconds, service_proxy, source_mode, standing_mode, tier, variables,
 };
 use crate::grants::Network;
 use crate::models::{DEFAULT_HUB, ModelMirror};
@@ -44,28 +44,28 @@ enum Form {
     Addresses,
 }
 
-/// Parses a written value by its form: one text, or the items of a list.
-macro_rules! parse_written {
-    (Plain, $parse:expr, $written:expr) => {
-        $written.one().and_then($parse)
+/// Reads a written value by its form: one text, or the items of a list.
+macro_rules! read_written {
+    (Plain, $read:expr, $written:expr) => {
+        $written.one().and_then($read)
     };
-    (Text, $parse:expr, $written:expr) => {
-        $written.text().and_then($parse)
+    (Text, $read:expr, $written:expr) => {
+        $written.text().and_then($read)
     };
-    (Address, $parse:expr, $written:expr) => {
-        $written.text().and_then($parse)
+    (Address, $read:expr, $written:expr) => {
+        $written.text().and_then($read)
     };
-    (Hosts, $parse:expr, $written:expr) => {
-        $parse(&$written.items(comma_or_space).join(","))
+    (Hosts, $read:expr, $written:expr) => {
+        $read(&$written.items().join(","))
     };
-    (List, $parse:expr, $written:expr) => {
-        $parse(&$written.items(comma_or_space))
+    (List, $read:expr, $written:expr) => {
+        $read(&$written.items())
     };
-    (Paths, $parse:expr, $written:expr) => {
-        $parse(&$written.items(colon))
+    (Paths, $read:expr, $written:expr) => {
+        $written.paths().and_then(|paths| $read(&paths))
     };
-    (Addresses, $parse:expr, $written:expr) => {
-        $parse(&$written.items(comma_or_space))
+    (Addresses, $read:expr, $written:expr) => {
+        $read(&$written.items())
     };
 }
 
@@ -84,6 +84,9 @@ impl Key {
         self.help
             .replace("{providers}", &provider::names_help())
             .replace("{key_variables}", &provider::key_variables_help())
+            .replace("{temperature}", &provider::temperature_help())
+            .replace("{retry_temperature}", &provider::retry_temperature_help())
+            .replace("{output_tokens}", &provider::output_tokens_help())
     }
 
     /// A value of this setting without the credentials of the addresses in it.
@@ -120,7 +123,7 @@ impl Key {
 }
 
 macro_rules! settings {
-    ($($name:ident: $type:ty = $default:expr, $parse:expr, $form:ident, $help:literal;)*) => {
+    ($($name:ident: $type:ty = $default:expr, $value:expr, $form:ident, $help:literal;)*) => {
         /// Every setting, in the order `recurgent config` prints them.
         pub const KEYS: &[Key] =
             &[$(Key { name: stringify!($name), help: $help, form: Form::$form }),*];
@@ -164,17 +167,24 @@ macro_rules! settings {
             pub(super) fn parse(&mut self, name: &str, written: &Written) -> Option<Result<(), Expected>> {
                 match name {
                     $(stringify!($name) => {
-                        let parsed = parse_written!($form, $parse, written);
-                        Some(parsed.map(|value| self.$name = Some(value)))
+                        let read = read_written!($form, ($value().read), written);
+                        Some(read.map(|value| self.$name = Some(value)))
                     })*
                     _ => None,
                 }
             }
 
-            /// The names of the values it sets that have no text, because they are not UTF-8.
-            pub(super) fn not_utf8(&self) -> Vec<&'static str> {
-                let names = [$((stringify!($name), self.$name.as_ref().is_none_or(ToText::is_utf8)),)*];
-                names.into_iter().filter(|(_, is_utf8)| !is_utf8).map(|(name, _)| name).collect()
+            /// The same values, checked, with paths made absolute. The error names the setting and says what its value
+            /// must be and is.
+            pub(super) fn checked(&self) -> Result<Self, (&'static str, Expected, String)> {
+                Ok(Self {
+                    $($name: match &self.$name {
+                        None => None,
+                        Some(value) => Some(checked(value, $value().check).map_err(
+                            |(expected, found)| (stringify!($name), expected, found),
+                        )?),
+                    },)*
+                })
             }
 
             /// The values it sets, as text.
@@ -199,9 +209,9 @@ settings! {
     api_key_file:                Option<PathBuf>  = None                               , optional_path                       , Text     , "a file only you can read that holds the key, instead of {key_variables}";
     provider_proxy:              Option<ProxyAddress>= None                               , service_proxy                       , Address  , "the proxy model services are reached through, unless they are on this machine";
     provider_ca_file:            Option<PathBuf>  = None                               , optional_path                       , Text     , "a PEM file of the certificate authorities to trust for model services, instead of the public ones";
-    temperature:                 Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a first attempt; empty: 0 with a compatible server, else the default of the service";
-    retry_temperature:           Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a retry; empty: 0.8 with a compatible server, else the same as the first attempt";
-    max_output_tokens:           Option<u32>      = None                               , optional_count::<_, 1, MANY>        , Plain    , "tokens one answer may have; empty: 2048 with a compatible server, else 16384";
+    temperature:                 Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a first attempt; empty: {temperature}";
+    retry_temperature:           Option<f64>      = None                               , optional_number::<2>                , Plain    , "sampling temperature of a retry; empty: {retry_temperature}";
+    max_output_tokens:           Option<u32>      = None                               , optional_count::<_, 1, MANY>        , Plain    , "tokens one answer may have; empty: {output_tokens}";
     price_input_per_mtok:        Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent";
     price_cached_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens sent and served from the service's cache";
     price_output_per_mtok:       Option<f64>      = None                               , optional_number::<MANY>             , Plain    , "dollars per million tokens received";
@@ -276,13 +286,13 @@ settings! {
     refuse_near_miss_names:      bool             = false                              , flag                                , Plain    , "refuse packages whose name nearly is that of a popular one, instead of noting them";
     installer_proxy:             Option<ProxyAddress>= None                               , installer_proxy                     , Address  , "the proxy package managers go through";
     installer_ca_bundle:         Option<PathBuf>  = None                               , optional_path                       , Text     , "certificates package managers trust, instead of the system's";
-    installer_hosts:             Vec<String>      = Vec::new()                         , list                                , List     , "hosts packages may be fetched from while others are built, beside those sources name";
+    installer_hosts:             Vec<HostName>    = Vec::new()                         , hosts                               , List     , "hosts packages may be fetched from while others are built, beside those sources name";
     installer_memory_mb:         u64              = 16384                              , count::<_, 64, MANY>                , Plain    , "memory of one process of an installation, as address space";
     installer_processes:         u64              = 512                                , count::<_, 16, MANY>                , Plain    , "processes and threads of one installation";
     installer_disk_mb:           u64              = 16384                              , count::<_, 1, MANY>                 , Plain    , "disk space one installation may take";
     environments_total_mb:       u64              = 32768                              , count::<_, 1, MANY>                 , Plain    , "all environments together; those unused longest are removed after a new one was built";
     downloads_total_mb:          u64              = 8192                               , count::<_, 1, MANY>                 , Plain    , "downloads of uv and Bundler, besides what environments share; more are removed after a build";
-    installer_env:               Vec<String>      = Vec::new()                         , list                                , List     , "environment variables package managers are given, by name";
+    installer_env:               Vec<VariableName>= Vec::new()                         , variables                           , List     , "environment variables package managers are given, by name";
     uv:                          Option<PathBuf>  = None                               , optional_path                       , Text     , "the uv to use; found on PATH, or fetched once, when empty";
     cache_dir:                   Option<PathBuf>  = None                               , optional_path                       , Text     , "where environments and tools live";
     state_dir:                   Option<PathBuf>  = None                               , optional_path                       , Text     , "where the store and the log live";

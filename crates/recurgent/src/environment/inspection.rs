@@ -1,5 +1,4 @@
-//! What build scripts left on disk, looked at and removed with suspicion: they could name, nest, link and
-//! close it off as they liked.
+//! Reads and removes files that build scripts left. Names, depth, links and permissions are untrusted.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead as _, Read as _};

@@ -200,7 +200,7 @@ fn by_circumstance(options: &ProviderOptions) -> Option<(&'static Wire, String)>
         return Some((&COMPATIBLE, why.to_owned()));
     }
     if let Some(model) = options.model.named() {
-        let by_name = WIRES.into_iter().find_map(|wire| {
+        let by_name = WIRES.iter().copied().find_map(|wire| {
             let prefix = wire.model_prefixes.iter().find(|start| model.starts_with(**start))?;
             Some((wire, format!("the model's name begins with {prefix}")))
         });
@@ -213,7 +213,7 @@ fn by_circumstance(options: &ProviderOptions) -> Option<(&'static Wire, String)>
 
 /// The first service whose address, or key if that counts, is in the environment.
 fn by_environment(options: &ProviderOptions, by_key: bool) -> Option<(&'static Wire, String)> {
-    let found = WIRES.into_iter().find_map(|wire| {
+    let found = WIRES.iter().copied().find_map(|wire| {
         let key = wire.key_variable.filter(|name| by_key && options.keys.contains_key(name));
         let address = wire.address_variable.map(|(name, _)| name);
         let address = address.filter(|name| options.addresses.contains_key(name));

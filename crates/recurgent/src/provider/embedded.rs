@@ -25,10 +25,10 @@ use super::choose::ProviderOptions;
 use super::{DraftRequest, ModelProgress, Provider};
 
 /// Most tokens of one answer, unless configured.
-const OUTPUT_TOKENS: u32 = 1024;
+pub(super) const OUTPUT_TOKENS: u32 = 1024;
 /// Sampling of a first attempt and of a retry, unless configured: small models rarely repair a program but may write
 /// another.
-const TEMPERATURES: (f64, f64) = (0.0, 0.8);
+pub(super) const TEMPERATURES: (f64, f64) = (0.0, 0.8);
 /// Programs that are written and compared for a fresh call, unless configured.
 const CANDIDATES: u32 = 5;
 /// The share of probability that is sampled from.

@@ -15,7 +15,7 @@ const SHOWN_MODEL_CHARS: usize = 40;
 /// The text that leaves a choice to the runtime.
 const AUTO: &str = "auto";
 /// The name of the embedded model as a provider.
-const EMBEDDED: &str = "embedded";
+pub(super) const EMBEDDED: &str = "embedded";
 
 /// Which provider writes programs (`provider`).
 #[derive(Debug, Clone, Default)]
@@ -45,7 +45,7 @@ impl FromStr for ProviderSetting {
             None if text == AUTO => Ok(Self::Auto),
             None if text == EMBEDDED => Ok(Self::Embedded),
             None => {
-                let wire = WIRES.into_iter().find(|wire| wire.name == text);
+                let wire = WIRES.iter().copied().find(|wire| wire.name == text);
                 wire.map(Self::Service).ok_or_else(unknown)
             }
         }

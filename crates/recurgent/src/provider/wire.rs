@@ -13,8 +13,10 @@ use serde_json::Value;
 pub(super) use chat::COMPATIBLE;
 pub(super) use responses::OPENAI;
 
+use super::embedded;
 use super::http::Post;
 use super::secret::Secret;
+use super::setting::EMBEDDED;
 
 /// What the program is called where a service wants a name for it.
 const PROGRAM: &str = "write_program";
@@ -25,8 +27,8 @@ const SHOWN_CHARS: usize = 160;
 
 /// The model services, in the order of help texts. Where a key alone chooses the service, the first that uses the key
 /// is chosen.
-pub(super) static WIRES: [&Wire; 5] =
-    [&messages::ANTHROPIC, &OPENAI, &chat::OPENAI_CHAT, &gemini::GEMINI, &chat::COMPATIBLE];
+pub(super) static WIRES: &[&Wire] =
+    &[&messages::ANTHROPIC, &OPENAI, &chat::OPENAI_CHAT, &gemini::GEMINI, &chat::COMPATIBLE];
 
 /// All about one model service: what it is called and how it is asked. A service is added by a file with a constant
 /// of this type and a line in `WIRES`.
@@ -77,10 +79,51 @@ fn never_silently(_status: u16) -> bool {
     false
 }
 
+/// The names of the model services.
+pub fn service_names() -> String {
+    WIRES.iter().map(|wire| wire.name).collect::<Vec<_>>().join(", ")
+}
+
 /// The names `provider` may have.
 pub(crate) fn names_help() -> String {
-    let names: Vec<&str> = WIRES.iter().map(|wire| wire.name).collect();
-    format!("auto, {}, embedded, scripted:FILE or replay:FILE", names.join(", "))
+    format!("auto, {}, embedded, scripted:FILE or replay:FILE", service_names())
+}
+
+/// The defaults of `max_output_tokens`.
+pub(crate) fn output_tokens_help() -> String {
+    let services = WIRES.iter().map(|wire| (wire.name, wire.max_output_tokens.to_string()));
+    by_provider(services.chain([(EMBEDDED, embedded::OUTPUT_TOKENS.to_string())]))
+}
+
+/// The defaults of `temperature`.
+pub(crate) fn temperature_help() -> String {
+    temperatures_help(|(first, _)| first, "the default of the service")
+}
+
+/// The defaults of `retry_temperature`.
+pub(crate) fn retry_temperature_help() -> String {
+    temperatures_help(|(_, retry)| retry, "the same as the first attempt")
+}
+
+fn temperatures_help(of: fn((f64, f64)) -> f64, without: &str) -> String {
+    let services = WIRES.iter().map(|wire| (wire.name, wire.temperatures));
+    let all = services.chain([(EMBEDDED, Some(embedded::TEMPERATURES))]);
+    by_provider(all.map(|(name, default)| {
+        (name, default.map_or_else(|| without.to_owned(), |default| of(default).to_string()))
+    }))
+}
+
+/// Each default with the providers that have it.
+fn by_provider(defaults: impl Iterator<Item = (&'static str, String)>) -> String {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for (name, default) in defaults {
+        match groups.iter_mut().find(|(known, _)| *known == default) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((default, vec![name])),
+        }
+    }
+    let said = groups.iter().map(|(default, names)| format!("{default} ({})", names.join(", ")));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 /// The environment variables that hold keys of model services. They are not settings: nothing shows them.

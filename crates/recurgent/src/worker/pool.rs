@@ -14,8 +14,7 @@ use super::zygote_pool::ZygoteKey;
 /// Idle workers kept; the one that was idle longest is ended first.
 const MAX_KEPT: usize = 128;
 
-/// Processor time that a worker may use while it waits for its agent's next call: something that its program left
-/// behind runs in one that uses more.
+/// CPU time an idle worker may use. One that uses more still runs something its program left.
 const IDLE_CPU: Duration = Duration::from_millis(5);
 
 /// How long Ruby keeps a thread that has ended for a new one: three seconds.
@@ -25,7 +24,7 @@ const THREAD_CACHE: Duration = Duration::from_secs(4);
 #[derive(Debug)]
 pub(super) struct Pool {
     idle_limit: Duration,
-    /// Whether a check is queued that no worker given back from now on needs to queue again.
+    /// Whether a check is queued that also covers workers returned from now on.
     check_queued: AtomicBool,
     state: Mutex<State>,
 }

@@ -19,7 +19,7 @@ use crate::render::{self, Room, Stream};
 
 /// Characters of a checksum that distinguish versions.
 const CHECKSUM_CHARS: usize = 19;
-/// Most methods that are listed because they have examples.
+/// Maximum number of methods listed for their examples.
 const MAX_METHODS: usize = 1_000;
 /// Recorded calls that are shown.
 const MAX_CASES: usize = 5;

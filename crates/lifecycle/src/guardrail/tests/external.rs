@@ -140,7 +140,8 @@ fn check_claim(
     let inspection = inspect(language, source).unwrap();
     let args = args.as_array().unwrap().clone();
     let arguments = Arguments { args, ..Arguments::default() };
-    check_provenance(&inspection, &arguments, observed, value)
+    let (inspection, arguments) = (&inspection, &arguments);
+    examine_value(&ValueInput { inspection, arguments, observed, value })
 }
 
 fn claim(mode: &str) -> Value {

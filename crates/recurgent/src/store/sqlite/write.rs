@@ -159,7 +159,7 @@ fn keep_manifest(
 const RENEW_TOOL: &str = "
     UPDATE tools SET contract = coalesce(?2, contract), last_used_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
     WHERE name = ?1";
-/// Its first calls are committed before the call that forged it.
+/// Counts calls made before the tool was registered.
 const ADD_TOOL: &str = "
     INSERT INTO tools (name, contract, usage_count, success_count, failure_count, created_at, last_used_at)
     SELECT ?1, ?2, coalesce(sum(calls), 0), coalesce(sum(successes), 0), coalesce(sum(failures), 0),
@@ -278,7 +278,7 @@ fn drop_contents(
 }
 
 const RECORD: &str = "INSERT INTO history (owner_id, call_id, record) VALUES (?1, ?2, ?3)";
-/// Before records of several owners are dropped.
+/// Corrects owners' counts. Runs before `DROP_EXPIRED`.
 const UNCOUNT_EXPIRED: &str = "
     UPDATE owners SET history_count = max(0, history_count - (
       SELECT count(*) FROM history WHERE owner_id = owners.id AND id <= ?1))
