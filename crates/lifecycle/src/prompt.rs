@@ -206,9 +206,8 @@ pub fn build(
         Language::Python => PYTHON,
         Language::Ruby => RUBY,
     });
-    let call = if form == PromptForm::Program { called_as(request) } else { None };
     let mut user = String::new();
-    section(&mut user, "invocation", &invocation(request, call.is_none()), INVOCATION_BYTES);
+    section(&mut user, "invocation", &invocation(request), INVOCATION_BYTES);
     if let Some(contract) = &request.contract {
         section(&mut user, "contract", &redacted_description(&json!(contract)), CONTRACT_BYTES);
     }
@@ -256,9 +255,9 @@ pub fn build(
         user.push_str("Write exactly this function: `");
         user.push_str(head);
         user.push_str("`\n");
-    }
-    if let Some(call) = call {
-        user.push_str(&prompt_context.secrets.out_of_text(call));
+        if form == PromptForm::Program {
+            user.push_str(&prompt_context.secrets.out_of_text(called_as(request)));
+        }
     }
     user.push_str(form.of(CLOSING));
     let system = format!("{identity}\n{RULES}{}\n{dialect}", form.of(FORM_RULES));
@@ -273,8 +272,7 @@ fn section(text: &mut String, name: &str, value: &Value, budget: usize) {
     text.push('\n');
 }
 
-/// What is called. A model that is shown the call as code is not shown its arguments a second time.
-fn invocation(request: &CallRequest, with_arguments: bool) -> Value {
+fn invocation(request: &CallRequest) -> Value {
     let arguments = &request.arguments;
     let kwargs: Map<String, Value> = arguments
         .kwargs
@@ -290,9 +288,6 @@ fn invocation(request: &CallRequest, with_arguments: bool) -> Value {
         .take(MAX_KEYS)
         .map(|(key, value)| (preview(key), handle(&redacted_field(key, value), MAX_DEPTH)))
         .collect();
-    if !with_arguments {
-        return json!({"role": request.role, "method": request.method, "context": context});
-    }
     let mut shown = json!({
         "role": request.role,
         "method": request.method,
@@ -307,12 +302,9 @@ fn invocation(request: &CallRequest, with_arguments: bool) -> Value {
     shown
 }
 
-/// The call as a caller would write it; `None`: its arguments are too long for that.
-fn called_as(request: &CallRequest) -> Option<String> {
+/// The call as the program's author would write it; empty if its arguments are too long for that.
+fn called_as(request: &CallRequest) -> String {
     let arguments = &request.arguments;
-    if arguments.encoded_bytes() > CALL_BYTES {
-        return None;
-    }
     let shown =
         |name: &str, value: &Value| insert::encoded(&redacted_field(name, value), CALL_BYTES);
     let positional = arguments.args.iter().map(|value| shown("", value));
@@ -326,10 +318,12 @@ fn called_as(request: &CallRequest) -> Option<String> {
     let all: Vec<String> = positional.chain(named).collect();
     let list = all.join(", ");
     if list.len() > CALL_BYTES {
-        return None;
+        return String::new();
     }
-    let name = function_name(request.language, request.method.as_str());
-    Some(format!("It is called as `{name}({list})`.\n"))
+    format!(
+        "It is called as `{}({list})`.\n",
+        function_name(request.language, request.method.as_str())
+    )
 }
 
 /// What a model sees of an argument: of a list or an object its first values, from which its shape is read, where a few
