@@ -143,7 +143,7 @@ impl Permits {
 
     fn deadlocked(&self) -> WorkerFault {
         WorkerFault::Unavailable(format!(
-            "all {} {}, and each of them waits for one more, so none can become free. Raise max_running_workers, or nest calls less deeply",
+            "all {} {}, and each of them waits for one more, so none can become free; raise it, or nest calls less deeply",
             self.total, self.advice,
         ))
     }
