@@ -213,11 +213,11 @@ impl VariableName {
 impl FromStr for VariableName {
     type Err = &'static str;
 
+    // Bundler's settings have names such as `BUNDLE_MIRROR__HTTPS://GEMS__EXAMPLE/`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let is_name = !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_plain);
-        if text.is_empty() || !is_name {
-            return Err("the name of an environment variable: letters, digits and _ only");
+        let is_odd = |c: char| c == '=' || c.is_whitespace() || c.is_control();
+        if text.is_empty() || text.contains(is_odd) {
+            return Err("the name of an environment variable, without = and spaces");
         }
         Ok(Self(text.to_owned()))
     }
